@@ -1,0 +1,21 @@
+"""Protolake's Spark app: Confluent-framed Protobuf from Kafka to Delta tables, one per game.
+
+The way of a record, in the order of the code:
+
+    driver/source      bytes at (topic, partition, offset)
+    worker/one_pass    runs on the executors, once over each record:
+      worker/framing     schema id and message index
+      worker/decode      Arrow columns by the writer's schema
+      worker/route       the routing field names the table
+      worker/files       one Parquet file per table; rejects go to quarantine with a cause
+    driver/ingest      one micro-batch: runs the pass, settles, balances
+      driver/settle      new schema ids and new tables: admit, bump, defer, refuse
+      driver/manifest    decides the unit durably
+      driver/commit      one Delta commit per table; redo after a crash
+    driver/deferred    decodes from bronze what had to wait
+    driver/aggregate   folds new silver files into gold
+
+`pipeline` wires them; `schemas` knows what a schema id means; `lake` knows where everything lives.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,316 @@
+"""Settings: one frozen model per concern, from a TOML file and from environment variables.
+
+`PROTOLAKE_<SECTION>__<KEY>` overrides the file. Unknown keys are refused in both. The defaults are the demo;
+`spark_app/settings.toml` shows all of them and is generated from here.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from spark_app.errors import ConfigurationError
+from spark_app.records import Layout
+
+PREFIX = "PROTOLAKE_"
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Kafka(Section):
+    """Where the records come from."""
+
+    brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
+    topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
+    starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where an empty lake begins")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how to talk to the brokers"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field("PLAIN", description="with SASL")
+    sasl_username: str = Field("", description="with SASL")
+    sasl_password_file: str = Field("", description="file that holds the SASL password")
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key (PKCS#8, not encrypted)")
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.strip() for topic in self.topic.split(",")]
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_names(cls, value: str) -> str:
+        if not all(topic.strip() for topic in value.split(",")):
+            raise ValueError("is empty")
+        return value
+
+
+class Registry(Section):
+    """Where schemas come from: any server with Confluent's API."""
+
+    url: str = Field("http://127.0.0.1:8081", description="base address")
+    subject: str = Field("", description="subject of the values; empty = <topic>-value")
+    username: str = Field("", description="for basic auth")
+    password_file: str = Field("", description="file that holds the basic auth password")
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key")
+    timeout_s: PositiveFloat = Field(5.0, description="seconds for one answer")
+
+    @field_validator("url")
+    @classmethod
+    def _no_secrets(cls, value: str) -> str:
+        if "@" in value.split("//", 1)[-1].split("/", 1)[0]:
+            raise ValueError("holds a user or password: use registry.username and registry.password_file")
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
+
+
+class Event(Section):
+    """Which fields of a message mean what."""
+
+    routing: str = Field("game_name", description="field whose value names the table")
+    key: str = Field("gamer_id", description="field that gold groups by")
+    time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
+
+
+class Tables(Section):
+    """Names of the tables, and which may come into being."""
+
+    bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as it came")
+    silver: str = Field(
+        "silver_{name}_events", pattern=r"^[a-z0-9_]*\{name\}[a-z0-9_]*$", description="decoded, one per routing value"
+    )
+    gold: str = Field(
+        "gold_{name}_player_agg",
+        pattern=r"^[a-z0-9_]*\{name\}[a-z0-9_]*$",
+        description="aggregates, one per silver table",
+    )
+    quarantine: str = Field("quarantine_events", pattern=r"^[a-z0-9_]+$", description="what is not in silver, and why")
+    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="what waits for its schema")
+    cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
+    allowed: tuple[str, ...] = Field((), description="routing values that may become tables; empty = any valid name")
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.bronze, self.silver, self.gold, self.quarantine, self.deferred)
+
+
+class Schemas(Section):
+    """What happens when a schema id is met."""
+
+    on_bump: Literal["restart", "in-place"] = Field(
+        "restart", description="a new id: leave with exit code 75 to be relaunched, or go on"
+    )
+    patience_s: PositiveFloat = Field(
+        600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
+    )
+    lookups: PositiveInt = Field(16, description="most unknown ids looked up per batch")
+    compile_s: PositiveFloat = Field(15.0, description="seconds protoc may take for one schema")
+    compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
+    text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
+    files: PositiveInt = Field(100, description="most files of one schema, references included")
+    leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
+
+
+class Batch(Section):
+    """How much at once, and how often."""
+
+    interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
+    records: PositiveInt = Field(200_000, description="most records of a micro-batch")
+    bytes: PositiveInt = Field(
+        256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
+    )
+    arrow_records: PositiveInt = Field(10_000, description="most records handed to a worker at once")
+    arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")
+    buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
+    small: PositiveInt = Field(20_000, description="a batch of fewer records is read by one task: one file per table")
+    attempts: PositiveInt = Field(3, description="failed tries of a batch before it is landed only and deferred")
+
+
+class Aggregate(Section):
+    """One gold column."""
+
+    function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
+    field: str = Field("", description="field of the message; empty = event.time, and for count all rows")
+
+
+DEMO_AGGREGATES = {
+    "session_count": Aggregate(function="count"),
+    "min_timestamp": Aggregate(function="min"),
+    "max_timestamp": Aggregate(function="max"),
+}
+
+
+class Gold(Section):
+    """Aggregates per key."""
+
+    interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
+    aggregates: dict[str, Aggregate] = Field(DEMO_AGGREGATES, description="gold column -> {function, field}")
+
+
+class LakeSettings(Section):
+    """Where the tables are, and what is kept."""
+
+    path: str = Field("lake", description="folder of the tables")
+    fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
+    compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
+    compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")
+    checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
+    keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
+    compression: Literal["zstd", "snappy"] = Field("zstd", description="of Parquet files")
+    min_free_bytes: PositiveInt = Field(256 << 20, description="free space below which nothing more is read")
+
+
+class SparkSettings(Section):
+    """The Spark session."""
+
+    master: str = Field("local[2,4]", description="the 4 is how often a task is tried")
+    driver_memory: str = Field("1g", description="JVM heap")
+    jars: str = Field("", description="folder of the jars Spark does not ship; empty = they are in its own folder")
+    class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
+    ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
+    ui_host: str = Field("127.0.0.1", description="address the UI listens on")
+
+
+class Run(Section):
+    """The process."""
+
+    patience_s: PositiveFloat = Field(300.0, description="seconds to wait for broker or registry before exit code 69")
+    hold: bool = Field(False, description="stay up, unhealthy, where a relaunch cannot help (for containers)")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of Protolake's own lines")
+
+
+class Settings(BaseSettings):
+    """All of it. Read with `load`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    kafka: Kafka = Kafka()
+    registry: Registry = Registry()
+    event: Event = Event()
+    tables: Tables = Tables()
+    schemas: Schemas = Schemas()
+    batch: Batch = Batch()
+    gold: Gold = Gold()
+    lake: LakeSettings = LakeSettings()
+    spark: SparkSettings = SparkSettings()
+    run: Run = Run()
+
+    @property
+    def subject(self) -> str:
+        return self.registry.subject or f"{self.kafka.topics[0]}-value"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings  # the environment beats the file
+
+
+def load(path: str | Path | None = None) -> Settings:
+    """The settings from `path` (TOML; None = defaults) and the environment.
+
+    Raises:
+        ConfigurationError: names the key and what is wrong with it.
+    """
+    path = path or os.environ.get(f"{PREFIX}SETTINGS")
+    values = _read(Path(path)) if path else {}
+    _refuse_unknown_variables()
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+    except Exception as error:  # a value in the environment that is no JSON where a table is due
+        raise ConfigurationError(f"environment: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"settings file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"settings file {path} is not TOML: {error}") from None
+
+
+def _refuse_unknown_variables() -> None:
+    known = {f"{PREFIX}SETTINGS"} | {
+        f"{PREFIX}{section}__{key}".upper() for section, model in sections().items() for key in model.model_fields
+    }
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and "__" in name:
+            if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
+                raise ConfigurationError(f"{name}: no such setting; `python -m spark_app settings` lists them")
+
+
+def sections() -> dict[str, type[Section]]:
+    """Section name -> its model, in the order of the settings file."""
+    fields = Settings.model_fields.items()
+    return {name: field.annotation for name, field in fields if isinstance(field.annotation, type)}
+
+
+def _explain(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"]) or "settings"
+    if error["type"] == "extra_forbidden":
+        return f"{key}: no such setting; `python -m spark_app settings` lists them"
+    return f"{key}: {error['msg']}, got {str(error['input'])[:100]!r}"
+
+
+def read_secret(path: str, key: str) -> str:
+    """The content of a secret file without its last newline.
+
+    Raises:
+        ConfigurationError: the file named by setting `key` cannot be read.
+    """
+    try:
+        return Path(path).read_text().rstrip("\r\n")
+    except OSError as error:
+        raise ConfigurationError(f"{key}: cannot read {path} ({error.strerror})") from None
+
+
+def render() -> str:
+    """All settings with their help and defaults, as the TOML file `spark_app/settings.toml`."""
+    lines = [
+        "# All settings of the Spark app with their defaults, which are the demo. Copy what you change into a file of your",
+        "# own and name it with --settings; PROTOLAKE_<SECTION>__<KEY> in the environment beats the file.",
+        "# Generated by `python -m spark_app settings --defaults`.",
+    ]
+    for name, model in sections().items():
+        lines += ["", f"# {model.__doc__}", f"[{name}]"]
+        for key, field in model.model_fields.items():
+            lines.append(f"{key} = {_toml(field.default)}  # {field.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, Section):
+        return _toml({k: v for k, v in value.model_dump().items() if v != ""})
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return str(value)

@@ -1,0 +1,1 @@
+"""What decides, and the only writer of tables."""

@@ -1,0 +1,268 @@
+"""Gold: what is new in silver, folded into one row per key and table.
+
+The manifests since the last run name the new silver files. One Spark job folds them for all tables; then one merge per
+touched table, side by side, with the last manifest folded as its transaction, so that a crash between two merges is
+seen by the next run. `count`, `sum`, `min` and `max` are folded; tables with any other function have the touched keys
+recomputed; a changed definition or a missing file recomputes the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_app.config import Aggregate, Settings
+from spark_app.driver.commit import THREADS, Tables, writer_properties
+from spark_app.driver.manifest import Manifests
+from spark_app.lake import Lake, read_json, write_quickly
+from spark_app.ops.events import log
+
+TABLE = "_protolake_table"
+FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
+CLEAN_EVERY = 20  # merges of a table between clean-ups
+
+
+@dataclass
+class Work:
+    """What one run has to do. Paths are absolute."""
+
+    upto: int
+    fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
+    whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
+
+
+class Aggregator:
+    """Keeps the gold tables; the only writer of them."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        lake: Lake,
+        settings: Settings,
+        manifests: Manifests,
+        names: Callable[[], set[str]],
+        columns: Callable[[], pa.Schema],
+        between_units: AbstractContextManager[object],
+    ):
+        self._session = session
+        self._lake = lake
+        self._settings = settings
+        self._layout = settings.tables.layout
+        self._manifests = manifests
+        self._names = names
+        self._columns = columns
+        self._between_units = between_units
+        self._app = f"{lake.identity()}/gold"
+        self._state = lake.state / "gold.json"
+        self._gold = Tables(lake, settings.lake)
+        self._writer = writer_properties(settings.lake)
+        self._merges: dict[str, int] = {}
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
+        self._aggregates = settings.gold.aggregates
+        self._foldable = all(a.function in FOLDED for a in self._aggregates.values())
+        self._definition = hashlib.sha256(
+            json.dumps([settings.event.model_dump(), settings.gold.model_dump()["aggregates"]]).encode()
+        ).hexdigest()
+
+    def folded(self) -> int:
+        """The last manifest that is in every gold table."""
+        return int((read_json(self._state) or {}).get("folded", 0))
+
+    def run(self) -> dict[str, int]:
+        """Bring gold up to the last finished unit; returns rows of each touched gold table."""
+        work = self._plan()
+        if not work.fold and not work.whole:
+            return self._finish(work)
+        parts = self._compute(work.fold) if self._foldable else self._recompute_keys(work)
+        whole = self._compute(work.whole)
+        jobs = [self._pool.submit(self._merge, name, part, work.upto) for name, part in parts.items()]
+        jobs += [self._pool.submit(self._replace, name, part, work.upto) for name, part in whole.items()]
+        for job in jobs:
+            job.result()
+        return self._finish(work, {*parts, *whole})
+
+    def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
+        if work.upto > self.folded() or self._changed():
+            write_quickly(self._state, {"folded": work.upto, "definition": self._definition})
+        return {name: self._rows(name) for name in touched or ()}
+
+    def _changed(self) -> bool:
+        return (read_json(self._state) or {}).get("definition") != self._definition
+
+    def _plan(self) -> Work:
+        """Between two units, so that the manifests and the snapshots of silver say the same."""
+        with self._between_units:
+            work = Work(self._manifests.finished())
+            if self._changed():
+                work.whole = {name: self._snapshot(name) for name in self._names() if self._exists(name)}
+                return work
+            for name, files in self._new_files(work.upto).items():
+                if all(self._lake.exists(path) for path in files):
+                    work.fold[name] = files
+                else:
+                    work.whole[name] = self._snapshot(name)
+            if not self._foldable:
+                self._snapshots = {name: self._snapshot(name) for name in work.fold}
+        return work
+
+    def _new_files(self, upto: int) -> dict[str, list[str]]:
+        """Silver files that are not yet in their gold table, by routing name."""
+        names = {self._layout.silver_of(name): name for name in self._names()}
+        files: dict[str, list[str]] = {}
+        folded = self.folded()
+        for manifest in self._manifests.since(folded):
+            for table, change in manifest.tables.items():
+                name = names.get(table)
+                if name is not None and manifest.sequence <= upto and manifest.sequence > self._cursor(name):
+                    files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
+        return files
+
+    def _cursor(self, name: str) -> int:
+        table = self._gold.get(self._layout.gold_of(name))
+        return (table.transaction_version(self._app) or 0) if table else 0
+
+    def _exists(self, name: str) -> bool:
+        return (self._lake.table(self._layout.silver_of(name)) / "_delta_log").is_dir()
+
+    def _snapshot(self, name: str) -> list[str]:
+        return list(DeltaTable(str(self._lake.table(self._layout.silver_of(name)))).file_uris())
+
+    def _compute(self, files: dict[str, list[str]]) -> dict[str, pa.Table]:
+        """Aggregates of the rows of the files, by routing name."""
+        if not files:
+            return {}
+        return self._collect(self._read(files))
+
+    def _recompute_keys(self, work: Work) -> dict[str, pa.Table]:
+        """Aggregates over all rows of the keys that the new files touch."""
+        if not work.fold:
+            return {}
+        key = self._settings.event.key
+        touched = (
+            self._read(work.fold)
+            .select(TABLE, F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table"))
+            .distinct()
+        )
+        rows = self._read(self._snapshots)
+        same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
+        return self._collect(rows.join(touched.drop(TABLE), same, "left_semi"))
+
+    def _read(self, files: dict[str, list[str]]) -> DataFrame:
+        """Key and aggregated fields of all files in one DataFrame, with the routing name. Missing columns are NULL."""
+        wanted = {self._settings.event.key, *(self._field(a) for a in self._aggregates.values())} - {""}
+        columns = self._columns()
+        schema = pa.schema(
+            [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
+        )
+        paths = [path for group in files.values() for path in group]
+        rows = self._session.read.schema(from_arrow_schema(schema)).parquet(*paths)
+        folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
+        return rows.withColumn(TABLE, folder)
+
+    def _collect(self, rows: DataFrame) -> dict[str, pa.Table]:
+        key = self._settings.event.key
+        columns = [self._column(name, aggregate) for name, aggregate in self._aggregates.items()]
+        result = rows.groupBy(TABLE, key).agg(*columns).toArrow()
+        names = {self._layout.silver_of(name): name for name in self._names()}
+        order = result.sort_by([(TABLE, "ascending")])
+        split = order.group_by(TABLE, use_threads=False).aggregate([(TABLE, "count")]).to_pylist()
+        parts, start = {}, 0
+        for group in split:
+            parts[names[group[TABLE]]] = order.slice(start, group[f"{TABLE}_count"]).drop_columns([TABLE])
+            start += group[f"{TABLE}_count"]
+        return parts
+
+    def _field(self, aggregate: Aggregate) -> str:
+        return aggregate.field or ("" if aggregate.function == "count" else self._settings.event.time)
+
+    def _column(self, name: str, aggregate: Aggregate) -> Column:
+        source = self._field(aggregate)
+        functions: dict[str, Callable[[str], Column]] = {
+            "count": lambda c: F.count(F.col(c) if c else F.lit(1)),
+            "sum": F.sum,
+            "min": F.min,
+            "max": F.max,
+            "mean": F.mean,
+            "distinct": F.countDistinct,
+            "median": F.median,
+        }
+        return functions[aggregate.function](source).alias(name)
+
+    def _merge(self, name: str, part: pa.Table, upto: int) -> None:
+        gold = self._layout.gold_of(name)
+        table = self._gold.get(gold)
+        if table is None:
+            return self._replace(name, part, upto)
+        key = _quoted(self._settings.event.key)
+        merge = table.merge(
+            part,
+            f"t.{key} IS NOT DISTINCT FROM s.{key}",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=self._writer,
+            commit_properties=self._transaction(upto),
+        )
+        merge.when_matched_update(self._updates()).when_not_matched_insert_all().execute()
+        table.update_incremental()
+        self._clean(gold, table)
+
+    def _updates(self) -> dict[str, str]:
+        """Column -> the SQL that folds the new value into the old one."""
+        updates = {}
+        for name, aggregate in self._aggregates.items():
+            column = _quoted(name)
+            how = FOLDED.get(aggregate.function) if self._foldable else None
+            if how is None:
+                updates[column] = f"s.{column}"
+            elif how == "+":
+                updates[column] = f"coalesce(t.{column} + s.{column}, t.{column}, s.{column})"
+            else:
+                updates[column] = f"{how}(t.{column}, s.{column})"
+        return updates
+
+    def _replace(self, name: str, part: pa.Table, upto: int) -> None:
+        """Write the whole table anew."""
+        gold = self._layout.gold_of(name)
+        write_deltalake(
+            self._gold.uri(gold),
+            part,
+            mode="overwrite",
+            schema_mode="overwrite",
+            configuration=self._gold.configuration,
+            writer_properties=self._writer,
+            commit_properties=self._transaction(upto),
+        )
+        self._gold.forget(gold)
+
+    def _transaction(self, upto: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(self._app, upto)])
+
+    def _clean(self, gold: str, table: DeltaTable) -> None:
+        """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
+        self._merges[gold] = self._merges.get(gold, 0) + 1
+        if self._merges[gold] % CLEAN_EVERY == 0:
+            if len(table.file_uris()) > self._settings.lake.compact_files:
+                table.optimize.compact(target_size=self._settings.lake.compact_bytes, writer_properties=self._writer)
+            table.vacuum(None, dry_run=False, enforce_retention_duration=False)
+            table.update_incremental()
+            table.cleanup_metadata()
+            log.debug("gold cleaned", table=gold)
+
+    def _rows(self, name: str) -> int:
+        table = self._gold.get(self._layout.gold_of(name))
+        return int(pc.sum(pa.array(table.get_add_actions()["num_records"].to_pylist())).as_py() or 0) if table else 0
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,185 @@
+"""The committer: makes a decided unit true, one Delta commit per table. The only writer of bronze, silver, quarantine
+and deferred.
+
+Each commit carries the transaction (lake id, manifest number), so that making it again is noticed: a crash at any point
+is redone at the next start, with the same files. Bronze comes first, the other tables side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from spark_app.config import LakeSettings
+from spark_app.driver.manifest import Change, Manifest, Manifests
+from spark_app.errors import ContractError
+from spark_app.lake import Lake
+from spark_app.ops.events import log
+from spark_app.records import FileEntry
+from spark_app.schemas.columns import merge_columns
+
+RECHECKED = 5  # finished units whose commits are looked at again at start, in case the machine lost power
+THREADS = 4
+
+
+class Tables:
+    """Open handles of the lake's tables. A handle is refreshed by whoever commits through it."""
+
+    def __init__(self, lake: Lake, settings: LakeSettings):
+        self._lake = lake
+        self._handles: dict[str, DeltaTable] = {}
+        seconds = max(1, int(settings.fresh_log_hours * 3600))
+        self.configuration: dict[str, str | None] = {
+            "delta.logRetentionDuration": f"interval {seconds} seconds",
+            "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
+            "delta.checkpointInterval": str(settings.checkpoint_every),
+        }
+
+    def get(self, name: str) -> DeltaTable | None:
+        """The table's handle, or None when there is no such table yet."""
+        if name not in self._handles:
+            path = self._lake.table(name)
+            if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
+                return None
+            self._handles[name] = DeltaTable(str(path))
+        return self._handles[name]
+
+    def uri(self, name: str) -> str:
+        return str(self._lake.table(name))
+
+    def forget(self, name: str) -> None:
+        self._handles.pop(name, None)
+
+
+def writer_properties(settings: LakeSettings) -> WriterProperties:
+    """For the files that delta-rs writes itself: compaction and merges."""
+    return WriterProperties(compression="ZSTD" if settings.compression == "zstd" else "SNAPPY")
+
+
+class Committer:
+    """Finishes manifests, in their order."""
+
+    def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings):
+        self._lake = lake
+        self._manifests = manifests
+        self._app = lake.identity()
+        self.tables = Tables(lake, settings)
+        self._known_schemas: dict[str, set[str]] = {}
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+
+    def redo(self) -> int:
+        """Finish what a crash left open, whatever rules or registry say now. Returns the number of units redone.
+
+        Raises:
+            ContractError: a table says that it has seen a unit which was never finished.
+        """
+        finished = self._manifests.finished()
+        redone = 0
+        for number in self._manifests.numbers():
+            if number > finished - RECHECKED:
+                redone += self.finish(self._manifests.read(number), recheck=number <= finished)
+        if redone:
+            log.info("units redone after a crash", units=redone)
+        return redone
+
+    def finish(self, manifest: Manifest, recheck: bool = False) -> bool:
+        """Commit every table of the unit; True when a commit was missing."""
+        digest = manifest.digest()
+        (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
+        missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
+        commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]
+        for commit in commits:
+            missing = commit.result() or missing
+        if not recheck:
+            self._manifests.mark_finished(manifest.sequence)
+        return missing
+
+    def _commit(self, name: str, change: Change, sequence: int, digest: str, recheck: bool) -> bool:
+        table = self.tables.get(name)
+        done = table.transaction_version(self._app) if table else None
+        if done is not None and done >= sequence:
+            if done > sequence and not recheck:
+                raise ContractError(f"table {name} has seen unit {done}, but unit {sequence} was not finished")
+            self._compare_digest(name, table, sequence, digest)
+            return False
+        if table is None:
+            self._create(name, change, sequence, digest)
+        else:
+            self._append(name, table, change, sequence, digest)
+        return True
+
+    def _compare_digest(self, name: str, table: DeltaTable | None, sequence: int, digest: str) -> None:
+        """A table that has the transaction must have it from this very manifest."""
+        assert table is not None
+        for commit in table.history(limit=20):
+            if commit.get("protolake.sequence") == sequence and commit.get("protolake.digest") != digest:
+                raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
+
+    def _properties(self, sequence: int, digest: str) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={"protolake.sequence": sequence, "protolake.digest": digest},
+            app_transactions=[Transaction(self._app, sequence)],
+        )
+
+    def _create(self, name: str, change: Change, sequence: int, digest: str) -> None:
+        create_table_with_add_actions(
+            self.tables.uri(name),
+            Schema.from_arrow(merge_columns(pa.schema([]), *_schemas(change.adds))),
+            [_add(entry) for entry in change.adds],
+            mode="error",
+            configuration=self.tables.configuration,
+            commit_properties=self._properties(sequence, digest),
+        )
+
+    def _append(self, name: str, table: DeltaTable, change: Change, sequence: int, digest: str) -> None:
+        try:
+            self._add_columns(name, table, change)
+            table.create_write_transaction(
+                [*map(_add, change.adds), *map(_remove, change.removes)],
+                "append",
+                table.schema(),
+                commit_properties=self._properties(sequence, digest),
+            )
+            table.update_incremental()
+        except DeltaError:
+            self.tables.forget(name)  # a stale handle must not be used again
+            raise
+
+    def _add_columns(self, name: str, table: DeltaTable, change: Change) -> None:
+        """Column adds come first, as a diff: adding a column that is there would commit again."""
+        known = self._known_schemas.setdefault(name, set())
+        if all(entry.schema in known for entry in change.adds):
+            return
+        old = pa.schema(table.schema().to_arrow())
+        new = Schema.from_arrow(merge_columns(old, *_schemas(change.adds)))
+        had = {field.name: field for field in Schema.from_arrow(old).fields}
+        added = [field for field in new.fields if had.get(field.name) != field]
+        if added:
+            table.alter.add_columns(added)
+            table.update_incremental()
+            log.info("columns added", table=name, columns=[field.name for field in added])
+        known.update(entry.schema for entry in change.adds)
+
+
+@functools.lru_cache(maxsize=4096)
+def _schema(text: str) -> pa.Schema:
+    return pa.schema(Schema.from_json(text).to_arrow())
+
+
+def _schemas(entries: Iterable[FileEntry]) -> list[pa.Schema]:
+    return [_schema(text) for text in dict.fromkeys(entry.schema for entry in entries)]
+
+
+def _add(entry: FileEntry) -> AddAction:
+    return AddAction(entry.path, entry.size, {}, int(time.time() * 1000), True, entry.stats)
+
+
+def _remove(path: str) -> RemoveAction:
+    return RemoveAction(path, True, int(time.time() * 1000))

@@ -1,0 +1,113 @@
+"""Decodes from bronze what had to wait: records whose schema id could not be settled when they came, or that were
+landed only. The same pass and the same manifest, with bronze as the source.
+
+`deferred_events` holds the coordinates of what waits and nothing else: a unit of this kind replaces its files with one
+of what still waits.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app.config import Settings
+from spark_app.driver.commit import Tables
+from spark_app.driver.ingest import Ingest
+from spark_app.driver.manifest import Change, Manifests
+from spark_app.driver.settle import SchemaDesk
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.errors import ContractError
+from spark_app.lake import Lake
+from spark_app.ops.events import log
+from spark_app.records import SOURCE_SCHEMA, FileEntry, Report
+from spark_app.worker import files
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
+
+MOST_AT_ONCE = 200_000
+
+
+class Deferred:
+    """Looks after what waits."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        lake: Lake,
+        settings: Settings,
+        manifests: Manifests,
+        tables: Tables,
+        schemas: SchemaDesk,
+        units: UnitRunner,
+        ingest: Ingest,
+    ):
+        self._session = session
+        self._lake = lake
+        self._settings = settings
+        self._manifests = manifests
+        self._tables = tables
+        self._schemas = schemas
+        self._units = units
+        self._ingest = ingest
+
+    def step(self) -> Report | None:
+        """Decode what no longer has to wait, if there is any; None when nothing could be done."""
+        layout = self._settings.tables.layout
+        table = self._tables.get(layout.deferred)
+        if table is None or not table.file_uris():
+            return None
+        self._schemas.retry_waiting()
+        waiting = table.to_pyarrow_table()
+        ready, rest = self._divide(waiting)
+        if not ready.num_rows:
+            return None
+        began = time.monotonic()
+        report = self._units.run(self._read_bronze(ready), self._manifests.last + 1, _FROM_BRONZE)
+        if report.bronze != ready.num_rows:
+            raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
+        adds = report.files.pop(layout.deferred, [])
+        if rest.num_rows:
+            adds.append(self._write_rest(rest))
+        removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
+        self._ingest.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
+        log.info(
+            "deferred records decoded",
+            records=ready.num_rows,
+            left=rest.num_rows,
+            seconds=round(time.monotonic() - began, 2),
+        )
+        return report
+
+    def _divide(self, waiting: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """(records to decode now, records that go on waiting)."""
+        ids = pa.array([entry.schema_id for entry in self._schemas.ledger.waiting()], pa.int64())
+        held = pc.is_in(waiting["schema_id"], value_set=ids)
+        ready, rest = waiting.filter(pc.invert(held)), waiting.filter(held)
+        if ready.num_rows > MOST_AT_ONCE:
+            ready = ready.sort_by([(name, "ascending") for name in COORDINATES])
+            rest = pa.concat_tables([rest, ready.slice(MOST_AT_ONCE)])
+        return ready.slice(0, MOST_AT_ONCE), rest
+
+    def _read_bronze(self, ready: pa.Table) -> DataFrame:
+        """The raw records at the coordinates; the offsets' bounds let Delta skip files."""
+        coordinates = self._session.createDataFrame(ready.select(COORDINATES))
+        low, high = pc.min_max(ready["offset"]).as_py().values()
+        bronze = self._session.read.format("delta").load(str(self._lake.table(self._settings.tables.bronze)))
+        picked = bronze.where(F.col("offset").between(low, high)).join(
+            F.broadcast(coordinates), COORDINATES, "left_semi"
+        )
+        records = picked.select(*BRONZE_SCHEMA.names)
+        return records.coalesce(1) if ready.num_rows <= self._settings.batch.small else records
+
+    def _write_rest(self, rest: pa.Table) -> FileEntry:
+        name = f"part-{self._manifests.last + 1:012d}-{uuid.uuid4().hex[:8]}-rest.parquet"
+        folder = self._lake.table(self._settings.tables.deferred)
+        return files.write_file(folder, name, rest, self._settings.lake.compression)
+
+
+_FROM_BRONZE = Origin({}, write_bronze=False, settle_in_place=True)
+assert set(SOURCE_SCHEMA.names) < set(BRONZE_SCHEMA.names)

@@ -1,0 +1,188 @@
+"""One micro-batch from Kafka, in this order:
+
+1. Spark's idea of the batch is compared with where the manifests ended.
+2. The attempt is written down, so that a batch that kills the app is landed only after a few tries.
+3. The pass runs (`unit`); new ids and tables are settled, or the app leaves for a bump with nothing decided.
+4. The manifest decides. 5. The committer makes it true. 6. Maintenance, when it is due.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from spark_app.config import Settings
+from spark_app.driver.commit import Committer
+from spark_app.driver.maintain import Maintainer
+from spark_app.driver.manifest import Change, Manifest, Manifests, Offsets, counts_of
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.errors import ContractError, SchemaBump
+from spark_app.lake import Lake, free_bytes, read_json, write_quickly
+from spark_app.ops.events import log
+from spark_app.ops.status import Status
+from spark_app.records import Report
+
+NO_SPACE = "No space left on device"
+WAIT_S = 5.0
+
+
+class Stopped(Exception):
+    """The app was asked to stop; the batch is abandoned undecided."""
+
+
+class Ingest:
+    """The body of the streaming query."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Settings,
+        manifests: Manifests,
+        committer: Committer,
+        maintainer: Maintainer,
+        units: UnitRunner,
+        status: Status,
+        stopping: Callable[[], bool],
+    ):
+        self._lake = lake
+        self._settings = settings
+        self._manifests = manifests
+        self._committer = committer
+        self._maintainer = maintainer
+        self._units = units
+        self._status = status
+        self._stopping = stopping
+        self._attempts = lake.state / "attempts.json"
+
+    def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
+        """Take one micro-batch.
+
+        Raises:
+            SchemaBump, ContractError, Stopped: nothing was decided.
+        """
+        began = time.monotonic()
+        start, end = self._range(batch_id)
+        last = self._manifests.last_ingest
+        if last is not None and end == last.source["end"]:
+            log.info("batch was decided before a crash", batch=batch_id, unit=last.sequence)
+            return
+        if last is not None and start != last.source["end"]:
+            raise ContractError(
+                f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
+                f"the checkpoint is not this lake's. Move {self._lake.checkpoint} aside; it is rebuilt from the manifests"
+            )
+        size = _records_between(start, end)
+        if size <= self._settings.batch.small:
+            records = records.coalesce(1)
+        report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
+        _check_spans(report, start, end)
+        self.decide(report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids})
+        self._attempts.unlink(missing_ok=True)
+        self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
+
+    def decide(self, report: Report, kind: str, source: dict[str, object], deferred: Change | None = None) -> None:
+        """Write the manifest, make it true, and keep the tables small."""
+        layout = self._settings.tables.layout
+        changes = {table: Change(files) for table, files in report.files.items() if table != layout.deferred}
+        waiting = deferred or Change(report.files.get(layout.deferred, []))
+        if waiting.adds or waiting.removes:
+            changes[layout.deferred] = waiting
+        ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
+        manifest = Manifest(self._manifests.last + 1, kind, source, ordered, counts_of(report))  # type: ignore[arg-type]
+        self._manifests.decide(manifest)
+        self._committer.finish(manifest)
+        for table, change in ordered.items():
+            self._maintainer.added(table, len(change.adds))
+        self._maintainer.step()
+
+    def _in_place(self, origin: Origin) -> bool:
+        first = self._manifests.last == 0
+        return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
+
+    def _run(self, records: DataFrame, end: Offsets, origin: Origin) -> Report:
+        """The pass, tried again where that can help."""
+        while True:
+            self._wait_for_space()
+            tries = self._count_attempt(end)
+            land_only = origin.land_only or tries > self._settings.batch.attempts
+            if land_only and not origin.land_only:
+                log.error("batch failed too often: landed, decoding is deferred", tries=tries - 1)
+            try:
+                return self._units.run(records, self._manifests.last + 1, replace(origin, land_only=land_only))
+            except SchemaBump:
+                self._attempts.unlink(missing_ok=True)
+                raise
+            except (PySparkException, OSError) as error:
+                if self._stopping() or (land_only and NO_SPACE not in str(error)):
+                    raise
+                log.error("the pass failed, trying again", tries=tries, reason=_reason(error))
+                if NO_SPACE in str(error):
+                    self._attempts.unlink(missing_ok=True)
+                    self._wait_out_full_disk()
+
+    def _count_attempt(self, end: Offsets) -> int:
+        """How often this batch has been tried, this time included; survives a crash."""
+        old = read_json(self._attempts) or {}
+        tries = int(old["tries"]) + 1 if old.get("end") == end else 1
+        write_quickly(self._attempts, {"end": end, "tries": tries})
+        return tries
+
+    def _wait_for_space(self) -> None:
+        while free_bytes(self._lake.root) < self._settings.lake.min_free_bytes:
+            self._wait_out_full_disk()
+        self._status.waiting(None)
+
+    def _wait_out_full_disk(self) -> None:
+        """No space is not an exit: say so, wait in place, go on when there is some."""
+        if self._stopping():
+            raise Stopped
+        free = free_bytes(self._lake.root)
+        self._status.waiting(
+            f"no space left at {self._lake.root} ({free >> 20} MiB free): make room, it goes on by itself"
+        )
+        time.sleep(WAIT_S)
+
+    def _range(self, batch_id: int) -> tuple[Offsets, Offsets]:
+        """Where Spark says that the batch starts and ends, from its checkpoint."""
+        end = read_offsets(self._lake.checkpoint / "offsets" / str(batch_id))
+        before = self._lake.checkpoint / "offsets" / str(batch_id - 1)
+        first = self._lake.checkpoint / "sources" / "0" / "0"
+        return read_offsets(before if batch_id > 0 else first), end
+
+
+def read_offsets(path: Path) -> Offsets:
+    """The offsets in a file of Spark's checkpoint: its last line.
+
+    Raises:
+        ContractError: the file is not there or damaged.
+    """
+    try:
+        return json.loads(path.read_text().strip().splitlines()[-1])  # type: ignore[no-any-return]
+    except (OSError, ValueError, IndexError) as error:
+        raise ContractError(
+            f"{path} cannot be read ({error}). Move the checkpoint folder aside: it is rebuilt from the manifests"
+        ) from None
+
+
+def _records_between(start: Offsets, end: Offsets) -> int:
+    return sum(offset - start.get(t, {}).get(p, offset) for t, parts in end.items() for p, offset in parts.items())
+
+
+def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
+    """Every record lies in the batch's range, none twice. Gaps are allowed: aborted and compacted records."""
+    for key, (first, last, count) in report.spans.items():
+        topic, partition = key.rsplit("/", 1)
+        low, high = start.get(topic, {}).get(partition, 0), end[topic][partition]
+        if first < low or last >= high or count > last - first + 1:
+            raise ContractError(f"{key}: {count} records from {first} to {last}, outside the batch's {low} to {high}")
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

@@ -1,0 +1,79 @@
+"""Small files are part of the design, so is merging them: compaction, vacuum and log clean-up between units.
+
+Runs in the committer's thread, when every decided unit is finished, and so never touches files of an open manifest. A
+table's small files are merged in two tiers, so that a large file is not rewritten for every handful of small ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from deltalake import DeltaTable
+
+from spark_app.config import LakeSettings
+from spark_app.driver.commit import Tables, writer_properties
+from spark_app.ops.events import log
+
+SMALL_BYTES = 8 << 20
+LARGE_AFTER = 12  # compactions of small files before the results are merged too
+
+
+class Maintainer:
+    """Counts commits per table and compacts, one table at a time."""
+
+    def __init__(self, tables: Tables, settings: LakeSettings):
+        self._tables = tables
+        self._settings = settings
+        self._writer = writer_properties(settings)
+        self._small: Counter[str] = Counter()
+        self._rounds: Counter[str] = Counter()
+
+    def learn(self, names: Iterable[str]) -> dict[str, int]:
+        """Count the files that are there; returns rows per table."""
+        rows = {}
+        for name in names:
+            table = self._tables.get(name)
+            if table is not None:
+                actions = table.get_add_actions(flatten=True)
+                sizes = actions["size_bytes"].to_pylist()
+                self._small[name] = sum(size < SMALL_BYTES for size in sizes)
+                rows[name] = sum(actions["num_records"].to_pylist())
+        return rows
+
+    def added(self, name: str, files: int) -> None:
+        self._small[name] += files
+
+    def step(self) -> bool:
+        """Compact the table with the most small files, if it has enough of them; True when something was done."""
+        if not self._small:
+            return False
+        name, files = self._small.most_common(1)[0]
+        if files < self._settings.compact_files:
+            return False
+        table = self._tables.get(name)
+        if table is None:
+            return False
+        self._compact(name, table)
+        return True
+
+    def _compact(self, name: str, table: DeltaTable) -> None:
+        self._rounds[name] += 1
+        large = self._rounds[name] % LARGE_AFTER == 0
+        target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
+        metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
+        table.update_incremental()
+        removed = (
+            table.vacuum(None, dry_run=False, enforce_retention_duration=False) if self._rounds[name] % 4 == 0 else []
+        )
+        if removed:
+            table.update_incremental()
+        table.cleanup_metadata()
+        self._small[name] = metrics["numFilesAdded"]
+        log.debug(
+            "compacted",
+            table=name,
+            files=metrics["numFilesRemoved"],
+            into=metrics["numFilesAdded"],
+            vacuumed=len(removed),
+        )

@@ -1,0 +1,180 @@
+"""The manifest: the moment a unit of work is decided.
+
+Manifests form one sequence for the lake. An ingest manifest must start exactly where the last one ended: a gap or an
+overlap is proven loss or doubling. So the manifests, not Spark's checkpoint, are the truth about what was taken.
+
+    manifests/000000000042.json   decided: fsynced, renamed into place, folder fsynced
+    manifests/finished            the highest number whose every commit is made; may be stale, never ahead
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from spark_app.errors import ContractError
+from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
+from spark_app.records import FileEntry, Report
+
+FORMAT = 1
+Kind = Literal["ingest", "deferred"]
+Offsets = dict[str, dict[str, int]]  # topic -> partition -> offset
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a unit does to one table, in one commit."""
+
+    adds: list[FileEntry] = field(default_factory=list)
+    removes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A decided unit.
+
+    Attributes:
+        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`.
+        tables: table folder -> change, in the order of commits: bronze first.
+        counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
+    """
+
+    sequence: int
+    kind: Kind
+    source: dict[str, Any]
+    tables: dict[str, Change]
+    counts: dict[str, Any]
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=False)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @staticmethod
+    def from_json(text: str) -> Manifest:
+        value = json.loads(text)
+        tables = {
+            name: Change([FileEntry.from_json(f) for f in change["adds"]], change["removes"])
+            for name, change in value.pop("tables").items()
+        }
+        return Manifest(tables=tables, **value)
+
+
+def counts_of(report: Report) -> dict[str, Any]:
+    keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
+    return {key: getattr(report, key) for key in keys}
+
+
+class Manifests:
+    """The sequence, on disk."""
+
+    def __init__(self, lake: Lake):
+        self._lake = lake
+        self._folder = lake.manifests
+        numbers = self.numbers()
+        self.last = numbers[-1] if numbers else 0
+        self.last_ingest: Manifest | None = next(
+            (m for m in map(self.read, reversed(numbers)) if m.kind == "ingest"), None
+        )
+
+    def numbers(self) -> list[int]:
+        return sorted(int(p.stem) for p in self._folder.glob("[0-9]*.json"))
+
+    def read(self, sequence: int) -> Manifest:
+        """
+        Raises:
+            ContractError: it is damaged, or of a newer format.
+        """
+        path = self._path(sequence)
+        try:
+            stored = json.loads(path.read_text())
+            manifest = Manifest.from_json(stored["manifest"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
+        if manifest.digest() != stored["digest"]:
+            raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+        if manifest.format > FORMAT:
+            raise ContractError(
+                f"{path} is of format {manifest.format}: this version reads {FORMAT}; run the newer one"
+            )
+        return manifest
+
+    def decide(self, manifest: Manifest) -> None:
+        """Make the unit durable. From here on it happens, whatever crashes.
+
+        Raises:
+            ContractError: it does not follow the last one, does not balance, or a file is not what it says.
+        """
+        self._check(manifest)
+        for table in manifest.tables:
+            sync_folder(self._lake.table(table))
+        write_durably(
+            self._path(manifest.sequence), json.dumps({"digest": manifest.digest(), "manifest": manifest.to_json()})
+        )
+        self.last = manifest.sequence
+        if manifest.kind == "ingest":
+            self.last_ingest = manifest
+
+    def finished(self) -> int:
+        try:
+            return int((self._folder / "finished").read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def mark_finished(self, sequence: int) -> None:
+        write_quickly(self._folder / "finished", sequence)
+
+    def open(self) -> Iterator[Manifest]:
+        """Decided units that may not be finished, oldest first."""
+        finished = self.finished()
+        yield from (self.read(number) for number in self.numbers() if number > finished)
+
+    def since(self, sequence: int) -> Iterator[Manifest]:
+        """Finished units after `sequence`, oldest first."""
+        finished = self.finished()
+        yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
+
+    def forget(self, keep: int, needed_from: int) -> None:
+        """Remove finished manifests but for the last `keep`, what is after `needed_from`, and the last of ingest."""
+        limit = min(self.last - keep, self.finished(), needed_from)
+        last_ingest = self.last_ingest.sequence if self.last_ingest else 0
+        for number in self.numbers():
+            if number <= limit and number != last_ingest:
+                self._path(number).unlink()
+
+    def _path(self, sequence: int) -> Path:
+        return self._folder / f"{sequence:012d}.json"
+
+    def _check(self, manifest: Manifest) -> None:
+        if manifest.sequence != self.last + 1:
+            raise ContractError(f"manifest {manifest.sequence} does not follow {self.last}")
+        if (
+            manifest.kind == "ingest"
+            and self.last_ingest
+            and manifest.source["start"] != self.last_ingest.source["end"]
+        ):
+            raise ContractError(
+                f"manifest {manifest.sequence} starts at {manifest.source['start']}, "
+                f"but the last one ended at {self.last_ingest.source['end']}"
+            )
+        counts = manifest.counts
+        placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
+        placed += counts["deferred"] + counts["tombstones"]
+        if counts["bronze"] != placed:
+            raise ContractError(f"manifest {manifest.sequence}: {counts['bronze']} records taken, {placed} placed")
+        for table, change in manifest.tables.items():
+            for entry in change.adds:
+                _check_file(self._lake.table(table) / entry.path, entry)
+
+
+def _check_file(path: Path, entry: FileEntry) -> None:
+    size = os.path.getsize(path) if path.exists() else -1
+    if size != entry.size:
+        raise ContractError(f"{path} has {size} bytes instead of {entry.size}: nothing was decided")

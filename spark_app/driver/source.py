@@ -1,0 +1,128 @@
+"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`. Also what must be known of the topics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app import config
+from spark_app.driver.manifest import Offsets
+from spark_app.errors import ConfigurationError
+
+ANSWER_S = 10.0
+
+
+class BrokerUnreachable(Exception):
+    """No broker answered, or the topic is not there yet."""
+
+
+def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
+    """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
+    reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
+    return shape(
+        reader.option("subscribe", ",".join(settings.kafka.topics))
+        .option("startingOffsets", json.dumps(start) if start else settings.kafka.starting_offsets)
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", str(records))
+        .load()
+    )
+
+
+def shape(records: DataFrame) -> DataFrame:
+    """Kafka's columns as the pass takes them. Headers become JSON in the JVM: as Arrow structs they cost twice the time."""
+    return records.select(
+        "key",
+        "value",
+        F.to_json("headers").alias("headers"),
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        F.col("timestampType").alias("timestamp_type"),
+    )
+
+
+def topic_ids(kafka: config.Kafka) -> dict[str, str]:
+    """Kafka's id of each topic: a topic that is deleted and made again has another.
+
+    Raises:
+        BrokerUnreachable: also while a topic does not exist.
+    """
+    from confluent_kafka import TopicCollection
+
+    try:
+        client = AdminClient(client_options(kafka), logger=_silent())
+        futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
+        return {topic: str(future.result().topic_id) for topic, future in futures.items()}
+    except KafkaException as error:
+        raise BrokerUnreachable(error.args[0].str() if error.args else str(error)) from None
+
+
+def jvm_options(kafka: config.Kafka) -> dict[str, str]:
+    """The options of Spark's Kafka source, from ours; nothing else is passed on."""
+    options = {
+        "bootstrap.servers": kafka.brokers,
+        "security.protocol": kafka.security_protocol,
+        "isolation.level": "read_committed",
+    }
+    if kafka.security_protocol.startswith("SASL"):
+        options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}
+    if kafka.ca_file:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.ca_file}
+    if kafka.certificate_file:
+        chain = config.read_secret(kafka.certificate_file, "kafka.certificate_file")
+        key = config.read_secret(kafka.key_file, "kafka.key_file")
+        options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    return {f"kafka.{key}": value for key, value in options.items()}
+
+
+def client_options(kafka: config.Kafka) -> dict[str, Any]:
+    """The same for librdkafka."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": kafka.brokers,
+        "security.protocol": kafka.security_protocol,
+        "socket.timeout.ms": int(ANSWER_S * 1000),
+    }
+    if kafka.security_protocol.startswith("SASL"):
+        password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
+        options |= {
+            "sasl.mechanism": kafka.sasl_mechanism,
+            "sasl.username": kafka.sasl_username,
+            "sasl.password": password,
+        }
+    files = {
+        "ssl.ca.location": kafka.ca_file,
+        "ssl.certificate.location": kafka.certificate_file,
+        "ssl.key.location": kafka.key_file,
+    }
+    return options | {key: path for key, path in files.items() if path}
+
+
+def _jaas(kafka: config.Kafka) -> str:
+    module = "scram.ScramLoginModule" if kafka.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+    password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
+    return (
+        f"org.apache.kafka.common.security.{module} required "
+        f"username={_quoted(kafka.sasl_username)} password={_quoted(password)};"
+    )
+
+
+def _quoted(value: str) -> str:
+    if "\n" in value or "\r" in value:
+        raise ConfigurationError("kafka.sasl_password_file: the password has more than one line")
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _silent() -> Any:
+    import logging
+
+    logger = logging.getLogger("protolake.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

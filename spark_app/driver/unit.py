@@ -1,0 +1,118 @@
+"""Runs the pass over a DataFrame until nothing new is met, and says what it found. Decides nothing.
+
+Both sources of records use it: Kafka (`ingest`) and bronze (`deferred`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_app.config import Settings
+from spark_app.driver.settle import SchemaDesk, TableDesk
+from spark_app.errors import SchemaBump
+from spark_app.lake import Lake
+from spark_app.records import Catalog, Report
+from spark_app.worker import one_pass
+
+REPORT_COLUMN = "report string"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What differs between the sources of a unit."""
+
+    topic_ids: dict[str, str]
+    write_bronze: bool = True
+    land_only: bool = False
+    settle_in_place: bool = False
+
+
+class UnitRunner:
+    """The pass, then settle, then the pass again if anything was admitted."""
+
+    def __init__(self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaDesk, tables: TableDesk):
+        self._session = session
+        self._lake = lake
+        self._settings = settings
+        self._schemas = schemas
+        self._tables = tables
+        self._broadcast: Any = None
+        self._broadcast_of: Catalog | None = None
+
+    def run(self, records: DataFrame, sequence: int, origin: Origin) -> Report:
+        """One report for all tasks; its files are durable but named by nobody yet.
+
+        Raises:
+            SchemaBump: the records hold a schema id that was never met.
+        """
+        report = self._execute(records, self._plan(sequence, origin))
+        if not report.new_ids and not report.new_values:
+            return report
+        bumps = self._schemas.meet(int(i) for i in report.new_ids)
+        if bumps and not origin.settle_in_place:
+            self.discard(report)
+            raise SchemaBump(f"new schema ids {bumps}: leaving to come back with their columns")
+        self._tables.admit(report.new_values)
+        self.discard(report)
+        first = self._plan(sequence, origin)
+        report = self._execute(records, first)
+        if report.new_ids or report.new_values:  # rows that only the new schemas could decode name further tables
+            self._tables.admit(report.new_values)
+            self.discard(report)
+            plan = replace(first, settled=True, routing=self._tables.routing(final=True))
+            report = self._execute(records, plan)
+        return report
+
+    def discard(self, report: Report) -> None:
+        """Remove the files of a run that will not be decided."""
+        for table, files in report.files.items():
+            for entry in files:
+                (self._lake.table(table) / entry.path).unlink(missing_ok=True)
+
+    def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
+        return one_pass.Plan(
+            root=str(self._lake.root),
+            prefix=f"part-{sequence:012d}-{uuid.uuid4().hex[:8]}",
+            layout=self._settings.tables.layout,
+            routing=self._tables.routing(),
+            topic_ids=origin.topic_ids,
+            landed_at=int(time.time() * 1_000_000),
+            write_bronze=origin.write_bronze,
+            land_only=origin.land_only,
+            buffer_bytes=self._settings.batch.buffer_bytes,
+            compression=self._settings.lake.compression,
+        )
+
+    def _execute(self, records: DataFrame, plan: one_pass.Plan) -> Report:
+        task = _task(plan, self._share(self._schemas.ledger.catalog()))
+        report = Report()
+        for row in records.mapInArrow(task, REPORT_COLUMN).collect():
+            report.merge(Report.from_json(row["report"]))
+        return report
+
+    def _share(self, catalog: Catalog) -> Any:
+        """The catalog as a broadcast: it travels once per change, not once per batch."""
+        if catalog is not self._broadcast_of:
+            if self._broadcast is not None:
+                self._broadcast.unpersist()
+            self._broadcast, self._broadcast_of = self._session.sparkContext.broadcast(catalog), catalog
+        return self._broadcast
+
+
+def _task(plan: one_pass.Plan, catalog: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        name = f"{context.partitionId():05d}-{context.attemptNumber()}"
+        report = one_pass.run(batches, plan, catalog.value, name)
+        yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
+
+    return run

@@ -1,0 +1,54 @@
+"""What can break the pipeline, and the exit code each kind ends in.
+
+A bad record is never an exception: it is a row in quarantine with a `Cause` (see `records`). An exception here means
+that the pipeline itself cannot go on, and says what, where and what to do next.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """sysexits numbers. Held codes mean that a relaunch cannot help: an operator has to act."""
+
+    DONE = 0
+    USAGE = 64
+    LOSS = 65
+    UNREACHABLE = 69
+    BUG = 70
+    NO_SPACE = 73
+    BUMP = 75
+    CONFIGURATION = 78
+
+    @property
+    def held(self) -> bool:
+        return self in (ExitCode.USAGE, ExitCode.LOSS, ExitCode.CONFIGURATION)
+
+
+class ProtolakeError(Exception):
+    """The root. One line, no traceback for the user."""
+
+    exit_code = ExitCode.BUG
+
+
+class ConfigurationError(ProtolakeError):
+    """A setting is wrong or the machine lacks something that only its owner can provide."""
+
+    exit_code = ExitCode.CONFIGURATION
+
+
+class ContractError(ProtolakeError):
+    """Proven loss, or state that contradicts itself. Nothing is written from here on."""
+
+    exit_code = ExitCode.LOSS
+
+
+class UnreachableError(ProtolakeError):
+    """Broker, registry or lake did not answer for longer than the patience in the settings."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class SchemaBump(ProtolakeError):
+    """A schema id that was never met: leave, so that the relaunched app starts with its columns."""
+
+    exit_code = ExitCode.BUMP

@@ -1,0 +1,165 @@
+"""Where everything lives, and the lock: the only module that knows the lake is a local folder.
+
+<lake>/<table>/                  a Delta table
+<lake>/_protolake/id             the lake's identity, part of every transaction id
+<lake>/_protolake/manifests/     decided units, one file each
+<lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
+<lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
+<lake>/_protolake/status.json    what `status` shows
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import IO, Any
+
+from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+
+STATE = "_protolake"
+SEQUENCE_DIGITS = 12
+
+
+class Lake:
+    """A folder of Delta tables with Protolake's state beside them."""
+
+    def __init__(self, root: str | Path):
+        self.root = Path(root).absolute()
+        self.state = self.root / STATE
+        self.manifests = self.state / "manifests"
+        self.schemas = self.state / "schemas"
+        self.checkpoint = self.state / "checkpoint"
+        self.status = self.state / "status.json"
+        self._locks: list[IO[str]] = []
+
+    def table(self, name: str) -> Path:
+        """The folder of a table. Names are checked where they are admitted; this is the second fence."""
+        if not name or name != os.path.basename(name) or name.startswith((".", STATE)):
+            raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
+        return self.root / name
+
+    def tables(self) -> list[str]:
+        """Names of the Delta tables that exist, sorted."""
+        if not self.root.is_dir():
+            return []
+        return sorted(p.name for p in self.root.iterdir() if (p / "_delta_log").is_dir())
+
+    def exists(self, path: str) -> bool:
+        """Whether a file of a table is there."""
+        return os.path.exists(path)
+
+    def remove_undecided(self, sequence: int) -> int:
+        """Remove files of units from `sequence` on: no manifest names them. Returns how many there were."""
+        removed = 0
+        for table in self.root.iterdir() if self.root.is_dir() else ():
+            for path in table.glob("part-*.parquet"):
+                number = path.name.split("-", 2)[1]
+                if number.isdigit() and len(number) == SEQUENCE_DIGITS and int(number) >= sequence:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def prepare(self) -> None:
+        """Make the folders.
+
+        Raises:
+            ConfigurationError: the lake cannot be written.
+        """
+        try:
+            for folder in (self.manifests, self.schemas):
+                folder.mkdir(parents=True, exist_ok=True)
+            probe = self.state / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ConfigurationError(
+                f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder this user may write to"
+            ) from error
+
+    def identity(self) -> str:
+        """The lake's id, made on first use. It is the application id of every Delta transaction."""
+        path = self.state / "id"
+        if not path.exists():
+            if self.tables():
+                raise ContractError(
+                    f"{path} is missing although {self.root} has tables: restore it from a copy, or start a new lake"
+                )
+            write_durably(path, f"protolake-{uuid.uuid4()}\n")
+        return path.read_text().strip()
+
+    def lock(self, patience: float = 10.0) -> None:
+        """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
+
+        Raises:
+            UnreachableError: another process still holds the lake after `patience` seconds.
+        """
+        deadline = time.monotonic() + patience
+        for name, take in (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf)):
+            handle = (self.state / name).open("a+")
+            while not _try_lock(handle, take):
+                if time.monotonic() > deadline:
+                    handle.close()
+                    raise UnreachableError(
+                        f"lake {self.root} is in use by another process ({name} is held): stop that one first"
+                    )
+                time.sleep(0.2)
+            self._locks.append(handle)
+        # The JVM takes this one itself as soon as it runs (session.hold_lake).
+        self._locks.pop().close()
+
+    def unlock(self) -> None:
+        for handle in self._locks:
+            handle.close()
+        self._locks.clear()
+
+
+def _try_lock(handle: IO[str], take: Any) -> bool:
+    try:
+        take(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def write_durably(path: Path, text: str | bytes) -> None:
+    """Replace a file so that after a power cut it is the old one or the new one."""
+    data = text.encode() if isinstance(text, str) else text
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_quickly(path: Path, value: Any) -> None:
+    """Replace a JSON file that may be lost with the machine, but is never seen half written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value))
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> Any:
+    """The file's value, or None when there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads(path.read_text())
+    return None
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def free_bytes(path: Path) -> int:
+    return shutil.disk_usage(path).free

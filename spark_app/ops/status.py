@@ -1,0 +1,171 @@
+"""`status.json`: what a running app says of itself, for `status`, health checks and the live table."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from spark_app.lake import Lake, read_json, write_quickly
+from spark_app.ops.events import log
+from spark_app.records import Layout, Report, add_counts
+
+EVERY_S = 1.0
+RATE_WINDOW_S = 60.0
+STALE_S = 30.0  # a status older than this is that of a dead app
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+class Status:
+    """Counters of the lake, written once a second by a thread of its own. Counts are rows unless a name says more."""
+
+    def __init__(self, lake: Lake, layout: Layout):
+        self._lake = lake
+        self._layout = layout
+        old = read_json(lake.status) or {}
+        self._lock = threading.Lock()
+        self._recent: deque[tuple[float, int]] = deque()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lag_of: Callable[[], int | None] = lambda: None
+        self.versions_of: Callable[[], dict[str, int]] = dict
+        self._schema_ids: dict[str, dict[str, int]] = {
+            name: table["schema_ids"] for name, table in old.get("tables", {}).items()
+        }
+        self.value: dict[str, Any] = {
+            "state": "starting",
+            "reason": None,
+            "pid": os.getpid(),
+            "started_at": now(),
+            "updated_at": now(),
+            "starts": old.get("starts", 0) + 1,
+            "bumps": old.get("bumps", 0),
+            "batch": None,
+            "rate": 0.0,
+            "age_s": None,
+            "lag": None,
+            "bronze": 0,
+            "deferred": 0,
+            "quarantine": old.get("quarantine", {}),
+            "tables": {},
+            "versions": old.get("versions", {}),
+        }
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._write_forever, name="status", daemon=True)
+        self._thread.start()
+
+    def learn_rows(self, rows: dict[str, int], names: dict[str, str]) -> None:
+        """Rows of the tables that are there at start; `names` are the admitted tables, value -> name."""
+        with self._lock:
+            self.value["bronze"] = rows.get(self._layout.bronze, 0)
+            self.value["deferred"] = rows.get(self._layout.deferred, 0)
+            for name in names.values():
+                table = self._table(name)
+                table["silver"] = rows.get(self._layout.silver_of(name), 0)
+                table["gold"] = rows.get(self._layout.gold_of(name), 0)
+
+    def learn_quarantine(self, causes: dict[str, int]) -> None:
+        with self._lock:
+            self.value["quarantine"] = causes
+
+    def running(self) -> None:
+        with self._lock:
+            self.value.update(state="running", reason=None)
+
+    def waiting(self, reason: str | None) -> None:
+        """Waiting in place for something outside, or, with None, no longer."""
+        with self._lock:
+            if reason != self.value["reason"]:
+                log.warning("waiting", reason=reason) if reason else log.info("going on")
+            self.value.update(state="waiting" if reason else "running", reason=reason)
+
+    def batch_done(self, sequence: int, report: Report, seconds: float) -> None:
+        """A micro-batch from Kafka is visible."""
+        with self._lock:
+            self.value["bronze"] += report.bronze
+            self.value["deferred"] += report.deferred
+            self.value["batch"] = {
+                "sequence": sequence,
+                "records": report.bronze,
+                "seconds": round(seconds, 3),
+                "at": now(),
+            }
+            if report.newest is not None:
+                self.value["age_s"] = round(time.time() - report.newest / 1e6, 3)
+            self._recent.append((time.monotonic(), report.bronze))
+            self._add(report)
+        log.debug("batch", unit=sequence, records=report.bronze, seconds=round(seconds, 3))
+
+    def deferred_done(self, report: Report) -> None:
+        """Deferred records are visible."""
+        with self._lock:
+            self.value["deferred"] -= report.bronze - report.deferred
+            self._add(report)
+
+    def gold_done(self, rows: dict[str, int]) -> None:
+        """Gold rows per routing name after a run of `aggregate`."""
+        with self._lock:
+            for name, count in rows.items():
+                self._table(name)["gold"] = count
+
+    def end(self, state: str, reason: str | None, bump: bool = False) -> None:
+        """The last word."""
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            self.value.update(state=state, reason=reason)
+            self.value["bumps"] += bump
+        self._write()
+
+    def _add(self, report: Report) -> None:
+        add_counts(self.value["quarantine"], report.quarantine)
+        for name, count in report.silver.items():
+            table = self._table(name)
+            table["silver"] += count
+            add_counts(table["schema_ids"], report.schema_ids.get(name, {}))
+
+    def _table(self, name: str) -> dict[str, Any]:
+        empty = {"silver": 0, "gold": 0, "schema_ids": self._schema_ids.get(name, {})}
+        table: dict[str, Any] = self.value["tables"].setdefault(name, empty)
+        return table
+
+    def _write_forever(self) -> None:
+        while not self._done.wait(EVERY_S):
+            try:
+                self._write()
+            except OSError as error:  # a full disk must not end the thread: it has to say so when there is room
+                log.warning("status not written", reason=str(error))
+
+    def _write(self) -> None:
+        lag, versions = self.lag_of(), self.versions_of()
+        with self._lock:
+            moment = time.monotonic()
+            while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
+                self._recent.popleft()
+            rows = sum(count for _, count in self._recent)
+            span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
+            self.value.update(rate=round(rows / span, 1), lag=lag, updated_at=now())
+            self.value["versions"] = versions or self.value["versions"]
+            write_quickly(self._lake.status, self.value)
+
+
+def problem(value: dict[str, Any] | None) -> str | None:
+    """Why a status is not healthy; None when it is."""
+    if value is None:
+        return "no status yet"
+    written = datetime.datetime.fromisoformat(value["updated_at"])
+    age = (datetime.datetime.now(datetime.UTC) - written).total_seconds()
+    if age > STALE_S:
+        return f"no sign of life for {age:.0f} s"
+    if value["state"] not in ("running", "waiting"):
+        return f"{value['state']}: {value['reason'] or 'not running'}"
+    return f"waiting: {value['reason']}" if value["state"] == "waiting" else None

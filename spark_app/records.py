@@ -1,0 +1,201 @@
+"""What the hops exchange. Frozen, picklable, free of Spark and of settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+# A message index as Confluent frames it: the path from the file to the message, [0] being the first message.
+MessageIndex = tuple[int, ...]
+
+
+class Cause(StrEnum):
+    """Why a record is in quarantine. The first word is the hop that refused it."""
+
+    FRAME_SHORT = "frame_short"
+    FRAME_MAGIC = "frame_magic"
+    FRAME_INDEX = "frame_index"
+    SCHEMA_UNKNOWN = "schema_unknown"
+    SCHEMA_INVALID = "schema_invalid"
+    SCHEMA_INDEX = "schema_index"
+    DECODE_PAYLOAD = "decode_payload"
+    DECODE_RANGE = "decode_range"
+    DECODE_TYPE = "decode_type"
+    ROUTE_MISSING = "route_missing"
+    ROUTE_NAME = "route_name"
+    ROUTE_REFUSED = "route_refused"
+    ROUTE_COLLISION = "route_collision"
+    ROUTE_CAP = "route_cap"
+
+    @property
+    def hop(self) -> str:
+        return self.value.split("_", 1)[0]
+
+
+Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
+
+CAUSE_HELP: Mapping[Cause, str] = {
+    Cause.FRAME_SHORT: "shorter than a frame: magic byte, 4-byte schema id and message index",
+    Cause.FRAME_MAGIC: "the first byte is not 0",
+    Cause.FRAME_INDEX: "the message index is not a zig-zag varint list",
+    Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than the patience",
+    Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or is over a cap",
+    Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema",
+    Cause.DECODE_PAYLOAD: "the Protobuf parser refuses the payload",
+    Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
+    Cause.DECODE_TYPE: "the value does not fit the type that an older version gave the column",
+    Cause.ROUTE_MISSING: "the routing field is NULL, empty or not in the message",
+    Cause.ROUTE_NAME: "the routing value does not make a table name",
+    Cause.ROUTE_REFUSED: "the routing value is not on the allow-list",
+    Cause.ROUTE_COLLISION: "another routing value owns the table name",
+    Cause.ROUTE_CAP: "the table cap is reached",
+}
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One Parquet file of a unit: its path is relative to the table's folder."""
+
+    path: str
+    rows: int
+    size: int
+    stats: str
+    schema: str  # the file's columns as Delta's schema JSON
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> FileEntry:
+        return FileEntry(**value)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The records of one topic partition from `start` (included) to `end` (excluded)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass
+class Report:
+    """What one task of the pass found; `merge` adds up tasks.
+
+    Counts are records. `balance` is what section "Exactly once" of the README promises for every unit.
+    """
+
+    files: dict[str, list[FileEntry]] = field(default_factory=dict)  # table folder -> files
+    bronze: int = 0
+    silver: dict[str, int] = field(default_factory=dict)  # routing name -> rows
+    quarantine: dict[str, int] = field(default_factory=dict)  # cause -> rows
+    deferred: int = 0
+    tombstones: int = 0
+    schema_ids: dict[str, dict[str, int]] = field(default_factory=dict)  # routing name -> schema id -> rows
+    spans: dict[str, list[int]] = field(default_factory=dict)  # "topic/partition" -> [first, last, records]
+    new_ids: dict[str, int] = field(default_factory=dict)  # schema id -> records
+    new_values: dict[str, int] = field(default_factory=dict)  # routing value -> records
+    newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
+    value_bytes: int = 0
+
+    def merge(self, other: Report) -> None:
+        for table, files in other.files.items():
+            self.files.setdefault(table, []).extend(files)
+        for name in ("bronze", "deferred", "tombstones", "value_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("silver", "quarantine", "new_ids", "new_values"):
+            add_counts(getattr(self, name), getattr(other, name))
+        for table, ids in other.schema_ids.items():
+            add_counts(self.schema_ids.setdefault(table, {}), ids)
+        for key, (first, last, count) in other.spans.items():
+            old = self.spans.get(key, [first, last, 0])
+            self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
+        if other.newest is not None:
+            self.newest = max(self.newest or 0, other.newest)
+
+    def balance(self) -> tuple[int, int]:
+        """(records taken, records placed): equal or the unit must not be decided."""
+        placed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
+        return self.bronze, placed
+
+    def to_json(self) -> str:
+        return json.dumps(self, default=vars)
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        value = json.loads(text)
+        files = {table: [FileEntry.from_json(f) for f in files] for table, files in value.pop("files").items()}
+        return Report(files=files, **value)
+
+
+def add_counts(into: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        into[key] = into.get(key, 0) + count
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of the tables; `{name}` in a pattern is the routing name."""
+
+    bronze: str = "bronze_events"
+    silver: str = "silver_{name}_events"
+    gold: str = "gold_{name}_player_agg"
+    quarantine: str = "quarantine_events"
+    deferred: str = "deferred_events"
+
+    def silver_of(self, name: str) -> str:
+        return self.silver.format(name=name)
+
+    def gold_of(self, name: str) -> str:
+        return self.gold.format(name=name)
+
+
+@dataclass(frozen=True)
+class Decodable:
+    """A schema id that the pass can decode: its compiled files and the columns that its fields become."""
+
+    schema_id: int
+    descriptor_set: bytes  # a serialized FileDescriptorSet, dependencies first, the writer's own file last
+    digest: str  # of `descriptor_set`: the key of every cache of what is built from it
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The closed set of schema ids a pass works with; outside it an id is new. Travels to the executors."""
+
+    decodable: Mapping[int, Decodable]
+    refused: Mapping[int, tuple[str, str]]  # schema id -> (cause, detail)
+    waiting: frozenset[int]  # ids that cannot be settled now
+    columns: pa.Schema  # every column any version ever had, with the type the table gives it
+
+
+# The coordinates and the record itself, as the pass takes them in and bronze keeps them.
+SOURCE_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.string()),  # JSON array of {key, value (base64)}, NULL when there are none
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp_type", pa.int32()),
+    ]
+)
+
+# What every silver row carries besides the fields of its message.
+LINEAGE_SCHEMA = pa.schema(
+    [
+        ("_topic", pa.string()),
+        ("_topic_id", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_kafka_timestamp", pa.timestamp("us", "UTC")),
+        ("_schema_id", pa.int64()),
+        ("_landed_at", pa.timestamp("us", "UTC")),
+    ]
+)

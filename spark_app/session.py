@@ -1,0 +1,119 @@
+"""The only place where a Spark session is configured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from spark_app.config import Settings
+from spark_app.errors import ConfigurationError
+from spark_app.lake import Lake
+
+REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Xshare:auto -Dlog4j2.level=warn"
+
+
+def start(settings: Settings, name: str = "protolake", read_only: bool = False) -> SparkSession:
+    """A local session with Delta's reader and the Kafka source.
+
+    Raises:
+        ConfigurationError: there is no Java, or the jars are not where the settings say.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    builder = SparkSession.builder.appName(name).master(settings.spark.master)
+    for key, value in _options(settings).items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        raise ConfigurationError(
+            f"Spark does not start: {_reason(error)}. Java 17 or newer? JAVA_HOME={os.environ.get('JAVA_HOME')}"
+        ) from error
+    session.sparkContext.setLogLevel("ERROR" if read_only else "WARN")
+    return session
+
+
+def hold_lake(session: SparkSession, lake: Lake) -> None:
+    """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
+    jvm: Any = session.sparkContext._jvm
+    gateway: Any = session.sparkContext._gateway
+    path = jvm.java.nio.file.Path.of(str(lake.state / "lock.jvm"), gateway.new_array(jvm.String, 0))
+    options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
+    options[0] = jvm.java.nio.file.StandardOpenOption.WRITE
+    options[1] = jvm.java.nio.file.StandardOpenOption.CREATE
+    channel = jvm.java.nio.channels.FileChannel.open(path, options)
+    session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees what nobody refers to
+
+
+def _options(settings: Settings) -> dict[str, str]:
+    spark, batch = settings.spark, settings.batch
+    options = {
+        "spark.driver.memory": spark.driver_memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _java_options(settings),
+        "spark.ui.enabled": str(spark.ui_port > 0).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.arrow_records),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.arrow_bytes),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        "spark.sql.streaming.stopTimeout": "20000",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.python.worker.reuse": "true",
+        "spark.cleaner.periodicGC.interval": "10min",
+    }
+    if spark.ui_port:
+        options |= {"spark.ui.port": str(spark.ui_port), "spark.ui.host": spark.ui_host}
+    if spark.jars:
+        options["spark.driver.extraClassPath"] = os.pathsep.join(_jars(Path(spark.jars)))
+    return options
+
+
+def _jars(folder: Path) -> list[str]:
+    jars = sorted(str(path) for path in folder.glob("*.jar"))
+    if not any("delta-spark" in jar for jar in jars):
+        raise ConfigurationError(
+            f"spark.jars: {folder} does not hold Spark's Kafka and Delta jars; ./scripts/run fetches them"
+        )
+    return jars
+
+
+def _java_options(settings: Settings) -> str:
+    options = JVM_OPTIONS
+    if settings.spark.class_archive:
+        options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return options
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def end(clean: bool) -> None:
+    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once."""
+    context = SparkContext._active_spark_context
+    if context is None or context._jvm is None:
+        return
+    with contextlib.suppress(Exception):  # the connection breaks when the JVM ends
+        if clean:
+            context.stop()
+            context._jvm.System.exit(0)
+        else:
+            context._jvm.java.lang.Runtime.getRuntime().halt(0)

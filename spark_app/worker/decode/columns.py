@@ -1,0 +1,110 @@
+"""Parsed messages to Arrow columns, field by field: the fallback for what ptars does not read as upb does.
+
+Gives the types of `typemap` and so the same schema as the fast path.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from spark_app.worker.decode.typemap import WRAPPERS, arrow_schema, is_json, is_map, map_fields, ordered_fields
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+
+Convert = Callable[[Any], Any]
+
+
+class OutOfRange(ValueError):
+    """A timestamp that the column cannot hold."""
+
+
+class ColumnBuilder:
+    """Builds the columns of one message type; its converters are made once."""
+
+    def __init__(self, message: Descriptor):
+        self.schema = arrow_schema(message)
+        self._row = _struct_converter(message, (message.full_name,))
+
+    def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[tuple[int, str]]]:
+        """(columns, their row numbers, refused rows with the reason)."""
+        values, kept, refused = [], [], []
+        for row, message in rows:
+            try:
+                values.append(self._row(message))
+                kept.append(row)
+            except (OutOfRange, json_format.Error) as error:
+                refused.append((row, str(error)))
+        arrays = [pa.array([value[f.name] for value in values], f.type) for f in self.schema]
+        return pa.Table.from_arrays(arrays, schema=self.schema), kept, refused
+
+
+def _struct_converter(message: Descriptor, above: tuple[str, ...]) -> Convert:
+    readers = [(f.name, _reader(f, above)) for f in ordered_fields(message)]
+    return lambda value: {name: read(value) for name, read in readers}
+
+
+def _reader(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
+    """Reads a field from its message: NULL where it has presence and is absent."""
+    name = field.name
+    if is_map(field):
+        key, value = (_value_converter(f, above) for f in map_fields(field))
+        return lambda message: [(key(k), value(v)) for k, v in sorted(getattr(message, name).items())]
+    convert = _value_converter(field, above)
+    if field.is_repeated:
+        return lambda message: [convert(value) for value in getattr(message, name)]
+    if field.has_presence:
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: convert(getattr(message, name))
+
+
+def _value_converter(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
+    message = field.message_type
+    if message is None:
+        return _enum_converter(field) if field.type == FieldDescriptor.TYPE_ENUM else _same
+    if message.full_name == "google.protobuf.Timestamp":
+        return _timestamp
+    if message.full_name == "google.protobuf.Duration":
+        return _duration
+    if message.full_name in WRAPPERS:
+        return lambda value: value.value
+    if is_json(message, above):
+        return _json
+    if not message.fields:
+        return lambda value: True
+    return _struct_converter(message, (*above, message.full_name))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _enum_converter(field: FieldDescriptor) -> Convert:
+    names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+    return lambda number: names.get(number, str(number))
+
+
+def _timestamp(value: Any) -> int:
+    micros: int = value.seconds * 1_000_000 + value.nanos // 1_000
+    if not FIRST_MICROSECOND <= micros <= LAST_MICROSECOND:
+        raise OutOfRange(f"timestamp of {value.seconds} s is outside the years 1 to 9999")
+    return micros
+
+
+def _duration(value: Any) -> int:
+    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
+    if not -(2**63) <= micros < 2**63:
+        raise OutOfRange(f"duration of {value.seconds} s does not fit 64 bits of microseconds")
+    return micros
+
+
+def _json(value: Message) -> str:
+    return json_format.MessageToJson(value, preserving_proto_field_name=True, indent=None, ensure_ascii=False)

@@ -1,0 +1,129 @@
+"""The one table of types: Protobuf field to the Arrow type that lands in Delta.
+
+Types are chosen so that compatible changes never change a column: all integers up to 64 bits are LONG (uint64 is
+DECIMAL(20,0)), float is DOUBLE, an enum is its name. All columns are nullable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from spark_app.records import MessageIndex
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+DEEPEST = 15  # levels of nested messages that become structs; below that, JSON
+
+SCALARS: Mapping[int, pa.DataType] = {
+    FieldDescriptor.TYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.TYPE_FLOAT: pa.float64(),
+    FieldDescriptor.TYPE_INT32: pa.int64(),
+    FieldDescriptor.TYPE_SINT32: pa.int64(),
+    FieldDescriptor.TYPE_SFIXED32: pa.int64(),
+    FieldDescriptor.TYPE_UINT32: pa.int64(),
+    FieldDescriptor.TYPE_FIXED32: pa.int64(),
+    FieldDescriptor.TYPE_INT64: pa.int64(),
+    FieldDescriptor.TYPE_SINT64: pa.int64(),
+    FieldDescriptor.TYPE_SFIXED64: pa.int64(),
+    FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
+    FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),
+    FieldDescriptor.TYPE_BOOL: pa.bool_(),
+    FieldDescriptor.TYPE_STRING: pa.string(),
+    FieldDescriptor.TYPE_BYTES: pa.binary(),
+    FieldDescriptor.TYPE_ENUM: pa.string(),
+}
+
+WRAPPERS = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue"))
+
+
+def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | None:
+    """The message that an index names, from the top-level messages of the writer's own file; None if there is none."""
+    messages = files
+    found = None
+    for position in index:
+        if position >= len(messages):
+            return None
+        found = messages[position]
+        messages = list(found.nested_types)
+    return found
+
+
+def arrow_schema(message: Descriptor) -> pa.Schema:
+    """The columns of a message, in field number order."""
+    return pa.schema([pa.field(f.name, column_type(f, (message.full_name,))) for f in ordered_fields(message)])
+
+
+def ordered_fields(message: Descriptor) -> list[FieldDescriptor]:
+    return sorted(message.fields, key=lambda f: f.number)
+
+
+def column_type(field: FieldDescriptor, above: tuple[str, ...] = ()) -> pa.DataType:
+    """The Arrow type of a field. `above` names the messages that contain it, outermost first."""
+    if is_map(field):
+        key, value = map_fields(field)
+        return pa.map_(value_type(key, above), value_type(value, above))
+    if field.is_repeated:
+        return pa.list_(value_type(field, above))
+    return value_type(field, above)
+
+
+def value_type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    """The type of one value of a field, whether or not the field is repeated."""
+    message = field.message_type
+    if message is None:
+        return SCALARS[field.type]
+    if message.full_name == "google.protobuf.Timestamp":
+        return TIMESTAMP
+    if message.full_name == "google.protobuf.Duration":
+        return pa.int64()  # microseconds: Delta has no duration
+    if message.full_name in WRAPPERS:
+        return SCALARS[message.fields_by_name["value"].type]
+    if is_json(message, above):
+        return pa.string()
+    if not message.fields:
+        return pa.bool_()  # an empty message has nothing but its presence; Parquet has no empty struct
+    inside = (*above, message.full_name)
+    return pa.struct([pa.field(f.name, column_type(f, inside)) for f in ordered_fields(message)])
+
+
+def is_json(message: Descriptor, above: tuple[str, ...]) -> bool:
+    """Whether a nested message lands as JSON text: it has no fixed shape, contains itself, or is too deep."""
+    return message.full_name in JSON_MESSAGES or message.full_name in above or len(above) >= DEEPEST
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
+    entry = field.message_type.fields_by_name
+    return entry["key"], entry["value"]
+
+
+def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
+    """Whether ptars decodes this message as the reference parser does, given that its payload is canonical.
+
+    It drops groups, panics on editions, ignores closed enums, has no JSON and special cases for google.type.
+    """
+    if message.full_name in above or not message.fields or is_json(message, above):
+        return False
+    if _syntax(message) != "proto3" or message.full_name.startswith("google.type."):
+        return False
+    inside = (*above, message.full_name)
+    plain = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
+    nested = [f.message_type for f in message.fields if f.message_type is not None]
+    return all(n.full_name in plain or suits_ptars(n, inside) for n in nested)
+
+
+def _syntax(message: Descriptor) -> str:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    proto = FileDescriptorProto()
+    message.file.CopyToProto(proto)
+    return proto.syntax or "proto2"

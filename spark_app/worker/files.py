@@ -1,0 +1,76 @@
+"""One Parquet file per table, durable before it is reported, with the statistics Delta readers skip files by."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Schema
+
+from spark_app.records import FileEntry
+
+STATISTICS_COLUMNS = 32  # Delta's own default
+LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
+
+
+def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> FileEntry:
+    """Write `table` to `folder`/`name`, to the disk itself, and describe the file.
+
+    The folder entry is made durable by the driver, once per folder, before the unit is decided.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    footer: list[pq.FileMetaData] = []
+    with path.open("wb") as handle:
+        with pq.ParquetWriter(handle, table.schema, compression=compression, metadata_collector=footer) as writer:
+            writer.write_table(table)
+        handle.flush()
+        os.fsync(handle.fileno())
+    return FileEntry(
+        path=name,
+        rows=table.num_rows,
+        size=path.stat().st_size,
+        stats=json.dumps(statistics(footer[0])),
+        schema=Schema.from_arrow(table.schema).to_json(),
+    )
+
+
+def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    """Delta's per-file statistics from a Parquet footer: top-level columns, exact bounds or none."""
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    columns = min(footer.num_columns, STATISTICS_COLUMNS)
+    for position in range(columns):
+        parts = [footer.row_group(group).column(position) for group in range(footer.num_row_groups)]
+        name = parts[0].path_in_schema
+        found = [part.statistics for part in parts]
+        if "." in name or any(s is None for s in found):
+            continue
+        if all(s.has_null_count for s in found):
+            nulls[name] = sum(s.null_count for s in found)
+        bounded = [s for s in found if s.has_min_max]
+        if bounded and len(bounded) == len([s for s in found if s.num_values]):
+            low, high = _bound(min(s.min for s in bounded)), _bound(max(s.max for s in bounded))
+            if low is not None and high is not None:
+                lowest[name], highest[name] = low, high
+    return {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+
+def _bound(value: Any) -> Any:
+    """The value as Delta's JSON has it; None where an exact bound cannot be written."""
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if value.year >= 1000 else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str) and len(value) > LONGEST_STRING:
+        return None
+    return value
