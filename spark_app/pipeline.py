@@ -332,9 +332,9 @@ def _lag(query: StreamingQuery) -> int | None:
         progress = query.lastProgress
         sources = progress["sources"] if progress else []
         ends = [(json.loads(_text(s["latestOffset"])), json.loads(_text(s["endOffset"]))) for s in sources]
+        pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
     except (PySparkException, ValueError, TypeError, KeyError):
         return None
-    pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
     return sum(latest - taken for latest, taken in pairs) if pairs else None
 
 

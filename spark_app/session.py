@@ -16,10 +16,11 @@ from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
-JVM_OPTIONS = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Xshare:auto -Dlog4j2.level=warn"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 
 
-def start(settings: Settings, name: str = "protolake", read_only: bool = False) -> SparkSession:
+def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
     """A local session with Delta's reader and the Kafka source.
 
     Raises:
@@ -37,7 +38,8 @@ def start(settings: Settings, name: str = "protolake", read_only: bool = False) 
         raise ConfigurationError(
             f"Spark does not start: {_reason(error)}. Java 17 or newer? JAVA_HOME={os.environ.get('JAVA_HOME')}"
         ) from error
-    session.sparkContext.setLogLevel("ERROR" if read_only else "WARN")
+    if quiet:
+        session.sparkContext.setLogLevel("ERROR")
     return session
 
 
@@ -97,7 +99,8 @@ def _jars(folder: Path) -> list[str]:
 def _java_options(settings: Settings) -> str:
     options = JVM_OPTIONS
     if settings.spark.class_archive:
-        options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive -Xlog:cds=off -Xlog:cds+dynamic=off"
+        options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
+        options += " -Xlog:cds=off -Xlog:cds*=off"
     return options
 
 
@@ -116,4 +119,5 @@ def end(clean: bool) -> None:
             context.stop()
             context._jvm.System.exit(0)
         else:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # PySpark's threads complain of the lost connection
             context._jvm.java.lang.Runtime.getRuntime().halt(0)

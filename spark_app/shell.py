@@ -27,7 +27,7 @@ def start(settings: Settings) -> None:
         raise ConfigurationError(
             f"lake.path: no tables at {lake.root} yet; start the stack and wait for its first batch"
         )
-    spark = session.start(settings, "protolake-shell", read_only=True)
+    spark = session.start(settings, "protolake-shell", quiet=True)
     names = register(spark, lake)
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
     scope["tables"] = lambda: register(spark, lake)

@@ -1,0 +1,40 @@
+"""`python -m producer setup | run | faults`: parses the command line, runs one command, ends with its exit code."""
+
+import sys
+from collections.abc import Sequence
+
+from producer.errors import ProducerError
+from producer.faults import FAULTS
+from producer.patience import StopRequestedError, StopSignal
+from producer.progress import tell
+from producer.publish import publish
+from producer.settings import Run, Setup, read_command
+from producer.setup import prepare
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command: 0 done or stopped, else the exit code of what went wrong, told in one line."""
+    try:
+        command = read_command(arguments)
+        if isinstance(command, Setup):
+            prepare(command, StopSignal().listen())
+        elif isinstance(command, Run):
+            publish(command, StopSignal().listen())
+        else:
+            print_faults()
+    except StopRequestedError:
+        tell("stopped")
+    except ProducerError as error:
+        tell(str(error))
+        return error.exit_code
+    return 0
+
+
+def print_faults() -> None:
+    """The table of faults: name, hop that must notice it, what is wrong."""
+    for name, fault in FAULTS.items():
+        print(f"{name:20} {fault.hop:8} {fault.says}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

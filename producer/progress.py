@@ -1,0 +1,47 @@
+"""The counts of a run and the line that shows them: in come records sent and reports of the broker, out goes stderr."""
+
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+_INTERVAL_S = 10.0
+
+
+def tell(line: str) -> None:
+    """One line for a person."""
+    print(f"producer: {line}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """How many records were sent, acknowledged and given up, by version; tells every ten seconds."""
+
+    def __init__(self) -> None:
+        self.sent = self.acknowledged = self.failed = 0
+        self.reasons: set[str] = set()
+        self._sorts: Counter[str] = Counter()
+        self._told_at = time.monotonic()
+        self._told_sent = 0
+
+    def add(self, label: dict[str, Any]) -> None:
+        """One more record is on its way; `label` is what its acknowledgement will say."""
+        self.sent += 1
+        self._sorts["poison" if label["poison"] else f"v{label['version']}"] += 1
+
+    def fail(self, reason: str) -> None:
+        """The broker or the client gave one record up."""
+        self.failed += 1
+        self.reasons.add(reason)
+
+    def tell_if_due(self) -> None:
+        """The line, if ten seconds have passed since the last one."""
+        if time.monotonic() - self._told_at >= _INTERVAL_S:
+            self.tell()
+
+    def tell(self) -> None:
+        """The line: totals, the rate since the last line, records by version."""
+        now = time.monotonic()
+        rate = (self.sent - self._told_sent) / max(now - self._told_at, 1e-6)
+        sorts = "".join(f" {sort}={many}" for sort, many in sorted(self._sorts.items()))
+        tell(f"sent={self.sent} acknowledged={self.acknowledged} failed={self.failed} rate={rate:.0f}/s{sorts}")
+        self._told_at, self._told_sent = now, self.sent

@@ -1,0 +1,69 @@
+"""Compiled schema versions: in comes `proto/v<N>/game_event.proto`, out comes a message class and its registry form.
+
+Each version gets a descriptor pool of its own, because all versions share one file name and one message name.
+No Python is generated or imported: protoc writes a descriptor set, the pool reads it.
+"""
+
+import tempfile
+from base64 import b64encode
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from confluent_kafka.schema_registry import Schema
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc_tools import protoc
+
+from producer.errors import ConfigurationError
+
+PROTO_FOLDER = Path(__file__).parent.parent / "proto"
+FILE_NAME = "game_event.proto"
+MESSAGE_NAME = "protolake.demo.GameEvent"
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """One compiled version: its number, its message class and the number of its custom columns."""
+
+    number: int
+    message: type[Message]
+    custom: int
+
+    @property
+    def registry_form(self) -> Schema:
+        """The form that the official serializer looks up: base64 of the file's descriptor.
+
+        Registering .proto text instead would leave the serializer without a match in some registries.
+        """
+        return Schema(b64encode(self.message.DESCRIPTOR.file.serialized_pb).decode("ascii"), "PROTOBUF", [])
+
+
+def available_versions(folder: Path) -> list[int]:
+    """The version numbers that have a folder `v<N>`, ascending."""
+    names = (path.parent.name for path in folder.glob(f"v*/{FILE_NAME}"))
+    return sorted(int(name[1:]) for name in names if name[1:].isdecimal())
+
+
+def compile_version(number: int, folder: Path = PROTO_FOLDER) -> SchemaVersion:
+    """Compile one version. Raises ConfigurationError when protoc refuses the file (protoc says why on stderr)."""
+    pool = DescriptorPool()
+    for file in run_protoc(folder / f"v{number}").file:
+        pool.Add(file)
+    descriptor = pool.FindMessageTypeByName(MESSAGE_NAME)
+    custom = sum(field.name.startswith("col_custom_") for field in descriptor.fields)
+    return SchemaVersion(number, GetMessageClass(descriptor), custom)
+
+
+def run_protoc(folder: Path) -> FileDescriptorSet:
+    """The descriptor set of one version's file with everything it imports."""
+    with tempfile.TemporaryDirectory() as scratch, as_file(files("grpc_tools") / "_proto") as well_known:
+        output = Path(scratch) / "descriptors"
+        arguments = [f"-I{folder}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={output}", FILE_NAME]
+        if protoc.main(["protoc", *arguments]) != 0:
+            raise ConfigurationError(f"PRODUCER_PROTO: {folder / FILE_NAME} does not compile, see the lines above")
+        compiled = FileDescriptorSet()
+        compiled.ParseFromString(output.read_bytes())
+        return compiled

@@ -1,0 +1,62 @@
+"""The value subject in the registry: its compatibility level and its versions, all registered explicitly."""
+
+from collections.abc import Callable
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from producer.errors import ConfigurationError
+from producer.patience import StopSignal, T, explain, persist
+from producer.schemas import SchemaVersion
+from producer.settings import Settings
+
+_TIMEOUT_S = 10
+
+
+class Subject:
+    """The subject of the topic's values. Every call waits up to `patience` seconds while the registry is away."""
+
+    def __init__(self, settings: Settings, stop: StopSignal) -> None:
+        self._settings = settings
+        self._stop = stop
+        self.name = settings.subject
+        # `persist` decides how long to try, so the client itself must not.
+        self.client = SchemaRegistryClient.new_client(
+            {"url": settings.registry, "timeout": _TIMEOUT_S, "max.retries": 0}
+        )
+
+    def set_compatibility(self, seconds: float) -> None:
+        """Put the level on the subject, which may not exist yet. Raises ConfigurationError, UnreachableError."""
+        level = self._settings.compatibility
+        try:
+            self._persist(lambda: self.client.set_compatibility(self.name, level), seconds)
+        except SchemaRegistryError as error:
+            raise ConfigurationError(
+                f"PRODUCER_REGISTRY: {self._settings.registry_name} sets no compatibility level: {explain(error)}"
+            ) from None
+
+    def register(self, version: SchemaVersion, seconds: float) -> tuple[int, int]:
+        """Register one version, known or not: its (schema id, version of the subject).
+
+        Raises ConfigurationError when the registry refuses it, UnreachableError.
+        """
+        form = version.registry_form
+        try:
+            self._persist(lambda: self.client.register_schema(self.name, form), seconds)
+            found = self._persist(lambda: self.client.lookup_schema(self.name, form), seconds)
+        except SchemaRegistryError as error:
+            raise ConfigurationError(self._refusal(version, error)) from None
+        assert found.schema_id is not None
+        assert found.version is not None
+        return found.schema_id, found.version
+
+    def _persist(self, action: Callable[[], T], seconds: float) -> T:
+        return persist(action, f"registry {self._settings.registry_name}", seconds, self._stop)
+
+    def _refusal(self, version: SchemaVersion, error: SchemaRegistryError) -> str:
+        if error.http_status_code != 409:
+            return f"PRODUCER_REGISTRY: {self._settings.registry_name} refuses v{version.number}: {explain(error)}"
+        return (
+            f"PRODUCER_COMPATIBILITY: {self.name} refuses v{version.number} next to its earlier versions; set a level "
+            f"that allows it (Apicurio: BACKWARD_TRANSITIVE) and run setup, or send other versions: {explain(error)}"
+        )

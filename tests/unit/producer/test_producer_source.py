@@ -1,0 +1,190 @@
+"""The records of a run: reproducible, of the right versions, and spoiled exactly as the table of faults says.
+
+Frames come from the official serializer against the client library's own in-memory registry; no network.
+"""
+
+import struct
+from collections import Counter
+from itertools import islice
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
+from google.protobuf.message import DecodeError
+
+from producer.clock import RecordClock, SystemClock
+from producer.faults import FAULTS, draw_fault
+from producer.games import make_events
+from producer.patience import StopSignal
+from producer.publish import Encoders, Source
+from producer.schemas import PROTO_FOLDER, available_versions, compile_version
+from producer.settings import Run, read_command
+from producer.subject import Subject
+
+START = "2026-01-01T00:00:00Z"
+CONTEXT = SerializationContext("protobuf_game_stream", MessageField.VALUE)
+NEWEST = available_versions(PROTO_FOLDER)[-1]
+EVENT = next(make_events(7, ("rummy",), 10, NEWEST - 1))
+Record = tuple[bytes | None, dict[str, Any]]
+
+
+class Lab:
+    """A run without Kafka: its records and what the registry knows."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = read_command(["run", "--start-time", START, *arguments])
+        assert isinstance(command, Run)
+        assert command.start_time
+        self.settings = command.model_copy(update={"registry": "mock://"})
+        self.subject = Subject(self.settings, StopSignal())
+        encoders = Encoders(self.settings, self.subject)
+        self.source = Source(self.settings, encoders, RecordClock(command.start_time, command.rate))
+        self.events = make_events(command.seed, command.game_names, command.gamers, NEWEST - 1)
+        self.sent = 0
+
+    def take(self, count: int) -> list[Record]:
+        records = [self.source.make(self.sent + n, event) for n, event in enumerate(islice(self.events, count))]
+        self.sent += count
+        return records
+
+    def registered(self) -> list[int]:
+        return sorted(self.subject.client.get_versions(self.subject.name))
+
+
+def read_officially(value: bytes, version: int) -> Any:
+    conf = {"use.deprecated.format": False, "subject.name.strategy.type": "TOPIC"}
+    return ProtobufDeserializer(compile_version(version).message, conf)(value, CONTEXT)
+
+
+def test_the_same_seed_makes_the_same_bytes() -> None:
+    arguments = ("--poison", "0.2", "--num-versions", "3", "--schema-version", "4", "--timeline", "uno=5@3s")
+    assert Lab(*arguments).take(3000) == Lab(*arguments).take(3000)
+    assert Lab(*arguments).take(50) != Lab(*arguments, "--seed", "8").take(50)
+
+
+def test_events_do_not_depend_on_versions_or_poison() -> None:
+    plain = [read_officially(value, 1) for value, _ in Lab().take(500) if value]
+    mixed = Lab("--schema-version", "5", "--num-versions", "5", "--poison", "0.3").take(500)
+    for event, (value, label) in zip(plain, mixed, strict=True):
+        if label["poison"] is None and value:
+            other = read_officially(value, label["version"])
+            assert (other.gamer_id, other.device_id, other.event_timestamp.ToJsonString()) == (
+                event.gamer_id,
+                event.device_id,
+                event.event_timestamp.ToJsonString(),
+            )
+
+
+def test_a_frame_holds_the_event_that_was_made() -> None:
+    lab = Lab("--schema-version", "3")
+    event = next(lab.events)
+    value, label = lab.source.make(0, event)
+    assert value is not None
+    message = read_officially(value, 3)
+    assert (message.game_name, message.gamer_id, message.device_id) == event[:3]
+    assert label == {"game": event.game, "poison": None, "version": 3}
+    assert message.event_timestamp.ToMicroseconds() == 1767225600_000_000 - event.age_us
+    for name, detail in zip(("col_custom_1", "col_custom_2"), event.details, strict=False):
+        assert (getattr(message, name) if message.HasField(name) else None) == detail
+
+
+def test_gamers_are_distinct_and_the_games_all_played() -> None:
+    events = list(islice(make_events(7, ("rummy", "uno"), 5000, 4), 20_000))
+    assert {event.game for event in events} == {"rummy", "uno"}
+    assert 2000 < len({event.gamer_id for event in events}) <= 5000
+    assert any(None in event.details for event in events)
+    assert any(None not in event.details for event in events)
+    assert len({event.gamer_id for event in islice(make_events(7, ("rummy",), 3, 0), 500)}) == 3
+
+
+def test_the_newest_versions_are_mixed_about_evenly() -> None:
+    counts = Counter(label["version"] for _, label in Lab("--schema-version", "3", "--num-versions", "2").take(2000))
+    assert set(counts) == {2, 3}
+    assert min(counts.values()) > 800
+
+
+def test_a_version_is_registered_when_it_is_first_sent() -> None:
+    lab = Lab("--timeline", "rummy=3@100r")
+    lab.take(100)
+    assert lab.registered() == [1]
+    after = lab.take(200)
+    assert lab.registered() == [1, 2]
+    assert {(label["game"], label["version"]) for _, label in after if label["game"] in ("rummy", "uno")} == {
+        ("rummy", 3),
+        ("uno", 1),
+    }
+
+
+def test_each_proto_folder_adds_one_optional_column() -> None:
+    assert available_versions(PROTO_FOLDER) == [1, 2, 3, 4, 5]
+    for number in range(1, 6):
+        fields = [(field.name, field.number) for field in compile_version(number).message.DESCRIPTOR.fields]
+        assert fields[4:] == [(f"col_custom_{k}", 4 + k) for k in range(1, number)]
+
+
+def test_system_clock_is_now() -> None:
+    clock = SystemClock()
+    assert clock.now_us(0) > 1_700_000_000_000_000
+    assert 0 <= clock.elapsed(10**9) < 60
+
+
+def spoil(kind: str) -> tuple[bytes | None, bytes]:
+    """The bad record and the good one that it was made from."""
+    bad = Lab("--poison", "1", "--poison-kinds", kind).source.make(0, EVENT)[0]
+    good = Lab().source.make(0, EVENT)[0]
+    assert good is not None
+    return bad, good
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_what_it_says(kind: str) -> None:
+    hop = FAULTS[kind].hop
+    bad, good = spoil(kind)
+    assert bad != good
+    if bad is None:
+        assert kind == "tombstone"
+    elif hop == "frame" and kind != "unknown_schema_id":
+        assert len(bad) < 5 or bad[0] != 0
+    elif kind == "unknown_schema_id":
+        assert (bad[0], bad[5:]) == (0, good[5:])
+        assert int.from_bytes(bad[1:5], "big") > 2**30
+    elif hop == "index":
+        assert bad[:5] == good[:5]
+        assert bad[5:6] != b"\x00"
+    elif hop == "payload":
+        assert bad[:6] == good[:6]
+        with pytest.raises(DecodeError):
+            compile_version(1).message.FromString(bad[6:])
+    else:
+        judge_content(kind, read_officially(bad, 1))
+
+
+def judge_content(kind: str, event: Any) -> None:
+    """Such a record parses; what it says must not be believed."""
+    if kind == "timestamp_overflow":
+        with pytest.raises(ValueError, match="Timestamp"):
+            event.event_timestamp.ToJsonString()
+        return
+    name = event.game_name
+    assert not (name.isascii() and name.isidentifier() and len(name) <= 64), name
+
+
+@pytest.mark.parametrize(
+    "kind", ["empty_value", "wrong_magic", "short_header", "truncated_payload", "invalid_utf8", "random_payload"]
+)
+def test_the_official_deserializer_refuses(kind: str) -> None:
+    bad, good = spoil(kind)
+    assert bad is not None
+    assert read_officially(good, 1).game_name
+    with pytest.raises((SerializationError, DecodeError, struct.error)):
+        read_officially(bad, 1)
+
+
+def test_the_share_of_poison_is_kept_and_every_kind_comes() -> None:
+    random = Random(1)
+    drawn = [draw_fault(random, 0.2, tuple(FAULTS)) for _ in range(10_000)]
+    assert 1800 < sum(kind is not None for kind in drawn) < 2200
+    assert set(drawn) == {None, *FAULTS}
+    assert draw_fault(random, 0.0, tuple(FAULTS)) is None
