@@ -1,0 +1,129 @@
+"""Trains the JVM's class archive while an image is built: `python -m spark_app.warm`, never at run time.
+
+Comes in: the settings of the run, so that both have one class path and one set of options. Goes out: the archive at
+`spark.class_archive`. There is no broker in a build: batches come from Spark's own rate source, and Kafka's clients ask
+an address where nobody listens. All else is the app's own code on a lake that is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app import config, session
+from spark_app.driver import source
+from spark_app.driver.commit import Committer
+from spark_app.driver.manifest import Change, Manifest, Manifests, counts_of
+from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.lake import Lake
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.registry import Registry
+
+NOBODY = "127.0.0.1:9"
+HEADERS = "array<struct<key: string, value: binary>>"
+BATCHES = 3
+PATIENCE_S = 120.0
+
+
+def main() -> int:
+    """Train and write the archive; 1 when none was written."""
+    settings = config.load()
+    archive = Path(settings.spark.class_archive)
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session.start(settings, quiet=True)
+        process: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        lake = Lake(folder)
+        stream_batches(spark, lake, settings)
+        read_tables(spark, lake)
+        ask_kafka(spark, settings)
+        session.end(clean=True)
+        process.wait(PATIENCE_S)  # the JVM writes the archive while it exits
+    size = archive.stat().st_size if archive.is_file() else 0
+    print(f"class archive {archive}: {size / 1e6:.0f} MB", flush=True)
+    return 0 if size else 1
+
+
+def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -> None:
+    """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
+    lake.prepare()
+    manifests = Manifests(lake)
+    committer = Committer(lake, manifests, settings.lake)
+    registry = Registry(settings.registry, caps_of(settings.schemas))
+    schemas = SchemaDesk(Ledger(lake.schemas), registry, settings.schemas)
+    units = UnitRunner(spark, lake, settings, schemas, TableDesk(lake, settings.event.routing, (), 1))
+    done = threading.Event()
+
+    def take(records: DataFrame, batch_id: int) -> None:
+        if batch_id >= BATCHES:
+            return done.set()
+        report = units.run(records.coalesce(1), batch_id + 1, Origin({}))
+        changes = {table: Change(files) for table, files in report.files.items()}
+        manifest = Manifest(batch_id + 1, "ingest", {"batch": batch_id, "end": {}}, changes, counts_of(report))
+        manifests.decide(manifest)
+        committer.finish(manifest)
+
+    query = (
+        noise(spark)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(lake.checkpoint))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    if not done.wait(PATIENCE_S):
+        raise TimeoutError(f"no {BATCHES} batches within {PATIENCE_S:.0f} s: {query.exception() or query.status}")
+    query.stop()
+
+
+def noise(spark: SparkSession) -> DataFrame:
+    """A stream in the shape of Kafka's source whose values are no frames."""
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
+    return source.shape(
+        numbers.select(
+            F.lit(None).cast("binary").alias("key"),
+            F.col("value").cast("string").cast("binary").alias("value"),
+            F.lit(None).cast(HEADERS).alias("headers"),
+            F.lit("noise").alias("topic"),
+            F.lit(0).alias("partition"),
+            F.col("value").alias("offset"),
+            F.col("timestamp"),
+            F.lit(0).alias("timestampType"),
+        )
+    )
+
+
+def read_tables(spark: SparkSession, lake: Lake) -> None:
+    """What gold and the shell ask of Spark: files and Delta tables, grouped."""
+    for name in lake.tables():
+        table = spark.read.format("delta").load(str(lake.table(name)))
+        table.createOrReplaceTempView(name)
+        spark.sql(f"select partition, count(*), min(timestamp), max(timestamp) from {name} group by 1").show()
+        files = spark.read.parquet(*map(str, lake.table(name).glob("*.parquet")))
+        files.groupBy("partition").agg(F.count(F.lit(1)), F.max("timestamp")).toArrow()
+
+
+def ask_kafka(spark: SparkSession, settings: config.Settings) -> None:
+    """Load what Spark's Kafka source is made of, up to the answer that never comes."""
+    brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1500"}
+    options = source.jvm_options(settings.kafka) | brief | {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}
+    with contextlib.suppress(PySparkException, Py4JError):
+        source.shape(spark.read.format("kafka").options(**options).load()).collect()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context = None  # its JVM has gone: nothing is left to stop at exit
+    sys.exit(code)

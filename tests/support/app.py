@@ -1,0 +1,115 @@
+"""The real Spark app and the real producer as processes of a test, on servers of the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from scripts.local import java
+from scripts.local.artifacts import ROOT, fingerprint, read
+from scripts.local.downloads import ensure
+from scripts.local.kafka import Kafka
+from scripts.local.registry import Registry
+
+BUMP = 75
+
+
+class Stack:
+    """A lake and a topic of its own on the shared servers."""
+
+    def __init__(self, folder: Path, kafka: Kafka, registry: Registry, topic: str, **settings: str):
+        self.lake = folder / "lake"
+        self.topic = topic
+        self.brokers = kafka.bootstrap
+        self.log = folder / "app.log"
+        found, jars = java.find(), ensure("spark")
+        self._app_env = {
+            "PROTOLAKE_KAFKA__BROKERS": kafka.bootstrap,
+            "PROTOLAKE_KAFKA__TOPIC": topic,
+            "PROTOLAKE_REGISTRY__URL": registry.url,
+            "PROTOLAKE_LAKE__PATH": str(self.lake),
+            "PROTOLAKE_SPARK__JARS": str(jars),
+            "JAVA_HOME": str(found.spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        archive = found.archive("spark", fingerprint(read("spark")) + str(jars))
+        if archive:
+            self._app_env["PROTOLAKE_SPARK__CLASS_ARCHIVE"] = str(archive)
+        self._app_env |= {f"PROTOLAKE_{key}": value for key, value in settings.items()}
+        self._producer_env = {
+            "PRODUCER_BROKERS": kafka.bootstrap,
+            "PRODUCER_REGISTRY": registry.url,
+            "PRODUCER_TOPIC": topic,
+            "PRODUCER_COMPATIBILITY": "BACKWARD_TRANSITIVE",
+            "PRODUCER_RATE": "0",
+        }
+
+    def produce(self, records: int, **options: str) -> None:
+        """Set up topic and subject if need be, and send `records` events."""
+        env = self._producer_env | {"PRODUCER_RECORDS": str(records)}
+        env |= {f"PRODUCER_{key.upper()}": value for key, value in options.items()}
+        for command in ("setup", "run"):
+            subprocess.run([sys.executable, "-m", "producer", command], env=_env(env), cwd=ROOT, check=True, timeout=240)
+
+    def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
+        """The app in a process group of its own; its lines go to `log`."""
+        env = self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "spark_app", "run", *arguments],
+                env=_env(env),
+                cwd=ROOT,
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
+            )
+
+    def run(self, *arguments: str, timeout: float = 150, **settings: str) -> int:
+        """Run the app to its end; its exit code."""
+        app = self.start(*arguments, **settings)
+        try:
+            return app.wait(timeout)
+        finally:
+            kill(app)
+
+    def drain(self) -> list[int]:
+        """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
+        codes = [self.run("--available-now")]
+        while codes[-1] == BUMP and len(codes) < 5:
+            codes.append(self.run("--available-now"))
+        return codes
+
+    def status(self) -> dict[str, Any]:
+        path = self.lake / "_protolake" / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+def kill(app: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the app with its JVM and workers."""
+    try:
+        os.killpg(app.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    app.wait()
+
+
+def wait_until(condition: Any, timeout: float, what: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {timeout:.0f} s")
+        time.sleep(0.2)
+
+
+def _env(more: dict[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PROTOLAKE_", "PRODUCER_"))}
+    return kept | more | {"PYTHONPATH": str(ROOT)}
