@@ -1,0 +1,57 @@
+"""`python -m scripts.local`, which is ./scripts/run once .venv is there."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from scripts.local.errors import LocalError
+from scripts.local.options import Options, parse
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        return run(parse(sys.argv[1:]))
+    except LocalError as fault:
+        print(f"run: {fault}", file=sys.stderr)
+        return fault.code
+    except KeyboardInterrupt:
+        print("run: stopped", file=sys.stderr)
+        return 0
+
+
+def run(options: Options) -> int:
+    """One stack from start to end, or a word to the one that runs already."""
+    # Late: --help must work before anything is installed.
+    from scripts.local.bump import bump
+    from scripts.local.claim import Claim
+    from scripts.local.fresh import move_aside
+    from scripts.local.stack import Stack
+    from scripts.local.watch import watch
+
+    claim = Claim(options.state)
+    if not claim.take():
+        return bump(options, claim.holder() or 0)
+    if options.fresh:
+        move_aside(options.lake, options.state, options.yes)
+    stack = Stack(options, claim)
+    try:
+        stack.up()
+        return watch(stack)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # from here on only the stop itself counts
+        stack.down()
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a download thread in its last file would hold the exit up

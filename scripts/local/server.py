@@ -1,0 +1,146 @@
+"""A server as a local process: a start that is checked, a stop that is final. Used by tests alone and by the stack.
+
+Comes in: a state folder and a loopback port. Goes out: a process that answers, its data and log below the state folder.
+A start that fails is a LocalError with the last line of the server's log.
+"""
+
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.local import java as javas
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import UNREACHABLE, LocalError
+from scripts.local.java import Java
+from scripts.local.ports import free_port, require_free
+from scripts.local.program import Program, attended
+
+START_SECONDS = 60.0
+
+# C1 alone starts a server in half the CPU time; neither server is ever the bottleneck of a laptop's stack.
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
+
+
+class Server(ABC):
+    """One server; port 0 takes a free one. `start` ... `stop`, or as a context manager."""
+
+    name: ClassVar[str]
+    option: ClassVar[str]
+
+    def __init__(self, state: Path, port: int = 0, java: Java | None = None) -> None:
+        self.state, self.port = state.absolute(), port or free_port()
+        self._java, self._process = java, None
+
+    _java: Java | None
+    _process: subprocess.Popen[bytes] | None
+
+    @cached_property
+    def java(self) -> Java:
+        return self._java or javas.find()
+
+    @property
+    def folder(self) -> Path:
+        """Where the server keeps its data."""
+        return self.state / self.name
+
+    @property
+    def log(self) -> Path:
+        return self.state / "logs" / f"{self.name}.log"
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Makes what the process needs on disk; may be called again."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The process to run, after `prepare`."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether this server, and no other one on the same port, answers."""
+
+    def check_port(self) -> None:
+        require_free(self.port, self.name, self.option)
+
+    def program(self) -> Program:
+        """The server as a program of the stack."""
+        return Program(self.name, self.command(), grace=3.0)
+
+    def start(self, timeout: float = START_SECONDS) -> Self:
+        """Starts the process and waits until it is ready."""
+        self.check_port()
+        self.prepare()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        path = Program(self.name, self.command(), relaunches=False).write(self.state / "run")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                attended(path),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                start_new_session=True,  # a Ctrl-C at the tests' terminal is for the tests
+            )
+        self._await_ready(timeout)
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not end it; returns when the process is gone."""
+        if self._process:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; `start` brings it up again with its data."""
+        if self._process:
+            for child in psutil.Process(self._process.pid).children():
+                child.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server itself, while it runs."""
+        children = psutil.Process(self._process.pid).children() if self._process else []
+        return children[0].pid if children else None
+
+    def last_line(self) -> str:
+        return last_line(self.log)
+
+    def _await_ready(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not self.is_ready():
+            is_dead = self._process is None or self._process.poll() is not None
+            if is_dead or time.monotonic() > deadline:
+                self.stop()
+                what = "ended while it started" if is_dead else f"did not answer within {timeout:.0f} s"
+                raise LocalError(f"{self.name} {what}: {self.last_line()} (log: {self.log})", UNREACHABLE)
+            time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says something; stack trace lines do not."""
+    lines = log.read_text(errors="replace").splitlines()[-200:] if log.is_file() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
+    return said[-1][:300] if said else "(its log is empty)"

@@ -1,0 +1,48 @@
+"""`scripts/shell`: sets what `python -m spark_app shell` needs on this machine, then becomes it."""
+
+import os
+import sys
+from pathlib import Path
+
+from scripts.local import java
+from scripts.local.artifacts import ROOT
+from scripts.local.downloads import ensure
+from scripts.local.errors import USAGE, LocalError
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    try:
+        os.environ |= environment(_take_lake(arguments))
+    except LocalError as fault:
+        print(f"shell: {fault}", file=sys.stderr)
+        return fault.code
+    return os.execv(sys.executable, [sys.executable, "-m", "spark_app", "shell", *arguments])
+
+
+def environment(lake: Path | None) -> dict[str, str]:
+    """JAVA_HOME, jars and lake; a lake that the environment names already is kept unless `lake` is given."""
+    found = {
+        "JAVA_HOME": str(java.find().spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PROTOLAKE_SPARK__JARS": str(ensure("spark")),
+    }
+    if lake or "PROTOLAKE_LAKE__PATH" not in os.environ:
+        found["PROTOLAKE_LAKE__PATH"] = str(lake or ROOT / "lake")
+    return found
+
+
+def _take_lake(arguments: list[str]) -> Path | None:
+    """Takes `--lake DIR` out of the arguments; the others are the shell's own."""
+    if "--lake" not in arguments:
+        return None
+    at = arguments.index("--lake")
+    if at + 1 == len(arguments):
+        raise LocalError("--lake needs a folder", USAGE)
+    lake = Path(arguments[at + 1]).absolute()
+    del arguments[at : at + 2]
+    return lake
+
+
+if __name__ == "__main__":
+    sys.exit(main())

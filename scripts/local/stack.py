@@ -1,0 +1,170 @@
+"""The stack of one ./scripts/run: what it is made of, bringing it up, looking at it, taking it down.
+
+Order of `up`: 1. everything that must be on disk, ports checked; 2. supervisord with both servers and the Spark app at
+once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject; 4. the producer.
+`down` is the reverse, and supervisord keeps to it also when this process dies.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from scripts.local import environment, java, status
+from scripts.local.claim import Claim
+from scripts.local.downloads import ensure
+from scripts.local.errors import UNREACHABLE, LocalError
+from scripts.local.kafka import Kafka
+from scripts.local.options import Options
+from scripts.local.program import SETTLED_SECONDS, Exit, Program, quick_exits, read_exits
+from scripts.local.registry import Registry
+from scripts.local.server import START_SECONDS, Server, last_line
+from scripts.local.supervision import Process, Supervised, Supervisor
+from scripts.local.table import View
+
+SETUP_SECONDS = 120.0
+
+
+class Stack:
+    """Everything one ./scripts/run starts."""
+
+    def __init__(self, options: Options, claim: Claim) -> None:
+        self.options, self._claim = options, claim
+        self.started, self.first_silver = time.time(), None
+        self.supervisor = Supervisor(options.state)
+        self._before = status.read(options.lake)
+        self._servers: list[Server] = []
+
+    first_silver: float | None
+
+    @property
+    def expected(self) -> int:
+        """How many bronze rows there are once the records of --records are in."""
+        return self._before.bronze + (self.options.records or 0)
+
+    def up(self) -> None:
+        """Brings everything up; a LocalError tells what could not be."""
+        found, jars = java.find(), ensure("spark")
+        if self.options.is_embedded:
+            self._servers = [
+                Registry(self.options.state, self.options.registry_port, found),
+                Kafka(self.options.state, self.options.kafka_port, found),
+            ]
+            for server in self._servers:
+                server.check_port()
+                ensure(server.name)
+                server.prepare()
+        brokers, registry = self._addresses()
+        app = environment.for_app(self.options, found, jars, brokers, registry)
+        producer = environment.for_producer(self.options, os.environ, brokers, registry)
+        self.supervisor.start(self._programs(app, producer), environment.shared(os.environ), self._claim.file.fileno())
+        self._await_servers()
+        if self.options.producer:
+            self._set_up(producer)
+            self.supervisor.launch("producer")
+            _tell("producer started")
+
+    def down(self) -> None:
+        """Stops everything in order; nothing to do if nothing was started."""
+        if self.supervisor.is_alive():
+            _tell("stopping ...")
+        self.supervisor.stop()
+
+    def look(self) -> View:
+        """The stack at this moment."""
+        now, report, processes = time.time(), self.report(), self.supervisor.processes()
+        if self.first_silver is None and report.silver > self._before.silver:
+            self.first_silver = now - self.started
+        return View(
+            status=report,
+            processes=processes,
+            exits=self._exits("spark"),
+            troubles=[*self._troubles(processes), *([f"app {report.state}: {report.reason}"] if report.reason else [])],
+            up=now - self.started,
+            first_silver=self.first_silver,
+            lake=self.options.lake,
+            logs=self.supervisor.logs,
+        )
+
+    def report(self) -> status.Status:
+        """What the app says; what an earlier run left behind counts for its rows only."""
+        found = status.read(self.options.lake)
+        return found if found.updated_at >= self.started else status.stale(found)
+
+    def code_of(self, name: str) -> int | None:
+        """The exit code of a program that is down for good, else None."""
+        for process in self.supervisor.processes():
+            if process.name == name and process.is_down:
+                return process.code if process.code is not None else 70
+        return None
+
+    def ended_at(self, name: str) -> float:
+        """When the program last ended (Unix time)."""
+        return max((one.at for one in self._exits(name)), default=0.0)
+
+    def _addresses(self) -> tuple[str, str]:
+        if self.options.brokers and self.options.registry:
+            return self.options.brokers, self.options.registry
+        port = self.options.registry_port
+        return f"127.0.0.1:{self.options.kafka_port}", Registry(self.options.state, port).url
+
+    def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Supervised]:
+        settings = ["--settings", str(self.options.settings)] if self.options.settings else []
+        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=10.0)
+        sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
+        servers = [Supervised(server.program(), 10, True, "always") for server in self._servers]
+        senders = [Supervised(sender, 30, False, "by exit code")] if self.options.producer else []
+        return [*servers, Supervised(spark, 20, True, "by exit code"), *senders]
+
+    def _await_servers(self) -> None:
+        waiting = list(self._servers)
+        while waiting:
+            for server in [one for one in waiting if one.is_ready()]:
+                waiting.remove(server)
+                _tell(f"{server.name} ready after {time.time() - self.started:.1f} s on 127.0.0.1:{server.port}")
+            for server in waiting:
+                if self._exits(server.name) or time.time() - self.started > START_SECONDS:
+                    why = f"{server.last_line()} (log: {server.log})"
+                    raise LocalError(f"{server.name} does not start: {why}", UNREACHABLE)
+            time.sleep(0.1)
+
+    def _set_up(self, producer: dict[str, str]) -> None:
+        """Topic and subject, by the producer's own one-shot."""
+        log = self.supervisor.logs / "setup.log"
+        command = [sys.executable, "-m", "producer", "setup"]
+        surroundings = os.environ | environment.shared(os.environ) | producer
+        with log.open("wb") as file:
+            try:
+                done = subprocess.run(
+                    command, env=surroundings, stdout=file, stderr=file, timeout=SETUP_SECONDS, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise LocalError(
+                    f"topic and subject could not be set up in {SETUP_SECONDS:.0f} s (log: {log})", UNREACHABLE
+                ) from None
+        if done.returncode:
+            raise LocalError(f"topic and subject could not be set up: {last_line(log)} (log: {log})", done.returncode)
+        _tell("topic and subject set up")
+
+    def _troubles(self, processes: list[Process]) -> list[str]:
+        """The last words of every program that is down for good, or that keeps failing."""
+        lines = []
+        for process in processes:
+            exits = self._exits(process.name)
+            quick = quick_exits(exits) if exits and exits[-1].at > time.time() - SETTLED_SECONDS else 0
+            if process.is_down and process.code != 0:
+                lines.append(f"{process.name} is down (exit code {process.code}): {last_line(self._log(process.name))}")
+            elif quick > 1:
+                lines.append(f"{process.name} failed {quick} times, tries again: {last_line(self._log(process.name))}")
+        return lines
+
+    def _exits(self, name: str) -> list[Exit]:
+        return read_exits(self.supervisor.run / f"{name}.json", since=self.started)
+
+    def _log(self, name: str) -> Path:
+        return self.supervisor.logs / f"{name}.log"
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,97 @@
+"""What the terminal shows of a running stack: a live table, or plain lines where there is no terminal.
+
+Comes in: a `View`, made anew for every look. Goes out: rich renderables or lines.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from scripts.local.program import BUMP, Exit
+from scripts.local.status import Status
+from scripts.local.supervision import Process
+
+
+@dataclass(frozen=True)
+class View:
+    """One moment of the stack; times in seconds. `troubles` are lines about programs that are down."""
+
+    status: Status
+    processes: list[Process]
+    exits: list[Exit]
+    troubles: list[str]
+    up: float
+    first_silver: float | None
+    lake: Path
+    logs: Path
+
+
+def renderable(view: View) -> Group:
+    """The live table."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("game")
+    for column in ("silver rows", "gold rows"):
+        table.add_column(column, justify="right")
+    table.add_column("schema versions")
+    for name, rows in sorted(view.status.tables.items()):
+        seen = "  ".join(f"{version} {count:,}" for version, count in sorted(rows.versions.items()))
+        table.add_row(name, f"{rows.silver:,}", f"{rows.gold:,}", seen)
+    troubles = [Text(line, style="bold red") for line in view.troubles]
+    return Group(table, Text(), *(Text(line) for line in summary(view)), *troubles)
+
+
+def plain(view: View) -> Iterator[str]:
+    """The same as lines."""
+    tables = sorted(view.status.tables.items())
+    games = "  ".join(f"{name} {rows.silver}/{rows.gold}" for name, rows in tables)
+    versions = sum((Counter(rows.versions) for _, rows in tables), Counter[str]())
+    if games:
+        yield f"silver/gold: {games}"
+        yield "versions: " + "  ".join(f"{name} {count}" for name, count in sorted(versions.items()))
+    yield from summary(view)
+    yield from view.troubles
+
+
+def summary(view: View) -> Iterator[str]:
+    """Three lines: the stream, the processes, the places."""
+    status = view.status
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
+    yield " · ".join(
+        (
+            f"{status.rate:,.0f} rows/s",
+            f"age {_or_dash(status.age, '.1f')} s",
+            f"lag {_or_dash(status.lag, ',d')}",
+            f"quarantine {status.quarantined:,}" + (f" ({causes})" if causes else ""),
+            f"deferred {status.deferred:,}",
+            _restarts(view.exits),
+        )
+    )
+    first = "no silver rows yet" if view.first_silver is None else f"first silver rows after {view.first_silver:.0f} s"
+    yield " · ".join((*map(_process, view.processes), f"app {status.state}", first, f"up {_duration(view.up)}"))
+    yield f"lake {view.lake} · logs {view.logs}"
+
+
+def _restarts(exits: list[Exit]) -> str:
+    bumps = sum(one.code == BUMP for one in exits)
+    others = sum(one.code != BUMP and not one.asked for one in exits)
+    return f"restarts: {bumps} schema bump, {others} other"
+
+
+def _process(process: Process) -> str:
+    state = process.state.lower()
+    return f"{process.name} {state}" if process.code is None else f"{process.name} {state} ({process.code})"
+
+
+def _or_dash(value: float | None, style: str) -> str:
+    return "-" if value is None else format(value, style)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,94 @@
+"""The command line of ./scripts/run and what producer and app are told because of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.local import environment
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import USAGE, LocalError
+from scripts.local.options import parse
+
+OWN = ["--brokers", "kafka:9092", "--registry", "http://registry:8081"]
+
+
+def test_the_defaults_are_the_embedded_stack_with_its_producer() -> None:
+    options = parse([])
+    assert options.is_embedded
+    assert options.producer
+    assert (options.lake, options.state) == (ROOT / "lake", ROOT / "local")
+    assert (options.kafka_port, options.registry_port) == (9092, 8081)
+
+
+def test_own_servers_come_without_the_producer_unless_asked() -> None:
+    assert not parse(OWN).is_embedded
+    assert not parse(OWN).producer
+    assert parse([*OWN, "--producer"]).producer
+
+
+def test_a_settings_file_may_name_the_servers(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[kafka]\nbrokers = "k:1"\ntopic = "t"\n[registry]\nurl = "http://r"\n')
+    options = parse(["--settings", str(file)])
+    assert (options.brokers, options.registry, options.topic) == ("k:1", "http://r", "t")
+
+
+def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[batch]\ninterval_s = 2\n")
+    assert parse(["--settings", str(file)]).is_embedded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--brokers", "k:1"], "--registry"),
+        (["--registry", "http://r"], "--brokers"),
+        (["--records", "0"], "above 0"),
+        (["--records", "5", "--no-producer"], "--producer"),
+        (["--kafka-port", "70000"], "not a port"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(arguments: list[str], says: str) -> None:
+    with pytest.raises(LocalError, match=says) as caught:
+        parse(arguments)
+    assert caught.value.code == USAGE
+
+
+def test_help_needs_nothing_but_python() -> None:
+    command = [sys.executable, "-S", "-m", "scripts.local", "--help"]  # -S: no installed package can be imported
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "--fresh" in done.stdout
+
+
+def test_the_embedded_registry_gets_the_level_that_lets_schemas_grow() -> None:
+    told = environment.for_producer(parse([]), {}, "b", "r")
+    assert told["PRODUCER_COMPATIBILITY"] == "BACKWARD_TRANSITIVE"
+    assert int(told["PRODUCER_RETENTION_BYTES"]) * 4 == 1 << 30
+    assert "PRODUCER_COMPATIBILITY" not in environment.for_producer(parse(OWN), {}, "b", "r")
+
+
+def test_the_users_variables_beat_the_stacks_but_not_the_options() -> None:
+    user = {
+        "PRODUCER_RETENTION_HOURS": "1",
+        "PRODUCER_PARTITIONS": "8",
+        "PRODUCER_BROKERS": "x",
+        "PRODUCER_RECORDS": "9",
+    }
+    told = environment.for_producer(parse(["--records", "5"]), user, "b", "r")
+    assert told["PRODUCER_RETENTION_HOURS"] == "1"
+    assert int(told["PRODUCER_RETENTION_BYTES"]) * 8 == 1 << 30
+    assert (told["PRODUCER_BROKERS"], told["PRODUCER_RECORDS"]) == ("b", "5")
+
+
+def test_a_second_run_changes_what_differs_and_no_address() -> None:
+    running = {"PRODUCER_SCHEMA_VERSION": "1", "PRODUCER_RATE": "50", "PRODUCER_BROKERS": "b"}
+    user = {"PRODUCER_SCHEMA_VERSION": "3", "PRODUCER_RATE": "50", "PRODUCER_BROKERS": "other", "PATH": "/bin"}
+    assert environment.changes(running, user) == {"PRODUCER_SCHEMA_VERSION": "3"}
+
+
+def test_no_proxy_stands_between_the_programs() -> None:
+    assert environment.shared({"NO_PROXY": "example.org"})["NO_PROXY"] == "example.org,127.0.0.1,localhost"

@@ -1,0 +1,30 @@
+"""A taken port is told apart from a free one."""
+
+import socket
+
+import pytest
+
+from scripts.local.errors import CONFIGURATION, LocalError
+from scripts.local.ports import HOST, free_port, require_free
+
+
+def test_a_free_port_is_free() -> None:
+    require_free(free_port(), "kafka", "--kafka-port")
+
+
+@pytest.mark.parametrize("address", [HOST, "0.0.0.0"], ids=["loopback", "all addresses"])
+def test_a_taken_port_is_named_with_its_option(address: str) -> None:
+    with socket.socket() as other:
+        other.bind((address, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(LocalError, match=rf"port {port} for kafka is taken.*--kafka-port") as caught:
+            require_free(port, "kafka", "--kafka-port")
+    assert caught.value.code == CONFIGURATION
+
+
+def test_a_bound_port_nobody_listens_on_yet_is_taken() -> None:
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        with pytest.raises(LocalError, match="is taken"):
+            require_free(other.getsockname()[1], "registry", "--registry-port")

@@ -1,0 +1,72 @@
+"""The app's report, and what the terminal shows of it."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scripts.local import status, table
+from scripts.local.program import Exit
+from scripts.local.supervision import Process
+from scripts.local.table import View
+
+REPORT = {
+    "state": "running",
+    "reason": None,
+    "updated_at": "2026-11-21T12:00:00+00:00",
+    "rate": 1234.4,
+    "age_s": 0.84,
+    "lag": 12,
+    "bronze": 1510,
+    "deferred": 1,
+    "quarantine": {"bad_magic": 7, "unknown_game": 0},
+    "tables": {"rummy": {"silver": 1502, "gold": 40, "schema_ids": {"3": 1500, "9": 2}}},
+    "versions": {"3": 1},
+}
+
+
+@pytest.fixture
+def view() -> View:
+    processes = [Process("kafka", "RUNNING", 1, None), Process("producer", "EXITED", 0, 0)]
+    exits = [Exit(1.0, 75, 5.0, False), Exit(2.0, -9, 5.0, False), Exit(3.0, 0, 5.0, True)]
+    return View(
+        status.parse(REPORT), processes, exits, ["spark is down"], 3725.0, 21.4, Path("/lake"), Path("/state/logs")
+    )
+
+
+def test_the_report_is_read_from_the_lake(tmp_path: Path) -> None:
+    (tmp_path / "_protolake").mkdir()
+    (tmp_path / "_protolake" / "status.json").write_text(json.dumps(REPORT))
+    found = status.read(tmp_path)
+    assert (found.silver, found.quarantined, found.updated_at) == (1502, 7, 1795262400.0)
+    assert found.tables["rummy"].versions == {"v1": 1500, "id 9": 2}
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}"], ids=["missing", "empty", "torn", "a list", "no field"])
+def test_a_report_that_is_not_there_yet_is_empty(tmp_path: Path, text: str | None) -> None:
+    (tmp_path / "_protolake").mkdir()
+    if text is not None:
+        (tmp_path / "_protolake" / "status.json").write_text(text)
+    assert status.read(tmp_path) == status.Status()
+
+
+def test_an_earlier_runs_report_counts_for_its_rows_only() -> None:
+    old = status.stale(status.parse(REPORT))
+    assert (old.bronze, old.silver, old.lag, old.rate) == (1510, 1502, None, 0.0)
+
+
+def test_the_lines_say_what_the_table_says(view: View) -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table.renderable(view))
+    for shown in (console.export_text(), "\n".join(table.plain(view))):
+        for part in (
+            "rummy",
+            "1,234 rows/s · age 0.8 s · lag 12 · quarantine 7 (bad_magic 7) · deferred 1",
+            "restarts: 1 schema bump, 1 other",
+            "kafka running · producer exited (0) · app running · first silver rows after 21 s · up 1:02:05",
+            "lake /lake · logs /state/logs",
+            "spark is down",
+        ):
+            assert part in shown
