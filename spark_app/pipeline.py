@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Manifests
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
 from spark_app.driver.unit import Origin, UnitRunner
-from spark_app.errors import ContractError, ExitCode, ProtolakeError, UnreachableError
+from spark_app.errors import ConfigurationError, ContractError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
@@ -42,6 +42,7 @@ from spark_app.schemas.registry import Registry, RegistryUnreachable
 
 DEFERRED_EVERY_S = 2.0
 FORGET_EVERY_S = 60.0
+NAMES_EVERY_S = 10.0
 RETRY_S = (0.5, 1, 2, 5)
 BROKER_WORDS = (
     "TimeoutException",
@@ -92,6 +93,7 @@ class Pipeline:
             schemas.result()
         if self._stop.is_set():
             return ExitCode.DONE
+        self.status.waiting(None)
         self._compare_topics(topic_ids)
         self._wire(spark)
         return self._work(spark, Origin(topic_ids, land_only=self._land_only))
@@ -231,7 +233,7 @@ class Pipeline:
         assert self.status is not None
         self.status.lag_of = lambda: _lag(query)
         self._outcome = None
-        next_deferred = next_forget = time.monotonic()
+        next_deferred = next_forget = next_names = time.monotonic()
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 with self._unit_lock:
@@ -240,9 +242,17 @@ class Pipeline:
             if time.monotonic() >= next_deferred and not self._land_only:
                 self._decode_deferred()
                 next_deferred = time.monotonic() + DEFERRED_EVERY_S
+            if time.monotonic() >= next_names and self._ledger.has_unnamed():
+                self._name_versions()
+                next_names = time.monotonic() + NAMES_EVERY_S
             if time.monotonic() >= next_forget:
                 self._manifests.forget(self._settings.lake.keep_manifests, self._aggregator.folded())
                 next_forget = time.monotonic() + FORGET_EVERY_S
+
+    def _name_versions(self) -> None:
+        versions = self._schemas.ask_versions(self._settings.subject)
+        with self._unit_lock:
+            self._ledger.name_versions(versions)
 
     def _decode_deferred(self) -> bool:
         assert self.status is not None
@@ -294,14 +304,18 @@ class Pipeline:
         while not self._stop.is_set():
             try:
                 return ask()
-            except (source.BrokerUnreachable, RegistryUnreachable) as error:
+            except (source.BrokerUnreachable, source.TopicMissing, RegistryUnreachable) as error:
                 if time.monotonic() > deadline:
-                    raise UnreachableError(
-                        f"{what} {where} did not answer for {self._settings.run.patience_s:.0f} s ({error}): is it up?"
-                    ) from None
+                    self._give_up(f"{what} {where}", error)
                 self.status.waiting(f"{what} {where}: {error}")
                 self._stop.wait(0.5)
         return None
+
+    def _give_up(self, where: str, error: Exception) -> NoReturn:
+        seconds = self._settings.run.patience_s
+        if isinstance(error, source.TopicMissing):
+            raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
+        raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")
 
     def _compare_topics(self, topic_ids: dict[str, str]) -> None:
         last = self._manifests.last_ingest
@@ -309,7 +323,7 @@ class Pipeline:
             if topic_ids.get(topic, known) != known:
                 raise ContractError(
                     f"topic {topic} was deleted and made again since unit {last.sequence if last else 0}: "
-                    "its offsets mean other records now. Start a new lake (./scripts/run --fresh), this one stays readable"
+                    "its offsets mean other records now. Start a new lake with ./scripts/run --fresh, which keeps the old one"
                 )
 
 

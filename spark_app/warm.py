@@ -7,16 +7,13 @@ an address where nobody listens. All else is the app's own code on a lake that i
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -70,7 +67,8 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -
             return done.set()
         report = units.run(records.coalesce(1), batch_id + 1, Origin({}))
         changes = {table: Change(files) for table, files in report.files.items()}
-        manifest = Manifest(batch_id + 1, "ingest", {"batch": batch_id, "end": {}}, changes, counts_of(report))
+        origin = {"batch": batch_id, "start": {}, "end": {}}
+        manifest = Manifest(batch_id + 1, "ingest", origin, changes, counts_of(report))
         manifests.decide(manifest)
         committer.finish(manifest)
 
@@ -81,8 +79,8 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -
         .trigger(processingTime="100 milliseconds")
         .start()
     )
-    if not done.wait(PATIENCE_S):
-        raise TimeoutError(f"no {BATCHES} batches within {PATIENCE_S:.0f} s: {query.exception() or query.status}")
+    while not done.is_set():
+        query.awaitTermination(1)  # raises what ended the query
     query.stop()
 
 
@@ -115,10 +113,14 @@ def read_tables(spark: SparkSession, lake: Lake) -> None:
 
 def ask_kafka(spark: SparkSession, settings: config.Settings) -> None:
     """Load what Spark's Kafka source is made of, up to the answer that never comes."""
-    brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1500"}
-    options = source.jvm_options(settings.kafka) | brief | {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}
-    with contextlib.suppress(PySparkException, Py4JError):
+    brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
+    nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing", "includeHeaders": "true"}
+    options = source.jvm_options(settings.kafka) | brief | nobody
+    try:
         source.shape(spark.read.format("kafka").options(**options).load()).collect()
+    except Exception as error:  # Py4J's own kind; anything but the silence of nobody is a mistake in here
+        if "TimeoutException" not in str(error):
+            raise
 
 
 if __name__ == "__main__":

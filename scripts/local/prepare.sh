@@ -44,7 +44,7 @@ find_uv() {
   if [ ! -x "$VENV/bin/uv" ]; then
     "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip >/dev/null 2>&1 ||
       fail 78 "$PYTHON has neither pip nor ensurepip: delete .venv and try again"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$ROOT/scripts/local/uv.lock" >&2 ||
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$ROOT/scripts/local/uv.requirements" >&2 ||
       fail 69 "cannot install uv (see above): check the network, then try again"
   fi
   echo "$VENV/bin/uv"

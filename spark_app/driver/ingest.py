@@ -75,7 +75,7 @@ class Ingest:
         if last is not None and start != last.source["end"]:
             raise ContractError(
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
-                f"the checkpoint is not this lake's. Move {self._lake.checkpoint} aside; it is rebuilt from the manifests"
+                f"the checkpoint is not this lake's. Move {self._lake.checkpoint} aside: the manifests rebuild it"
             )
         size = _records_between(start, end)
         if size <= self._settings.batch.small:

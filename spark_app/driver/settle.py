@@ -47,18 +47,15 @@ class SchemaDesk:
             entry = self.ledger.entries.get(schema_id)
             if entry is None or entry.outcome == "waiting":
                 self.settle(schema_id)
-            self.ledger.set_version(schema_id, version)
+            self.ledger.name_versions({schema_id: version})
         self.ledger.save()
 
-    def learn_versions(self, subject: str) -> None:
-        """Name the subject's versions of ids that are in the ledger; for people only, so failures do not matter."""
+    def ask_versions(self, subject: str) -> dict[int, int]:
+        """schema id -> version of the subject; for people only, so that failures do not matter."""
         try:
-            versions = self._registry.subject_versions(subject)
+            return self._registry.subject_versions(subject)
         except RegistryUnreachable:
-            return
-        for schema_id, version in versions.items():
-            if schema_id in self.ledger.entries:
-                self.ledger.set_version(schema_id, version)
+            return {}
 
     def meet(self, new_ids: Iterable[int]) -> list[int]:
         """Settle ids that a pass met for the first time; returns those that turned out to be real schemas."""

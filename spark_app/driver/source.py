@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +18,11 @@ ANSWER_S = 10.0
 
 
 class BrokerUnreachable(Exception):
-    """No broker answered, or the topic is not there yet."""
+    """No broker answered."""
+
+
+class TopicMissing(Exception):
+    """The brokers answer, but have no such topic, perhaps not yet."""
 
 
 def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
@@ -35,7 +39,7 @@ def stream(session: SparkSession, settings: config.Settings, start: Offsets | No
 
 
 def shape(records: DataFrame) -> DataFrame:
-    """Kafka's columns as the pass takes them. Headers become JSON in the JVM: as Arrow structs they cost twice the time."""
+    """Kafka's columns as the pass takes them. Headers become JSON in the JVM: as Arrow structs they double the time."""
     return records.select(
         "key",
         "value",
@@ -52,16 +56,17 @@ def topic_ids(kafka: config.Kafka) -> dict[str, str]:
     """Kafka's id of each topic: a topic that is deleted and made again has another.
 
     Raises:
-        BrokerUnreachable: also while a topic does not exist.
+        BrokerUnreachable, TopicMissing
     """
-    from confluent_kafka import TopicCollection
-
     try:
         client = AdminClient(client_options(kafka), logger=_silent())
         futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
         return {topic: str(future.result().topic_id) for topic, future in futures.items()}
     except KafkaException as error:
-        raise BrokerUnreachable(error.args[0].str() if error.args else str(error)) from None
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMissing(f"there is no topic {kafka.topic}") from None
+        raise BrokerUnreachable(reason.str()) from None
 
 
 def jvm_options(kafka: config.Kafka) -> dict[str, str]:

@@ -35,7 +35,8 @@ def compile_sources(sources: Sources, caps: Caps) -> bytes:
     own.CopyFrom(files[OWN_FILE])
     own.name = OWN_FILE
     files[OWN_FILE] = own
-    descriptor_set = FileDescriptorSet(file=_in_order(OWN_FILE, files, caps)).SerializeToString(deterministic=True)
+    ordered = FileDescriptorSet(file=_in_order(OWN_FILE, files, caps))
+    descriptor_set: bytes = ordered.SerializeToString(deterministic=True)
     _check(descriptor_set, caps)
     return descriptor_set
 
@@ -60,9 +61,8 @@ def _run_protoc(sources: Sources, caps: Caps) -> list[tuple[str, FileDescriptorP
         root = Path(folder) / "in"
         for name, text in sources.texts.items():
             _write_source(root, name or OWN_FILE, text)
-        for name, proto in sources.compiled.items():
-            if name:
-                raise SchemaRefused(f"reference {name} is registered in base64, but the schema that imports it is text")
+        for name in sources.compiled:
+            raise SchemaRefused(f"reference {name} is registered in base64, but the schema that imports it is text")
         out = Path(folder) / "out.fds"
         names = [name or OWN_FILE for name in sources.texts]
         _call_protoc(root, out, names, caps)

@@ -66,8 +66,14 @@ class Ledger:
     def add_waiting(self, schema_id: int, detail: str, met_at: float) -> None:
         self._put(Entry(schema_id, "waiting", met_at, detail=detail))
 
-    def set_version(self, schema_id: int, version: int) -> None:
-        self.entries[schema_id] = replace(self.entries[schema_id], version=version)
+    def name_versions(self, versions: dict[int, int]) -> None:
+        """Enter the versions of ids that are known."""
+        for schema_id in versions.keys() & self.entries.keys():
+            self.entries[schema_id] = replace(self.entries[schema_id], version=versions[schema_id])
+
+    def has_unnamed(self) -> bool:
+        """Whether a decodable id has no version yet: it was met before the subject was asked."""
+        return any(e.outcome == "decodable" and e.version is None for e in self.entries.values())
 
     def _put(self, entry: Entry) -> None:
         self.entries.pop(entry.schema_id, None)

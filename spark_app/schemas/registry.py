@@ -121,6 +121,8 @@ def _ask(question: Callable[[], T]) -> T:
 def _as_descriptor(schema: str) -> FileDescriptorProto | None:
     """The compiled file when the answer is one in base64; .proto text never is valid base64."""
     try:
-        return FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+        file = FileDescriptorProto()
+        file.ParseFromString(base64.b64decode(schema, validate=True))
+        return file
     except (binascii.Error, DecodeError, ValueError):
         return None

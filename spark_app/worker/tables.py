@@ -28,7 +28,7 @@ NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
 def bronze_rows(batch: pa.RecordBatch, schema_id: np.ndarray, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
-    """Every byte and coordinate of the records, with what the frame says. Rows that come from bronze stay as they are."""
+    """Every byte and coordinate of the records, with what the frame says. Rows from bronze stay as they are."""
     rows = pa.Table.from_batches([batch])
     if "landed_at" in batch.schema.names:
         return rows.select(BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)

@@ -88,6 +88,7 @@ def _same(value: Any) -> Any:
 
 
 def _enum_converter(field: FieldDescriptor) -> Convert:
+    assert field.enum_type is not None
     names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
     return lambda number: names.get(number, str(number))
 

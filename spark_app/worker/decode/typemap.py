@@ -102,8 +102,9 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
-    entry = field.message_type.fields_by_name
-    return entry["key"], entry["value"]
+    entry = field.message_type
+    assert entry is not None
+    return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
