@@ -11,13 +11,23 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.errors import ConfigurationError
 from spark_app.records import Layout
 
 PREFIX = "PROTOLAKE_"
+PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
 
 
 class Section(BaseModel):
@@ -82,22 +92,36 @@ class Event(Section):
     time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
 
 
+def _makes(shape: str, name: str) -> bool:
+    """Whether some routing value makes the pattern that name."""
+    before, after = shape.split("{name}")
+    return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
+
+
 class Tables(Section):
     """Names of the tables, and which may come into being."""
 
     bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as it came")
-    silver: str = Field(
-        "silver_{name}_events", pattern=r"^[a-z0-9_]*\{name\}[a-z0-9_]*$", description="decoded, one per routing value"
-    )
+    silver: str = Field("silver_{name}_events", pattern=PATTERN, description="decoded, one per routing value")
     gold: str = Field(
         "gold_{name}_player_agg",
-        pattern=r"^[a-z0-9_]*\{name\}[a-z0-9_]*$",
+        pattern=PATTERN,
         description="aggregates, one per silver table",
     )
     quarantine: str = Field("quarantine_events", pattern=r"^[a-z0-9_]+$", description="what is not in silver, and why")
     deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="what waits for its schema")
     cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
     allowed: tuple[str, ...] = Field((), description="routing values that may become tables; empty = any valid name")
+
+    @model_validator(mode="after")
+    def _no_table_twice(self) -> Tables:
+        fixed = [self.bronze, self.quarantine, self.deferred]
+        shapes = [self.silver, self.gold]
+        if len({*fixed, *shapes}) < 5 or any(_makes(shape, name) for shape in shapes for name in fixed):
+            raise ValueError("two of bronze, silver, gold, quarantine and deferred could be the same table")
+        if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
+            raise ValueError("a silver and a gold table could have the same name")
+        return self
 
     @property
     def layout(self) -> Layout:
@@ -235,6 +259,9 @@ def load(path: str | Path | None = None) -> Settings:
     """
     path = path or os.environ.get(f"{PREFIX}SETTINGS")
     values = _read(Path(path)) if path else {}
+    for section in values:
+        if section not in sections():
+            raise ConfigurationError(f"{section}: no such section in {path}; `python -m spark_app settings` lists them")
     _refuse_unknown_variables()
     try:
         return Settings(**values)
@@ -257,7 +284,8 @@ def _refuse_unknown_variables() -> None:
     known = {f"{PREFIX}SETTINGS"} | {
         f"{PREFIX}{section}__{key}".upper() for section, model in sections().items() for key in model.model_fields
     }
-    ours = [name for name in os.environ if name.upper().startswith(PREFIX) and "__" in name]
+    starts = tuple(f"{PREFIX}{section}_".upper() for section in sections())
+    ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
     for name in ours:
         if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
             raise ConfigurationError(f"{name}: no such setting; `python -m spark_app settings` lists them")
@@ -273,7 +301,8 @@ def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "settings"
     if error["type"] == "extra_forbidden":
         return f"{key}: no such setting; `python -m spark_app settings` lists them"
-    return f"{key}: {error['msg']}, got {str(error['input'])[:100]!r}"
+    got = "" if key == "registry.url" else f", got {str(error['input'])[:100]!r}"  # an address may hold a password
+    return f"{key}: {error['msg']}{got}"
 
 
 def read_secret(path: str, key: str) -> str:

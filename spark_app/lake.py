@@ -65,6 +65,11 @@ class Lake:
                     removed += 1
         return removed
 
+    def remove_files(self, prefix: str) -> None:
+        """Remove the files that a failed pass left."""
+        for path in self.root.glob(f"*/{prefix}-*.parquet"):
+            path.unlink(missing_ok=True)
+
     def prepare(self) -> None:
         """Make the folders.
 

@@ -323,7 +323,7 @@ class Pipeline:
             if topic_ids.get(topic, known) != known:
                 raise ContractError(
                     f"topic {topic} was deleted and made again since unit {last.sequence if last else 0}: "
-                    "its offsets mean other records now. Start a new lake with ./scripts/run --fresh, which keeps the old one"
+                    "its offsets mean other records now. Start a new lake: ./scripts/run --fresh keeps the old one"
                 )
 
 

@@ -80,24 +80,28 @@ class Committer:
         Raises:
             ContractError: a table says that it has seen a unit which was never finished.
         """
-        finished = self._manifests.finished()
         redone = 0
         for number in self._manifests.numbers():
-            if number > finished - RECHECKED:
-                redone += self.finish(self._manifests.read(number), recheck=number <= finished)
+            if number > self._manifests.finished() - RECHECKED:
+                redone += self.finish(self._manifests.read(number), recheck=number < self._manifests.last)
         if redone:
             log.info("units redone after a crash", units=redone)
         return redone
 
     def finish(self, manifest: Manifest, recheck: bool = False) -> bool:
-        """Commit every table of the unit; True when a commit was missing."""
+        """Commit every table of the unit; True when a commit was missing.
+
+        Args:
+            recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
+                when those before it are finished.
+        """
         digest = manifest.digest()
         (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
         missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
         commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]
         for commit in commits:
             missing = commit.result() or missing
-        if not recheck:
+        if manifest.sequence > self._manifests.finished():
             self._manifests.mark_finished(manifest.sequence)
         return missing
 
@@ -158,6 +162,8 @@ class Committer:
         if all(entry.schema in known for entry in change.adds):
             return
         old = pa.schema(table.schema().to_arrow())
+        for schema in _schemas(change.adds):
+            _refuse_other_types(name, schema, old)
         new = Schema.from_arrow(merge_columns(old, *_schemas(change.adds)))
         had = {field.name: field for field in Schema.from_arrow(old).fields}
         added = [field for field in new.fields if had.get(field.name) != field]
@@ -166,6 +172,25 @@ class Committer:
             table.update_incremental()
             log.info("columns added", table=name, columns=[field.name for field in added])
         known.update(entry.schema for entry in change.adds)
+
+
+def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:
+    """A file with another type than its table is committed without an error, and the table is unreadable."""
+    for field in schema:
+        if field.name in table.names and not _agree(field.type, table.field(field.name).type):
+            raise ContractError(
+                f"table {name}: column {field.name} is {table.field(field.name).type}, a decided file has {field.type}"
+            )
+
+
+def _agree(new: pa.DataType, old: pa.DataType) -> bool:
+    if new.num_fields and new.id == old.id:
+        names = {old.field(i).name: old.field(i).type for i in range(old.num_fields)}
+        if pa.types.is_struct(new):
+            inner = [new.field(i) for i in range(new.num_fields)]
+            return all(f.name not in names or _agree(f.type, names[f.name]) for f in inner)
+        return all(_agree(new.field(i).type, old.field(i).type) for i in range(new.num_fields))
+    return bool(new == old)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -67,6 +67,7 @@ class Ingest:
             SchemaBump, ContractError, Stopped: nothing was decided.
         """
         began = time.monotonic()
+        self.finish_open()
         start, end = self._range(batch_id)
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
@@ -100,6 +101,11 @@ class Ingest:
         for table, change in ordered.items():
             self._maintainer.added(table, len(change.adds))
         self._maintainer.step()
+
+    def finish_open(self) -> None:
+        """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
+        if self._manifests.finished() < self._manifests.last:
+            self._committer.redo()
 
     def _in_place(self, origin: Origin) -> bool:
         first = self._manifests.last == 0

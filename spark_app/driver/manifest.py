@@ -49,7 +49,6 @@ class Manifest:
     source: dict[str, Any]
     tables: dict[str, Change]
     counts: dict[str, Any]
-    format: int = FORMAT
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=False)
@@ -95,15 +94,16 @@ class Manifests:
         path = self._path(sequence)
         try:
             stored = json.loads(path.read_text())
+            if stored["format"] > FORMAT:
+                raise ContractError(
+                    f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer"
+                )
             manifest = Manifest.from_json(stored["manifest"])
+            intact = manifest.digest() == stored["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
-        if manifest.digest() != stored["digest"]:
+        if not intact:
             raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
-        if manifest.format > FORMAT:
-            raise ContractError(
-                f"{path} is of format {manifest.format}: this version reads {FORMAT}; run the newer one"
-            )
         return manifest
 
     def decide(self, manifest: Manifest) -> None:
@@ -115,9 +115,9 @@ class Manifests:
         self._check(manifest)
         for table in manifest.tables:
             sync_folder(self._lake.table(table))
-        write_durably(
-            self._path(manifest.sequence), json.dumps({"digest": manifest.digest(), "manifest": manifest.to_json()})
-        )
+        sync_folder(self._lake.root)  # for the folder of a new table
+        stored = {"format": FORMAT, "digest": manifest.digest(), "manifest": manifest.to_json()}
+        write_durably(self._path(manifest.sequence), json.dumps(stored))
         self.last = manifest.sequence
         if manifest.kind == "ingest":
             self.last_ingest = manifest

@@ -17,7 +17,7 @@ from spark_app.ops.events import log
 from spark_app.records import Cause
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.columns import find_clash, merge_columns
-from spark_app.schemas.descriptors import compile_sources
+from spark_app.schemas.descriptors import CompileFailed, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.worker.route import Routing, normalize
@@ -58,13 +58,13 @@ class SchemaDesk:
             return {}
 
     def meet(self, new_ids: Iterable[int]) -> list[int]:
-        """Settle ids that a pass met for the first time; returns those that turned out to be real schemas."""
+        """Settle ids that a pass met for the first time; returns those that turned out to be decodable."""
         fresh = [i for i in new_ids if i not in self.ledger.entries][: self._settings.lookups]
         for schema_id in fresh:
             self.settle(schema_id)
         if fresh:
             self.ledger.save()
-        return [i for i in fresh if self.ledger.entries[i].outcome != "waiting"]
+        return [i for i in fresh if self.ledger.entries[i].outcome == "decodable"]
 
     def retry_waiting(self) -> bool:
         """Ask again for ids that wait, each at most every few seconds; True when one of them is settled now."""
@@ -89,9 +89,9 @@ class SchemaDesk:
         except SchemaRefused as error:
             self.ledger.add_refused(schema_id, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema_id=schema_id, reason=str(error))
-        except RegistryUnreachable as error:
+        except (RegistryUnreachable, CompileFailed) as error:
             self.ledger.add_waiting(schema_id, str(error), met_at)
-            log.warning("registry unreachable, records wait", schema_id=schema_id, reason=str(error))
+            log.warning("schema cannot be settled now, records wait", schema_id=schema_id, reason=str(error))
         except SchemaNotFound as error:
             self._not_found(schema_id, str(error), met_at)
         else:
@@ -108,7 +108,7 @@ class SchemaDesk:
         log.warning("schema id given up", schema_id=schema_id, waited_s=round(waited))
 
     def _refuse_clash(self, descriptor_set: bytes) -> None:
-        clash = find_clash(merge_columns(self.ledger.catalog().columns, *message_schemas(descriptor_set)))
+        clash = find_clash(merge_columns(self.ledger.catalog().columns, *message_schemas(descriptor_set).roots))
         if clash is not None:
             raise SchemaRefused(
                 f"field {clash!r} clashes with another column that differs only by case, or with our own"
@@ -121,7 +121,7 @@ class TableDesk:
     def __init__(self, lake: Lake, field: str, allowed: Iterable[str], cap: int):
         self._path = lake.state / "tables.json"
         self._field = field
-        self._allowed = frozenset(allowed)
+        self._allowed = frozenset(map(normalize, allowed))
         self._cap = cap
         self.admitted: dict[str, str] = read_json(self._path) or {}  # routing value -> routing name
 
@@ -134,7 +134,7 @@ class TableDesk:
         """Give the values tables, in order, up to the cap; returns the names admitted."""
         admitted = []
         owned = set(self.admitted.values())
-        for value in sorted(values):
+        for value in sorted(values, key=lambda v: (v != normalize(v), v)):  # the plain spelling owns the name
             name = normalize(value)
             if name in owned or len(owned) >= self._cap:
                 continue

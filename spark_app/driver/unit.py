@@ -94,8 +94,12 @@ class UnitRunner:
     def _execute(self, records: DataFrame, plan: one_pass.Plan) -> Report:
         task = _task(plan, self._share(self._schemas.ledger.catalog()))
         report = Report()
-        for row in records.mapInArrow(task, REPORT_COLUMN).collect():
-            report.merge(Report.from_json(row["report"]))
+        try:
+            for row in records.mapInArrow(task, REPORT_COLUMN).collect():
+                report.merge(Report.from_json(row["report"]))
+        except Exception:
+            self._lake.remove_files(plan.prefix)
+            raise
         return report
 
     def _share(self, catalog: Catalog) -> Any:

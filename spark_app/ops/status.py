@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import threading
@@ -124,7 +125,8 @@ class Status:
         with self._lock:
             self.value.update(state=state, reason=reason)
             self.value["bumps"] += bump
-        self._write()
+        with contextlib.suppress(OSError):  # on a full disk the exit code still says it
+            self._write()
 
     def _add(self, report: Report) -> None:
         add_counts(self.value["quarantine"], report.quarantine)

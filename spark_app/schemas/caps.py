@@ -17,7 +17,9 @@ class SchemaRefused(Exception):
     """The schema cannot be used, now or later; the text says why."""
 
 
-class _Named(Protocol):
+class _Sized(Protocol):
+    size: int  # characters, of all files
+
     def names(self) -> set[str]: ...
 
 
@@ -31,12 +33,12 @@ class Caps:
     compile_s: float
     compile_bytes: int
 
-    def check_source(self, sources: _Named, name: str, text: str) -> None:
+    def check_source(self, sources: _Sized, name: str, text: str) -> None:
         """Refuse a source file by its name, size or the number of those before it."""
         if name and not IMPORT_NAME.fullmatch(name):
             raise SchemaRefused(f"reference name {name[:100]!r} is not a plain relative path")
-        if len(text) > self.text_bytes:
-            raise SchemaRefused(f"a file of {len(text)} characters is over the cap of {self.text_bytes}")
+        if sources.size + len(text) > self.text_bytes:
+            raise SchemaRefused(f"{sources.size + len(text)} characters are over the cap of {self.text_bytes}")
         if len(sources.names()) >= self.files:
             raise SchemaRefused(f"more than {self.files} files")
 

@@ -6,8 +6,10 @@ import line.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
+import os
 import resource
 import subprocess
 import sys
@@ -16,11 +18,16 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas.caps import IMPORT_NAME, Caps, SchemaRefused
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.reference import load_files
 
+CLASHES = frozenset({errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
+
+
+class CompileFailed(Exception):
+    """Says nothing about the schema: no space left, no process to be had."""
 
 
 def compile_sources(sources: Sources, caps: Caps) -> bytes:
@@ -28,9 +35,12 @@ def compile_sources(sources: Sources, caps: Caps) -> bytes:
 
     Raises:
         SchemaRefused: it does not compile, lacks an import, or is over a cap; the text holds protoc's words.
+        CompileFailed: this machine could not compile it now.
     """
+    sources = _without_well_known(sources)
     files = dict(_run_protoc(sources, caps)) if sources.texts else {}
     files |= {name or OWN_FILE: proto for name, proto in sources.compiled.items()}
+    _refuse_impostors(files)
     own = FileDescriptorProto()
     own.CopyFrom(files[OWN_FILE])
     own.name = OWN_FILE
@@ -39,6 +49,21 @@ def compile_sources(sources: Sources, caps: Caps) -> bytes:
     descriptor_set: bytes = ordered.SerializeToString(deterministic=True)
     _check(descriptor_set, caps)
     return descriptor_set
+
+
+def _without_well_known(sources: Sources) -> Sources:
+    """Well-known imports are always protoc's own files: the column types rely on what their messages are."""
+    if OWN_FILE in sources.names():
+        raise SchemaRefused(f"a reference is named {OWN_FILE}, as the schema itself is")
+    texts = {name: text for name, text in sources.texts.items() if not _is_well_known(name)}
+    compiled = {name: proto for name, proto in sources.compiled.items() if not _is_well_known(name)}
+    return Sources(sources.size, texts, compiled)
+
+
+def _refuse_impostors(files: dict[str, FileDescriptorProto]) -> None:
+    for name, proto in files.items():
+        if proto.package == "google.protobuf" and not _is_well_known(name):
+            raise SchemaRefused(f"{name} declares package google.protobuf, which is not its own")
 
 
 def digest(descriptor_set: bytes) -> str:
@@ -75,6 +100,8 @@ def _write_source(root: Path, name: str, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     except OSError as error:
+        if error.errno not in CLASHES:
+            raise CompileFailed(str(error)) from None
         raise SchemaRefused(f"reference name {name!r} clashes with another ({error.strerror})") from None
 
 
@@ -94,6 +121,10 @@ def _call_protoc(root: Path, out: Path, names: list[str], caps: Caps) -> None:
         )
     except subprocess.TimeoutExpired:
         raise SchemaRefused(f"protoc took more than {caps.compile_s:g} s") from None
+    except OSError as error:
+        raise CompileFailed(str(error)) from None
+    if os.strerror(errno.ENOSPC) in result.stderr:
+        raise CompileFailed(result.stderr.strip()[:500])
     if result.returncode != 0:
         raise SchemaRefused(f"protoc: {result.stderr.strip()[:500] or f'ended with {result.returncode}'}")
 
@@ -129,9 +160,12 @@ def _in_order(name: str, files: dict[str, FileDescriptorProto], caps: Caps) -> l
 
 def _well_known(name: str, caps: Caps) -> FileDescriptorProto | None:
     """A file that serializers do not register because every protoc has it, such as google/protobuf/timestamp.proto."""
-    if not any((folder / name).is_file() for folder in _include_folders()):
-        return None
-    return _compile_well_known(name, caps)
+    return _compile_well_known(name, caps) if _is_well_known(name) else None
+
+
+@functools.cache
+def _is_well_known(name: str) -> bool:
+    return bool(IMPORT_NAME.fullmatch(name)) and any((folder / name).is_file() for folder in _include_folders())
 
 
 @functools.cache

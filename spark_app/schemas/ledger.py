@@ -5,6 +5,7 @@ Kept in the lake as one JSON file, replaced durably; compiled descriptor sets li
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 from spark_app.errors import ContractError
 from spark_app.lake import read_json, write_durably
 from spark_app.records import Catalog, Cause, Decodable
-from spark_app.schemas.columns import merge_columns
+from spark_app.schemas.columns import find_clash, merge_columns
 from spark_app.schemas.descriptors import digest
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
@@ -98,14 +99,16 @@ class Ledger:
         return self._catalog
 
     def _build_catalog(self) -> Catalog:
-        decodable = {}
-        columns = pa.schema([])
-        for entry in self.entries.values():
-            if entry.outcome == "decodable":
-                decodable[entry.schema_id] = Decodable(
-                    entry.schema_id, self._descriptor_set(entry.digest), entry.digest
-                )
-                columns = merge_columns(columns, *message_schemas(decodable[entry.schema_id].descriptor_set))
+        decodable = {
+            e.schema_id: Decodable(e.schema_id, self._descriptor_set(e.digest), e.digest)
+            for e in self.entries.values()
+            if e.outcome == "decodable"
+        }
+        schemas = [message_schemas(d.descriptor_set) for d in decodable.values()]
+        columns = merge_columns(pa.schema([]), *(root for found in schemas for root in found.roots))
+        for part in (part for found in schemas for part in found.parts):
+            grown = merge_columns(columns, part)
+            columns = grown if find_clash(grown) is None else columns
         refused = {e.schema_id: (e.cause, e.detail) for e in self.entries.values() if e.outcome == "refused"}
         return Catalog(decodable, refused, frozenset(e.schema_id for e in self.waiting()), columns)
 
@@ -116,10 +119,25 @@ class Ledger:
         return data
 
 
-def message_schemas(descriptor_set: bytes) -> list[pa.Schema]:
-    """Columns of every message of the schema's own file, nested ones last: any of them may be in the topic."""
+@dataclass(frozen=True)
+class MessageSchemas:
+    """Columns of the messages of one file: `roots` are not a field of another message, `parts` are.
+
+    A record may be of any of them, but a part's columns must not decide the types of a root's.
+    """
+
+    roots: list[pa.Schema]
+    parts: list[pa.Schema]
+
+
+@functools.lru_cache(maxsize=1024)
+def message_schemas(descriptor_set: bytes) -> MessageSchemas:
+    """Columns of every message of the schema's own file."""
     _, messages = load_files(descriptor_set)
     found = list(messages)
     for message in found:
         found += [nested for nested in message.nested_types if not nested.GetOptions().map_entry]
-    return [arrow_schema(message) for message in found]
+    used = {f.message_type.full_name for m in found for f in m.fields if f.message_type not in (None, m)}
+    roots = [m for m in messages if m.full_name not in used] or messages[:1]
+    parts = [m for m in found if m not in roots]
+    return MessageSchemas([arrow_schema(m) for m in roots], [arrow_schema(m) for m in parts])

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from spark_app import config
 from spark_app.schemas.caps import Caps, SchemaRefused
 
-NOT_FOUND = 404
+SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
 T = TypeVar("T")
 ROOT = ""  # the import name of the schema itself: nobody imports it
 
@@ -38,6 +38,7 @@ class SchemaNotFound(Exception):
 class Sources:
     """One schema: its own file under `ROOT`, its references under their import names."""
 
+    size: int = 0
     texts: dict[str, str] = field(default_factory=dict)
     compiled: dict[str, FileDescriptorProto] = field(default_factory=dict)
 
@@ -59,25 +60,29 @@ class Registry:
         Raises:
             SchemaNotFound, RegistryUnreachable, SchemaRefused
         """
-        schema = _ask(lambda: self._client.get_schema(schema_id))
+        schema = _ask(partial(self._client.get_schema, schema_id))
         sources = Sources()
         self._add(sources, ROOT, schema)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
         """schema id -> version of the subject; empty when there is no such subject."""
+        found: dict[int, int | None] = {}
         try:
-            versions = _ask(lambda: self._client.get_versions(subject))
+            for version in _ask(partial(self._client.get_versions, subject)) or []:
+                found[version] = _ask(partial(self._client.get_version, subject, version)).schema_id
         except SchemaNotFound:
-            return {}
-        found = {v: _ask(partial(self._client.get_version, subject, v)).schema_id for v in versions}
+            pass  # no such subject, or a version deleted meanwhile
         return {schema_id: version for version, schema_id in found.items() if schema_id is not None}
 
     def _add(self, sources: Sources, name: str, schema: Schema) -> None:
+        text = schema.schema_str
+        if not isinstance(text, str) or not text:
+            raise RegistryUnreachable("the answer holds no schema")
         if schema.schema_type != "PROTOBUF":
             raise SchemaRefused(f"its type is {schema.schema_type or 'AVRO'}, not PROTOBUF")
-        text = schema.schema_str or ""
         self._caps.check_source(sources, name, text)
+        sources.size += len(text)
         compiled = _as_descriptor(text)
         if compiled is None:
             sources.texts[name] = text
@@ -109,7 +114,7 @@ def _ask(question: Callable[[], T]) -> T:
     try:
         return question()
     except SchemaRegistryError as error:
-        if error.http_status_code == NOT_FOUND:
+        if error.http_status_code in SAYS_NO:
             raise SchemaNotFound(error.error_message) from None
         raise RegistryUnreachable(f"HTTP {error.http_status_code}: {error.error_message}") from None
     except SchemaRefused:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -57,20 +56,25 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
             nulls[name] = sum(s.null_count for s in found)
         bounded = [s for s in found if s.has_min_max]
         if bounded and len(bounded) == len([s for s in found if s.num_values]):
-            low, high = _bound(min(s.min for s in bounded)), _bound(max(s.max for s in bounded))
+            low, high = _bounds(bounded)
             if low is not None and high is not None:
                 lowest[name], highest[name] = low, high
     return {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
 
 
+def _bounds(found: list[pq.Statistics]) -> tuple[Any, Any]:
+    try:
+        return _bound(min(s.min for s in found)), _bound(max(s.max for s in found))
+    except (OverflowError, ValueError):  # a record's own timestamp may be beyond what Python can hold
+        return None, None
+
+
 def _bound(value: Any) -> Any:
     """The value as Delta's JSON has it; None where an exact bound cannot be written."""
     if isinstance(value, datetime.datetime):
-        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if value.year >= 1000 else None
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if 1000 <= value.year < 9999 else None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None  # of floats Parquet leaves out NaN, which Spark takes for the greatest
     if isinstance(value, str) and len(value) > LONGEST_STRING:
         return None
     return value

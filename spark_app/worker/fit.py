@@ -1,27 +1,32 @@
 """Decoded columns into the columns of the tables.
 
-A table's column keeps the type the first version gave it. A version that has another type for the field fits where
-each of its values does; a row with a value that does not is refused.
+A table's column keeps the type the first version gave it. A version that has another type for the field fits where the
+value survives the change: it can be changed back into itself. A row with a value that does not is refused.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_app.records import Cause, Reject
 
+INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
+# What the registry takes for compatible, as (the version's type, the column's).
+CHANGES = frozenset(
+    {(INTEGER, BIG), (BIG, INTEGER), (FLAG, INTEGER), (INTEGER, FLAG), (INTEGER, TEXT), (TEXT, BYTES), (BYTES, TEXT)}
+)
+
 
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:
-    """(fitted rows, their row numbers, the refused rows)."""
+    """(fitted rows, their row numbers, the refused rows). Every field of `table` must be one of `columns`."""
     bad: dict[int, str] = {}
     fitted = []
     for field in table.schema:
         column, misfits = _fit_column(table.column(field.name), columns.field(field.name).type)
         fitted.append(column)
         for row in misfits:
-            bad.setdefault(int(row), f"{field.name}: {field.type} does not fit {columns.field(field.name).type}")
+            bad.setdefault(row, f"{field.name}: {field.type} does not fit {columns.field(field.name).type}")
     result = pa.table(fitted, schema=pa.schema([columns.field(name) for name in table.schema.names]))
     rows = np.arange(table.num_rows)
     if bad:
@@ -33,25 +38,36 @@ def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list
 def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
     if column.type == kind:
         return column, []
-    try:
+    if grows(column.type, kind):
         return column.cast(kind), []
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values = column.to_pylist()
-        good = [_fits(value, column.type, kind) for value in values]
-    kept = pa.array([value if ok else None for value, ok in zip(values, good, strict=True)], column.type)
+    values = [column.slice(row, 1) for row in range(len(column))]
+    fits = (column.type, kind) in CHANGES
+    good = [value.null_count == 1 or (fits and _survives(value, kind)) for value in values]
+    kept = pa.chunked_array(
+        [v if ok else pa.nulls(1, v.type) for v, ok in zip(_flat(values), good, strict=True)], column.type
+    )
     misfits = [row for row, ok in enumerate(good) if not ok]
-    return pa.chunked_array([_cast_or_nulls(kept, kind)], kind), misfits
+    return (kept.cast(kind) if fits else pa.chunked_array([pa.nulls(len(column), kind)])), misfits
 
 
-def _cast_or_nulls(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(len(array), kind) if array.null_count == len(array) else array.cast(kind)
+def grows(kind: pa.DataType, column: pa.DataType) -> bool:
+    """Whether the column's type is the version's, with nothing but struct fields added, at any depth."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(column):
+        own = [kind.field(i) for i in range(kind.num_fields)]
+        return all(column.get_field_index(f.name) >= 0 and grows(f.type, column.field(f.name).type) for f in own)
+    if pa.types.is_list(kind) and pa.types.is_list(column):
+        return grows(kind.value_type, column.value_type)
+    if pa.types.is_map(kind) and pa.types.is_map(column):
+        return grows(kind.key_type, column.key_type) and grows(kind.item_type, column.item_type)
+    return bool(kind == column)
 
 
-def _fits(value: object, kind: pa.DataType, target: pa.DataType) -> bool:
-    if value is None:
-        return True
+def _survives(value: pa.ChunkedArray, kind: pa.DataType) -> bool:
     try:
-        pc.cast(pa.scalar(value, kind), target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return bool(value.cast(kind).cast(value.type).equals(value))
+    except pa.ArrowException:
         return False
-    return True
+
+
+def _flat(values: list[pa.ChunkedArray]) -> list[pa.Array]:
+    return [value.combine_chunks() for value in values]

@@ -20,6 +20,7 @@ MAGIC = 0
 HEADER = 5  # magic byte and schema id
 SHORTEST = HEADER + 1
 DEEPEST_INDEX = 32  # protoc refuses deeper nesting
+LARGEST_ID = 2**31 - 1
 FIRST_MESSAGE: MessageIndex = (0,)
 
 OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX = range(5)

@@ -24,6 +24,7 @@ from spark_app.worker.decode import decoder_for
 from spark_app.worker.fit import fit
 from spark_app.worker.route import Routing, route
 
+CLASH = "its columns clash with those of the other messages: they differ only by case, or are our own"
 MOST_REPORTED = 10_000  # distinct new values or ids a task names; the rest waits for the next batch
 
 
@@ -78,27 +79,33 @@ class _Task:
     _files: int = 0
     _bronze: list[pa.Table] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _records: pa.Table = None  # of the Arrow batch at hand
+    _rejects: list[tuple[int, Cause, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
     _decoded: dict[tuple[int, str], list[pa.Table]] = field(default_factory=dict)
     _rejected: list[pa.Table] = field(default_factory=list)
     _deferred: list[pa.Table] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._columns = set(self.catalog.columns.names)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Frame, group and decode one Arrow batch."""
         if batch.num_rows == 0:
             return
         frames = framing.split(batch.column("value"))
-        records = tables.bronze_rows(batch, frames.schema_id, self.plan.topic_ids, self.plan.landed_at)
-        self._observe(records)
+        self._records = tables.bronze_rows(batch, frames.schema_id, self.plan.topic_ids, self.plan.landed_at)
+        self._observe(self._records)
         if self.plan.write_bronze:
-            self._bronze.append(records)
-            self.buffered += records.nbytes
+            self._bronze.append(self._records)
+            self.buffered += self._records.nbytes
         self.report.tombstones += int((frames.verdict == framing.TOMBSTONE).sum())
         if self.plan.land_only:
-            self._defer(records.filter(pa.array(frames.verdict != framing.TOMBSTONE)), "landed only")
+            self._defer(np.flatnonzero(frames.verdict != framing.TOMBSTONE), "landed only")
             return
         for verdict, cause in framing.CAUSES.items():
-            self._reject_all(_pick(records, np.flatnonzero(frames.verdict == verdict)), cause, "")
-        self._decode(records, frames)
+            self._reject_all(np.flatnonzero(frames.verdict == verdict), cause, "")
+        self._decode(frames)
+        self._keep_rejects()
 
     def _observe(self, records: pa.Table) -> None:
         self.report.bronze += records.num_rows
@@ -108,7 +115,7 @@ class _Task:
             self.report.newest = max(self.report.newest or newest, newest)
         self.report.merge(Report(spans=tables.spans(records)))
 
-    def _decode(self, records: pa.Table, frames: framing.Frames) -> None:
+    def _decode(self, frames: framing.Frames) -> None:
         """Group rows by (schema id, message index) in one stable sort, so that a batch of one kind is not copied."""
         framed = np.flatnonzero(frames.verdict == framing.OK)
         if not len(framed):
@@ -119,50 +126,51 @@ class _Task:
         for rows in np.split(framed[order], starts[1:]):
             first = rows[0]
             index = frames.indexes[frames.index[first]]
-            self._decode_group(_pick(records, rows), int(frames.schema_id[first]), index, int(frames.body[first]))
+            self._decode_group(rows, int(frames.schema_id[first]), index, int(frames.body[first]))
 
-    def _decode_group(self, records: pa.Table, schema_id: int, index: MessageIndex, body: int) -> None:
+    def _decode_group(self, rows: np.ndarray, schema_id: int, index: MessageIndex, body: int) -> None:
+        if schema_id > framing.LARGEST_ID:
+            return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{schema_id} is no schema id: they end at 2^31 - 1")
         refused = self.catalog.refused.get(schema_id)
         if refused is not None:
-            return self._reject_all(records, Cause(refused[0]), refused[1])
+            return self._reject_all(rows, Cause(refused[0]), refused[1])
         decodable = self.catalog.decodable.get(schema_id)
         if decodable is None:
-            return self._wait(records, schema_id)
+            return self._wait(rows, schema_id)
         decoder = decoder_for(decodable, index)
         if decoder is None:
-            return self._reject_all(records, Cause.SCHEMA_INDEX, f"message index {list(index)}")
-        payloads = pc.binary_slice(records.column("value").combine_chunks(), body, 2**31 - 1)
-        decoded = decoder.decode(payloads)
-        self._reject(records, decoded.rejects, decoder.full_name)
-        kept = _pick(records, decoded.rows)
-        fitted, rows, misfits = fit(decoded.table, self.catalog.columns)
+            return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
+        if not set(decoder.schema.names) <= self._columns:
+            return self._reject_all(rows, Cause.SCHEMA_INVALID, CLASH, decoder.full_name)
+        values = _pick(self._records, rows).column("value").combine_chunks()
+        decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
+        self._reject(rows, decoded.rejects, decoder.full_name)
+        kept = rows[decoded.rows]
+        fitted, good, misfits = fit(decoded.table, self.catalog.columns)
         self._reject(kept, misfits, decoder.full_name)
-        self._place(fitted, _pick(kept, rows), schema_id, decoder.full_name)
+        self._place(fitted, kept[good], schema_id, decoder.full_name)
 
-    def _wait(self, records: pa.Table, schema_id: int) -> None:
+    def _wait(self, rows: np.ndarray, schema_id: int) -> None:
         if schema_id not in self.catalog.waiting and not self.plan.settled:
-            self._report_new(self.report.new_ids, str(schema_id), records.num_rows)
+            self._report_new(self.report.new_ids, str(schema_id), len(rows))
             return
-        self._defer(records, f"schema id {schema_id} is not settled")
+        self._defer(rows, f"schema id {schema_id} is not settled")
 
-    def _place(self, table: pa.Table, records: pa.Table, schema_id: int, message: str) -> None:
-        """Route decoded rows and keep them until the task writes its files."""
+    def _place(self, table: pa.Table, rows: np.ndarray, schema_id: int, message: str) -> None:
+        """Route decoded rows and keep them until the task writes its files. `rows` are theirs among the records."""
         routed = route(table, self.plan.routing)
         counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
         numbers = np.full(len(routed.values), -1, np.int64)
         for code, (verdict, count) in enumerate(zip(routed.verdicts, counts, strict=True)):
             if verdict.name is not None:
                 numbers[code] = self._count_silver(verdict.name, schema_id, count)
-            elif verdict.cause is not None:
-                self._reject_all(
-                    _pick(records, np.flatnonzero(routed.codes == code)), verdict.cause, routed.detail(code), message
-                )
-            else:
+            elif verdict.new:
                 self._report_new(self.report.new_values, str(routed.values[code]), count)
         numbers = numbers[routed.codes]
-        rows = np.flatnonzero(numbers >= 0)
-        if len(rows):
-            silver = tables.silver_rows(_pick(table, rows), _pick(records, rows), numbers[rows])
+        self._reject(rows, routed.rejects(), message)
+        placed = np.flatnonzero(numbers >= 0)
+        if len(placed):
+            silver = tables.silver_rows(_pick(table, placed), _pick(self._records, rows[placed]), numbers[placed])
             self._decoded.setdefault((schema_id, message), []).append(silver)
             self.buffered += silver.nbytes
 
@@ -176,21 +184,30 @@ class _Task:
         if key in into or len(into) < MOST_REPORTED:
             add_counts(into, {key: count})
 
-    def _reject(self, records: pa.Table, rejects: list[Reject], message: str) -> None:
-        if not rejects:
+    def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
+        """Note rejects of a group; `rows` are the group's rows among the records."""
+        for row, cause, detail in rejects:
+            self._rejects.append((int(rows[row]), cause, detail, message))
+
+    def _reject_all(self, rows: np.ndarray, cause: Cause, detail: str, message: str = "") -> None:
+        self._rejects += [(row, cause, detail, message) for row in rows.tolist()]
+
+    def _keep_rejects(self) -> None:
+        """One Arrow batch of quarantine rows for all rejects of the batch."""
+        if not self._rejects:
             return
-        rows, causes, details = zip(*rejects, strict=True)
-        rejected = tables.quarantine_rows(records.take(pa.array(rows)), causes, details, message, self.plan.landed_at)
+        rows, causes, details, messages = zip(*sorted(self._rejects), strict=True)
+        records = self._records.take(pa.array(rows))
+        rejected = tables.quarantine_rows(records, causes, details, messages, self.plan.landed_at)
         self._rejected.append(rejected)
         self.buffered += rejected.nbytes
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))
+        self._rejects = []
 
-    def _reject_all(self, records: pa.Table, cause: Cause, detail: str, message: str = "") -> None:
-        self._reject(records, [(row, cause, detail) for row in range(records.num_rows)], message)
-
-    def _defer(self, records: pa.Table, reason: str) -> None:
-        self._deferred.append(tables.deferred_rows(records, reason, self.plan.landed_at))
-        self.report.deferred += records.num_rows
+    def _defer(self, rows: np.ndarray, reason: str) -> None:
+        if len(rows):
+            self._deferred.append(tables.deferred_rows(_pick(self._records, rows), reason, self.plan.landed_at))
+            self.report.deferred += len(rows)
 
     def flush(self) -> None:
         """Write what is buffered: bronze, quarantine, deferred, then one file per silver table."""

@@ -10,12 +10,13 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Cause
+from spark_app.records import Cause, Reject
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 LONGEST_DETAIL = 200  # characters of a hostile value that are worth keeping; the raw record has all of it
@@ -36,6 +37,10 @@ class Routing:
     admitted: Mapping[str, str]
     allowed: frozenset[str]
     room: bool
+
+    @cached_property
+    def owned(self) -> frozenset[str]:
+        return frozenset(self.admitted.values())
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def judge(value: str | None, routing: Routing) -> Verdict:
         return Verdict(cause=Cause.ROUTE_NAME)
     if routing.allowed and name not in routing.allowed:
         return Verdict(cause=Cause.ROUTE_REFUSED)
-    if name in routing.admitted.values():
+    if name in routing.owned:
         return Verdict(cause=Cause.ROUTE_COLLISION)
     return Verdict(new=True) if routing.room else Verdict(cause=Cause.ROUTE_CAP)
 
@@ -77,8 +82,12 @@ class Routed:
     values: list[str | None]
     verdicts: list[Verdict]
 
-    def detail(self, code: int) -> str:
-        return repr(self.values[code])[:LONGEST_DETAIL]
+    def rejects(self) -> list[Reject]:
+        """The rows that have no table, with the cause."""
+        bad = {c: (v.cause, repr(self.values[c])[:LONGEST_DETAIL]) for c, v in enumerate(self.verdicts) if v.cause}
+        if not bad:
+            return []
+        return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
 
 
 def route(table: pa.Table, routing: Routing) -> Routed:

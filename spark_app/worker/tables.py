@@ -52,15 +52,15 @@ def silver_rows(table: pa.Table, records: pa.Table, numbers: np.ndarray) -> pa.T
 
 
 def quarantine_rows(
-    records: pa.Table, causes: Sequence[Cause], details: Sequence[str], message: str, moment: int
+    records: pa.Table, causes: Sequence[Cause], details: Sequence[str], messages: Sequence[str], moment: int
 ) -> pa.Table:
-    """The raw records with the reason: one cause and detail per row."""
+    """The raw records with the reason: one cause, detail and message type per row."""
     count = len(records)
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
         "hop": pa.array([cause.hop for cause in causes], pa.string()),
         "detail": pa.array([detail or None for detail in details], pa.string()),
-        "message_type": pa.array([message or None] * count, pa.string()),
+        "message_type": pa.array([message or None for message in messages], pa.string()),
         "quarantined_at": _moment(moment, count),
     }
     return pa.table(columns | {name: records.column(name) for name in BRONZE_SCHEMA.names})

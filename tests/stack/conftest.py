@@ -12,8 +12,6 @@ from tests.support.app import Stack
 
 
 @pytest.fixture
-def new_stack(
-    tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.FixtureRequest
-) -> Callable[..., Stack]:
+def new_stack(tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.FixtureRequest) -> Callable[..., Stack]:
     topic = re.sub(r"\W+", "_", request.node.name)[:80]
     return lambda **settings: Stack(tmp_path, kafka, registry, topic, **settings)

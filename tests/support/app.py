@@ -55,7 +55,9 @@ class Stack:
         env = self._producer_env | {"PRODUCER_RECORDS": str(records)}
         env |= {f"PRODUCER_{key.upper()}": value for key, value in options.items()}
         for command in ("setup", "run"):
-            subprocess.run([sys.executable, "-m", "producer", command], env=_env(env), cwd=ROOT, check=True, timeout=240)
+            subprocess.run(
+                [sys.executable, "-m", "producer", command], env=_env(env), cwd=ROOT, check=True, timeout=240
+            )
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """The app in a process group of its own; its lines go to `log`."""

@@ -5,8 +5,10 @@ Gives the types of `typemap` and so the same schema as the fast path.
 
 from __future__ import annotations
 
-import datetime
+import base64
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +18,15 @@ from google.protobuf.message import Message
 
 from spark_app.worker.decode.typemap import WRAPPERS, arrow_schema, is_json, is_map, map_fields, ordered_fields
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
 LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+LONGEST_DURATION = 315_576_000_000_999_999  # microseconds: ten thousand years, the most google.protobuf.Duration allows
 
 Convert = Callable[[Any], Any]
 
 
 class OutOfRange(ValueError):
-    """A timestamp that the column cannot hold."""
+    """A timestamp or duration that is not one."""
 
 
 class ColumnBuilder:
@@ -41,7 +43,7 @@ class ColumnBuilder:
             try:
                 values.append(self._row(message))
                 kept.append(row)
-            except (OutOfRange, json_format.Error) as error:
+            except OutOfRange as error:
                 refused.append((row, str(error)))
         arrays = [pa.array([value[f.name] for value in values], f.type) for f in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema), kept, refused
@@ -77,7 +79,7 @@ def _value_converter(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
     if message.full_name in WRAPPERS:
         return lambda value: value.value
     if is_json(message, above):
-        return _json
+        return partial(_json, message.file.pool)
     if not message.fields:
         return lambda value: True
     return _struct_converter(message, (*above, message.full_name))
@@ -94,7 +96,7 @@ def _enum_converter(field: FieldDescriptor) -> Convert:
 
 
 def _timestamp(value: Any) -> int:
-    micros: int = value.seconds * 1_000_000 + value.nanos // 1_000
+    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
     if not FIRST_MICROSECOND <= micros <= LAST_MICROSECOND:
         raise OutOfRange(f"timestamp of {value.seconds} s is outside the years 1 to 9999")
     return micros
@@ -102,10 +104,18 @@ def _timestamp(value: Any) -> int:
 
 def _duration(value: Any) -> int:
     micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
-    if not -(2**63) <= micros < 2**63:
-        raise OutOfRange(f"duration of {value.seconds} s does not fit 64 bits of microseconds")
+    if abs(micros) > LONGEST_DURATION:
+        raise OutOfRange(f"duration of {value.seconds} s is longer than ten thousand years")
     return micros
 
 
-def _json(value: Message) -> str:
-    return json_format.MessageToJson(value, preserving_proto_field_name=True, indent=None, ensure_ascii=False)
+def _json(pool: Any, value: Message) -> str:
+    """Protobuf's JSON form. What has none (an Any of a type that nobody sent, NaN in a Value) is kept as bytes."""
+    try:
+        return json_format.MessageToJson(
+            value, preserving_proto_field_name=True, indent=None, ensure_ascii=False, descriptor_pool=pool
+        )
+    except (json_format.Error, TypeError, ValueError):
+        type_url = getattr(value, "type_url", "") or value.DESCRIPTOR.full_name
+        data = value.value if type_url != value.DESCRIPTOR.full_name else value.SerializeToString()  # type: ignore[attr-defined]
+        return json.dumps({"@type": type_url, "value": base64.b64encode(data).decode()})

@@ -1,8 +1,8 @@
 """One decoder per (descriptor set, message index), kept for the life of the worker process.
 
 Each payload is first parsed by the reference parser: what it refuses is rejected with its words. What it would write
-back to the same size goes through ptars, ten times faster than building columns in Python; the rest, and messages ptars
-cannot be trusted with, through the column builder. A panic in ptars ends nobody: its batch is built the slow way.
+back to the same bytes goes through ptars, ten times faster than building columns in Python; the rest, and messages
+ptars cannot be trusted with, through the column builder. A panic in ptars ends nobody: its batch is built that way too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from google.protobuf.descriptor import Descriptor
 from ptars import HandlerPool, PtarsConfig
 
 from spark_app.records import Cause, Decodable, MessageIndex, Reject
-from spark_app.worker.decode.columns import FIRST_MICROSECOND, LAST_MICROSECOND, ColumnBuilder
+from spark_app.worker.decode.columns import FIRST_MICROSECOND, LAST_MICROSECOND, LONGEST_DURATION, ColumnBuilder
 from spark_app.worker.decode.reference import Judgement, ReferenceParser, load_files
-from spark_app.worker.decode.typemap import TIMESTAMP, arrow_schema, message_at, suits_ptars
+from spark_app.worker.decode.typemap import arrow_schema, message_at, suits_ptars
 
 CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", timestamp_tz="UTC", enum_repr="string")
+OUT_OF_RANGE = "a timestamp or duration is outside the years 1 to 9999"
 
 
 @dataclass(frozen=True)
@@ -49,29 +50,34 @@ class Decoder:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
         judgement = self._parser.judge(payloads, keep=self._handler is None)
         rejects: list[Reject] = [(row, Cause.DECODE_PAYLOAD, detail) for row, detail in judgement.refused]
-        fast = self._decode_fast(payloads, judgement)
-        slow, slow_rows, out_of_range = self._builder.build(judgement.odd)
-        rejects += [(row, Cause.DECODE_RANGE, detail) for row, detail in out_of_range]
+        fast, fast_rows, beyond = self._decode_fast(payloads, judgement)
+        rejects += [(int(row), Cause.DECODE_RANGE, OUT_OF_RANGE) for row in beyond]
         if not judgement.odd:
-            table, rows = fast, np.array(judgement.canonical, np.int64)
-        else:
-            rows = np.array(judgement.canonical + slow_rows, np.int64)
-            order = np.argsort(rows, kind="stable")
-            table, rows = pa.concat_tables([fast, slow]).take(order), rows[order]
-        return _refuse_out_of_range(table, rows, rejects)
+            return Decoded(fast, fast_rows, rejects)
+        slow, slow_rows, refused = self._builder.build(judgement.odd)
+        rejects += [(row, Cause.DECODE_RANGE, detail) for row, detail in refused]
+        rows = np.concatenate([fast_rows, np.array(slow_rows, np.int64)])
+        order = np.argsort(rows, kind="stable")
+        return Decoded(pa.concat_tables([fast, slow]).take(order), rows[order], rejects)
 
-    def _decode_fast(self, payloads: pa.Array, judgement: Judgement) -> pa.Table:
-        rows = judgement.canonical
-        if not rows or self._handler is None:
-            return self.schema.empty_table()
+    def _decode_fast(self, payloads: pa.Array, judgement: Judgement) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+        """(columns, their rows, rows out of range) of the canonical payloads. A panic makes them all odd."""
+        rows = np.array(judgement.canonical, np.int64)
+        nothing = self.schema.empty_table(), rows[:0], rows[:0]
+        if not len(rows) or self._handler is None:
+            return nothing
         picked = payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
         try:
-            return pa.Table.from_batches([self._handler.array_to_record_batch(picked)]).cast(self.schema)
+            batch = self._handler.array_to_record_batch(picked)
         except BaseException as error:
             _pass_interrupts(error)
-        judgement.odd += self._parser.parse(payloads, rows)
-        judgement.canonical = []
-        return self.schema.empty_table()
+            judgement.odd += self._parser.parse(payloads, judgement.canonical)
+            return nothing
+        table = pa.Table.from_batches([batch])
+        bad = _any_out_of_range(batch)
+        if bad.any():
+            table = table.filter(pa.array(~bad))
+        return table.cast(self.schema), rows[~bad], rows[bad]
 
 
 def _fast_handler(message: Descriptor) -> Any:
@@ -91,41 +97,44 @@ def _pass_interrupts(error: BaseException) -> None:
         raise error
 
 
-def _refuse_out_of_range(table: pa.Table, rows: np.ndarray, rejects: list[Reject]) -> Decoded:
-    bad = np.zeros(len(rows), bool)
-    for column in table.columns:
-        if _holds_timestamps(column.type):
-            bad |= out_of_range(column.combine_chunks())
-    if not bad.any():
-        return Decoded(table, rows, rejects)
-    rejects += [(int(row), Cause.DECODE_RANGE, "a timestamp is outside the years 1 to 9999") for row in rows[bad]]
-    return Decoded(table.filter(pa.array(~bad)), rows[~bad], rejects)
+def _any_out_of_range(batch: pa.RecordBatch) -> np.ndarray:
+    bad = np.zeros(batch.num_rows, bool)
+    for column in batch.columns:
+        if _holds_moments(column.type):
+            bad |= out_of_range(column)
+    return bad
 
 
-def _holds_timestamps(kind: pa.DataType) -> bool:
-    return kind == TIMESTAMP or any(_holds_timestamps(kind.field(i).type) for i in range(kind.num_fields))
+def _holds_moments(kind: pa.DataType) -> bool:
+    moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return moment or any(_holds_moments(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def out_of_range(array: pa.Array) -> np.ndarray:
-    """Which rows hold, at any depth, a timestamp outside the years 1 to 9999."""
-    if array.type == TIMESTAMP:
-        micros = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        beyond: np.ndarray = (micros < FIRST_MICROSECOND) | (micros > LAST_MICROSECOND)
-        return beyond
+    """Which rows hold, at any depth, a timestamp outside the years 1 to 9999 or a duration longer than they are.
+
+    ptars clamps what 64 bits cannot hold; what it clamps is out of this range.
+    """
+    if pa.types.is_timestamp(array.type):
+        return _outside(array, FIRST_MICROSECOND, LAST_MICROSECOND)
+    if pa.types.is_duration(array.type):
+        return _outside(array, -LONGEST_DURATION, LONGEST_DURATION)
     bad = np.zeros(len(array), bool)
     if pa.types.is_struct(array.type):
         for child in array.flatten():
             bad |= out_of_range(child)
     elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
-        parents = pc.list_parent_indices(array).to_numpy()
-        values = array.flatten() if pa.types.is_list(array.type) else _entries(array)
-        bad[parents[out_of_range(values)]] = True
+        offsets = array.offsets.to_numpy()
+        values = array.items if pa.types.is_map(array.type) else array.values
+        parents = np.repeat(np.arange(len(array)), np.diff(offsets))
+        bad[parents[out_of_range(values.slice(offsets[0], offsets[-1] - offsets[0]))]] = True
     return bad
 
 
-def _entries(array: pa.Array) -> pa.Array:
-    as_list = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
-    return as_list.flatten()
+def _outside(array: pa.Array, low: int, high: int) -> np.ndarray:
+    micros = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    outside: np.ndarray = (micros < low) | (micros > high)
+    return outside
 
 
 _loaded: dict[str, Decodable] = {}

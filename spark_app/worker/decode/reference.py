@@ -42,7 +42,7 @@ class ReferenceParser:
         self._class = message_factory.GetMessageClass(message)
 
     def judge(self, payloads: pa.Array, keep: bool = False) -> Judgement:
-        """Sort the payloads. A parse that would not be written back to the same size hides something a faster decoder
+        """Sort the payloads. A parse that would not be written back to the same bytes hides something a faster decoder
         may read otherwise (merged sub-messages, repeated map keys, two members of a oneof): it is odd.
 
         Args:
@@ -56,7 +56,7 @@ class ReferenceParser:
             except DecodeError as error:
                 judgement.refused.append((row, str(error)))
                 continue
-            if keep or message.ByteSize() != len(payload):
+            if keep or message.SerializeToString(deterministic=True) != payload:
                 judgement.odd.append((row, message))
             else:
                 judgement.canonical.append(row)

@@ -98,7 +98,8 @@ def is_json(message: Descriptor, above: tuple[str, ...]) -> bool:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+    entry = field.message_type
+    return bool(entry is not None and field.is_repeated and entry.GetOptions().map_entry)
 
 
 def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:

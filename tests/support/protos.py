@@ -1,0 +1,39 @@
+"""Schemas for tests: .proto text in, what the app's compiler makes of it out; Google's classes for messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import message_factory
+
+from spark_app.records import Catalog, Decodable
+from spark_app.schemas.caps import Caps
+from spark_app.schemas.columns import merge_columns
+from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.ledger import message_schemas
+from spark_app.schemas.registry import ROOT, Sources
+from spark_app.worker.decode.reference import load_files
+
+CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=15, compile_bytes=512 << 20)
+PROTO3 = 'syntax = "proto3";\n'
+
+
+def compile_text(text: str, references: dict[str, str] | None = None, schema_id: int = 1) -> Decodable:
+    """A schema and its references (import name -> text), compiled as the app does it."""
+    descriptor_set = compile_sources(Sources(texts={ROOT: text} | (references or {})), CAPS)
+    return Decodable(schema_id, descriptor_set, digest(descriptor_set))
+
+
+def message_class(decodable: Decodable, name: str) -> Any:
+    """Google's class of a message by its full name."""
+    pool, _ = load_files(decodable.descriptor_set)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def catalog_of(*decodables: Decodable, refused: dict[int, tuple[str, str]] | None = None) -> Catalog:
+    """A catalog as the ledger builds it, in the order given."""
+    columns = pa.schema([])
+    for decodable in decodables:
+        columns = merge_columns(columns, *message_schemas(decodable.descriptor_set))
+    return Catalog({d.schema_id: d for d in decodables}, refused or {}, frozenset(), columns)

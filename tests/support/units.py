@@ -1,0 +1,35 @@
+"""Decided units for tests of manifest, committer and maintenance: real files in a real lake, no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_app.config import LakeSettings
+from spark_app.driver.commit import Committer
+from spark_app.driver.manifest import Change, Manifest, Manifests
+from spark_app.lake import Lake
+from spark_app.worker import files
+
+
+def open_lake(root: Path) -> Lake:
+    lake = Lake(root)
+    lake.prepare()
+    return lake
+
+
+def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, Committer]:
+    """As after a restart: everything is read from the disk."""
+    manifests = Manifests(lake)
+    return manifests, Committer(lake, manifests, settings or LakeSettings())
+
+
+def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records: int = 1) -> Manifest:
+    """An ingest unit of `records` offsets of one partition: its files are written, nothing is decided."""
+    name = f"part-{sequence:012d}-0-00000.parquet"
+    changes = {t: Change([files.write_file(lake.table(t), name, rows, "zstd")]) for t, rows in tables.items()}
+    start, end = ({"t": {"0": number}} for number in ((sequence - 1) * records, sequence * records))
+    counts = {"bronze": records, "silver": {"a": records}, "quarantine": {}, "deferred": 0, "tombstones": 0}
+    source = {"batch": sequence - 1, "start": start, "end": end, "topic_ids": {}}
+    return Manifest(sequence, "ingest", source, changes, counts)

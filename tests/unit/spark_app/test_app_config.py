@@ -1,0 +1,107 @@
+"""Settings: unknown keys and bad values end with the key's name; secrets are not echoed."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_app import config
+from spark_app.driver.settle import TableDesk
+from spark_app.errors import ConfigurationError
+from spark_app.worker.route import judge
+from tests.support.units import open_lake
+
+SHIPPED = Path(config.__file__).with_name("settings.toml")
+
+
+def test_shipped_file_is_what_the_models_say() -> None:
+    assert SHIPPED.read_text() == config.render()
+
+
+def test_rendered_defaults_load_as_the_defaults() -> None:
+    assert config.load(SHIPPED) == config.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("x = 1", "x"),
+        ("[kafkaa]\na = 1", "kafkaa"),
+        ("[kafka]\nbrokres = 'b'", "kafka.brokres"),
+        ("[kafka]\ntopic = 3", "kafka.topic"),
+        ("kafka = 3", "kafka"),
+        ("[tables]\ncap = -1", "tables.cap"),
+        ("[gold.aggregates.x]\nfunction = 'nope'", "gold.aggregates.x.function"),
+        pytest.param(
+            "_env_file = 'x'", "_env_file", marks=pytest.mark.xfail(strict=True, reason="pydantic's own option")
+        ),
+    ],
+)
+def test_bad_file_names_the_key(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=f"^{key}: "):
+        config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PROTOLAKE_KAFKA__BROKRES", "b"),
+        ("PROTOLAKE_NOPE__X", "1"),
+        pytest.param(
+            "PROTOLAKE_KAFKA_TOPIC",
+            "t",
+            marks=pytest.mark.xfail(strict=True, reason="one underscore: ignored silently"),
+        ),
+        pytest.param(
+            "PROTOLAKE_TABLES__ALLOWED", "a", marks=pytest.mark.xfail(strict=True, reason="names 'tables' only")
+        ),
+    ],
+)
+def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=name.removeprefix("PROTOLAKE_").split("__")[-1] + "|tables.allowed"):
+        config.load()
+
+
+@pytest.mark.xfail(strict=True, reason="the refused value is echoed, password included")
+def test_password_in_the_registry_address_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOLAKE_REGISTRY__URL", "http://user:hunter2@host")
+    with pytest.raises(ConfigurationError) as caught:
+        config.load()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    ['bronze = "quarantine_events"', 'silver = "gold_{name}_player_agg"', 'deferred = "bronze_events"'],
+)
+@pytest.mark.xfail(strict=True, reason="two tables in one folder: nobody checks")
+def test_two_tables_cannot_share_a_folder(tmp_path: Path, tables: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(f"[tables]\n{tables}\n")
+    with pytest.raises(ConfigurationError, match="tables"):
+        config.load(path)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="value 'bronze' becomes the table bronze_events, '_protolake' the state's folder"
+)
+@pytest.mark.parametrize(("silver", "value"), [("{name}_events", "bronze"), ("{name}", "_protolake")])
+def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silver: str, value: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(f'[tables]\nsilver = "{silver}"\n')
+    try:
+        settings = config.load(path)
+    except ConfigurationError:
+        return
+    desk = TableDesk(open_lake(tmp_path / "lake"), "game_name", (), 10)
+    desk.admit([value])
+    own = {settings.tables.bronze, settings.tables.quarantine, settings.tables.deferred, "_protolake"}
+    assert own.isdisjoint(settings.tables.layout.silver_of(name) for name in desk.admitted.values())
+
+
+@pytest.mark.xfail(strict=True, reason="the list holds routing values, but is compared with normalized names")
+def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
+    routing = TableDesk(open_lake(tmp_path), "game_name", ("Rummy",), 10).routing()
+    assert judge("Rummy", routing).new

@@ -1,0 +1,111 @@
+"""Schemas from outside: usable or refused with a reason, never a crash, never another schema than the registry's."""
+
+import resource
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from spark_app.records import Decodable
+from spark_app.schemas.caps import SchemaRefused
+from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.ledger import message_schemas
+from spark_app.schemas.registry import ROOT, Sources
+from spark_app.worker.decode import decoder_for
+from tests.support.protos import CAPS, PROTO3, compile_text
+
+GOOGLE = PROTO3 + "package google.protobuf; message M { %s t = 1; } message %s { %s }"
+
+
+def use(descriptor_set: bytes, payload: bytes) -> int:
+    """What the driver and a worker do with a schema; gives the number of rows placed."""
+    message_schemas(descriptor_set)
+    decoder = decoder_for(Decodable(1, descriptor_set, digest(descriptor_set)), (0,))
+    assert decoder is not None
+    decoded = decoder.decode(pa.array([payload], pa.binary()))
+    return len(decoded.rows) + len(decoded.rejects)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "payload"),
+    [
+        ("StringValue", "string x = 1;", b"\x0a\x03\x0a\x01a"),
+        ("StringValue", "repeated int32 value = 1;", b"\x0a\x03\x0a\x01\x05"),
+        ("StringValue", "M value = 1;", b"\x0a\x02\x0a\x00"),
+        ("Struct", "string x = 1;", b"\x0a\x03\x0a\x01a"),
+    ],
+)
+@pytest.mark.xfail(strict=True, reason="a type that only has the name of Google's crashes the driver or the worker")
+def test_own_message_under_googles_name_does_not_crash(name: str, fields: str, payload: bytes) -> None:
+    try:
+        descriptor_set = compile_text(GOOGLE % (name, name, fields)).descriptor_set
+    except SchemaRefused:
+        return
+    assert use(descriptor_set, payload) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="Timestamp is known by its name alone: its string field lands as 1970-01-01")
+def test_own_timestamp_under_googles_name_is_not_read_as_a_time() -> None:
+    with pytest.raises(SchemaRefused):
+        compile_text(GOOGLE % ("Timestamp", "Timestamp", "string seconds = 1; int32 nanos = 2;"))
+
+
+@pytest.mark.xfail(strict=True, reason="is_map looks at the option alone: AttributeError in the worker")
+def test_singular_map_entry_does_not_crash() -> None:
+    fields = [FieldDescriptorProto(name=n, number=i, type=9, label=1) for i, n in ((1, "key"), (2, "value"))]
+    entry = DescriptorProto(name="E", field=fields)
+    entry.options.map_entry = True
+    field = FieldDescriptorProto(name="m", number=1, type=11, label=1, type_name=".M.E")
+    file = FileDescriptorProto(
+        name="x", syntax="proto3", message_type=[DescriptorProto(name="M", field=[field], nested_type=[entry])]
+    )
+    try:
+        descriptor_set = compile_sources(Sources(compiled={ROOT: file}), CAPS)
+    except SchemaRefused:
+        return
+    assert use(descriptor_set, b"\x0a\x00") == 1
+
+
+@pytest.mark.parametrize("name", ["nope.proto", "../../etc/passwd", "/etc/passwd", "a\0b", "protolake_value.proto"])
+def test_import_that_is_nowhere_is_refused(name: str) -> None:
+    with pytest.raises(SchemaRefused):
+        compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=[name])}), CAPS)
+
+
+@pytest.mark.xfail(strict=True, reason="OSError: file name too long, in the driver")
+def test_import_with_an_endless_name_is_refused() -> None:
+    with pytest.raises(SchemaRefused):
+        compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=["a" * 5000])}), CAPS)
+
+
+@pytest.mark.xfail(strict=True, reason="a reference called as our own file replaces the schema")
+def test_reference_cannot_replace_the_schema() -> None:
+    text = PROTO3 + "message M { string mine = 1; }"
+    with pytest.raises(SchemaRefused):
+        compile_text(text, {"protolake_value.proto": PROTO3 + "message M { string theirs = 1; }"})
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow: write() fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="any OSError becomes SchemaRefused, which is for ever: a full disk refuses the schema"
+)
+def test_full_disk_does_not_refuse_a_schema(full_disk: None) -> None:
+    with pytest.raises(OSError, match="File too large"):
+        compile_text(PROTO3 + "message M { string x = 1; }")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="confluent/meta.proto is never a reference: its serializers take it as well known"
+)
+def test_confluents_own_imports_are_known() -> None:
+    text = 'import "confluent/meta.proto"; message M { string x = 1 [(confluent.field_meta).doc = "d"]; }'
+    assert use(compile_text(PROTO3 + text).descriptor_set, b"\x0a\x01a") == 1
