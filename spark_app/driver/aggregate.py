@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.config import Aggregate, Settings
 from spark_app.driver.commit import THREADS, Tables, writer_properties
+from spark_app.driver.maintain import sweep
 from spark_app.driver.manifest import Manifests
 from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.ops.events import log
@@ -254,8 +255,7 @@ class Aggregator:
         if self._merges[gold] % CLEAN_EVERY == 0:
             if len(table.file_uris()) > self._settings.lake.compact_files:
                 table.optimize.compact(target_size=self._settings.lake.compact_bytes, writer_properties=self._writer)
-            table.vacuum(None, dry_run=False, enforce_retention_duration=False)
-            table.update_incremental()
+            sweep(table)
             table.cleanup_metadata()
             log.debug("gold cleaned", table=gold)
 

@@ -16,6 +16,7 @@ from spark_app.driver.commit import Tables, writer_properties
 from spark_app.ops.events import log
 
 SMALL_BYTES = 8 << 20
+SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs
 LARGE_AFTER = 12  # compactions of small files before the results are merged too
 
 
@@ -63,11 +64,7 @@ class Maintainer:
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
         metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
         table.update_incremental()
-        removed = (
-            table.vacuum(None, dry_run=False, enforce_retention_duration=False) if self._rounds[name] % 4 == 0 else []
-        )
-        if removed:
-            table.update_incremental()
+        removed = sweep(table) if self._rounds[name] % SWEEP_AFTER == 0 else []
         table.cleanup_metadata()
         self._small[name] = metrics["numFilesAdded"]
         log.debug(
@@ -77,3 +74,15 @@ class Maintainer:
             into=metrics["numFilesAdded"],
             vacuumed=len(removed),
         )
+
+
+def sweep(table: DeltaTable) -> list[str]:
+    """Remove the files that no version within the table's retention needs; returns their names.
+
+    In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
+    ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
+    """
+    removed = table.vacuum(None, dry_run=False, enforce_retention_duration=False, full=True)
+    if removed:
+        table.update_incremental()
+    return removed
