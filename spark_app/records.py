@@ -26,6 +26,7 @@ class Cause(StrEnum):
     DECODE_PAYLOAD = "decode_payload"
     DECODE_RANGE = "decode_range"
     DECODE_TYPE = "decode_type"
+    DECODE_CRASH = "decode_crash"
     ROUTE_MISSING = "route_missing"
     ROUTE_NAME = "route_name"
     ROUTE_REFUSED = "route_refused"
@@ -49,6 +50,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.DECODE_PAYLOAD: "the Protobuf parser refuses the payload",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value does not fit the type that an older version gave the column",
+    Cause.DECODE_CRASH: "the pass ended without an answer each time this record was in it, at last alone",
     Cause.ROUTE_MISSING: "the routing field is NULL, empty or not in the message",
     Cause.ROUTE_NAME: "the routing value does not make a table name",
     Cause.ROUTE_REFUSED: "the routing value is not on the allow-list",

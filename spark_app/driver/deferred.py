@@ -12,21 +12,22 @@ import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app.config import Settings
 from spark_app.driver.commit import Tables
-from spark_app.driver.ingest import Ingest
+from spark_app.driver.ingest import NO_SPACE, Ingest
 from spark_app.driver.manifest import Change, Manifests
 from spark_app.driver.settle import SchemaDesk
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError
-from spark_app.lake import Lake
+from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.ops.events import log
-from spark_app.records import SOURCE_SCHEMA, FileEntry, Report
+from spark_app.records import Cause, FileEntry, Report
 from spark_app.worker import files
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, quarantine_rows
 
 MOST_AT_ONCE = 200_000
 
@@ -53,20 +54,23 @@ class Deferred:
         self._schemas = schemas
         self._units = units
         self._ingest = ingest
+        self._limit_path = lake.state / "deferred.json"
 
     def step(self) -> Report | None:
-        """Decode what no longer has to wait, if there is any; None when nothing could be done."""
+        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left."""
         layout = self._settings.tables.layout
         table = self._tables.get(layout.deferred)
         if table is None or not table.file_uris():
             return None
+        self._ingest.finish_open()
         self._schemas.retry_waiting()
-        waiting = table.to_pyarrow_table()
-        ready, rest = self._divide(waiting)
+        limit = self._limit()
+        ready, rest = self._divide(table.to_pyarrow_table(), max(limit, 1))
         if not ready.num_rows:
             return None
-        began = time.monotonic()
-        report = self._units.run(self._read_bronze(ready), self._manifests.last + 1, _FROM_BRONZE)
+        report = self._decode(ready, limit) if limit else self._give_up(ready)
+        if report is None:
+            return Report()
         if report.bronze != ready.num_rows:
             raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
         adds = report.files.pop(layout.deferred, [])
@@ -74,23 +78,46 @@ class Deferred:
             adds.append(self._write_rest(rest))
         removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
         self._ingest.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
-        log.info(
-            "deferred records decoded",
-            records=ready.num_rows,
-            left=rest.num_rows,
-            seconds=round(time.monotonic() - began, 2),
-        )
+        write_quickly(self._limit_path, min(MOST_AT_ONCE, max(limit, 1) * 10))
+        log.info("deferred records decoded", records=ready.num_rows, left=rest.num_rows)
         return report
 
-    def _divide(self, waiting: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def _limit(self) -> int:
+        """How many records to take at once: fewer after each pass that failed, none once a single one did."""
+        stored = read_json(self._limit_path)
+        return MOST_AT_ONCE if stored is None else int(stored)
+
+    def _decode(self, ready: pa.Table, limit: int) -> Report | None:
+        """The pass; None when it failed. The lower limit is written first: the failure may take the app with it."""
+        write_quickly(self._limit_path, 0 if limit == 1 else max(1, limit // 10))
+        try:
+            return self._units.run(self._read_bronze(ready), self._manifests.last + 1, _FROM_BRONZE)
+        except (PySparkException, OSError) as error:
+            if NO_SPACE in str(error):
+                write_quickly(self._limit_path, limit)
+            log.error(
+                "decoding deferred records failed, trying fewer", records=ready.num_rows, reason=str(error)[-300:]
+            )
+            return None
+
+    def _give_up(self, ready: pa.Table) -> Report:
+        """A record that breaks the pass all by itself goes to quarantine as it is."""
+        layout = self._settings.tables.layout
+        record = self._read_bronze(ready).toArrow().cast(BRONZE_SCHEMA)
+        causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
+        rows = quarantine_rows(record, causes, details, [""], int(time.time() * 1_000_000))
+        entry = self._write(layout.quarantine, rows)
+        return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
+
+    def _divide(self, waiting: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
         """(records to decode now, records that go on waiting)."""
         ids = pa.array([entry.schema_id for entry in self._schemas.ledger.waiting()], pa.int64())
         held = pc.is_in(waiting["schema_id"], value_set=ids)
         ready, rest = waiting.filter(pc.invert(held)), waiting.filter(held)
-        if ready.num_rows > MOST_AT_ONCE:
+        if ready.num_rows > limit:
             ready = ready.sort_by([(name, "ascending") for name in COORDINATES])
-            rest = pa.concat_tables([rest, ready.slice(MOST_AT_ONCE)])
-        return ready.slice(0, MOST_AT_ONCE), rest
+            rest = pa.concat_tables([rest, ready.slice(limit)])
+        return ready.slice(0, limit), rest
 
     def _read_bronze(self, ready: pa.Table) -> DataFrame:
         """The raw records at the coordinates; the offsets' bounds let Delta skip files."""
@@ -104,10 +131,11 @@ class Deferred:
         return records.coalesce(1) if ready.num_rows <= self._settings.batch.small else records
 
     def _write_rest(self, rest: pa.Table) -> FileEntry:
-        name = f"part-{self._manifests.last + 1:012d}-{uuid.uuid4().hex[:8]}-rest.parquet"
-        folder = self._lake.table(self._settings.tables.deferred)
-        return files.write_file(folder, name, rest, self._settings.lake.compression)
+        return self._write(self._settings.tables.deferred, rest)
+
+    def _write(self, table: str, rows: pa.Table) -> FileEntry:
+        name = f"part-{self._manifests.last + 1:012d}-{uuid.uuid4().hex[:8]}-driver.parquet"
+        return files.write_file(self._lake.table(table), name, rows, self._settings.lake.compression)
 
 
 _FROM_BRONZE = Origin({}, write_bronze=False, settle_in_place=True)
-assert set(SOURCE_SCHEMA.names) < set(BRONZE_SCHEMA.names)
