@@ -87,7 +87,11 @@ class Pipeline:
         with ThreadPoolExecutor(2) as pool:
             topics = pool.submit(self._await, "broker", lambda: source.topic_ids(self._settings.kafka))
             schemas = pool.submit(self._await, "registry", self._learn_subject)
-            spark = session.start(self._settings)
+            try:
+                spark = session.start(self._settings)
+            except BaseException:
+                self._stop.set()  # else leaving would wait for the answers
+                raise
             session.hold_lake(spark, self.lake)
             topic_ids = topics.result()
             schemas.result()

@@ -35,8 +35,9 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
+        home = os.environ.get("JAVA_HOME")
         raise ConfigurationError(
-            f"Spark does not start: {_reason(error)}. Java 17 or newer? JAVA_HOME={os.environ.get('JAVA_HOME')}"
+            f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
         ) from error
     if quiet:
         session.sparkContext.setLogLevel("ERROR")

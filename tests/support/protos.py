@@ -33,7 +33,7 @@ def message_class(decodable: Decodable, name: str) -> Any:
 
 def catalog_of(*decodables: Decodable, refused: dict[int, tuple[str, str]] | None = None) -> Catalog:
     """A catalog as the ledger builds it, in the order given."""
-    columns = pa.schema([])
-    for decodable in decodables:
-        columns = merge_columns(columns, *message_schemas(decodable.descriptor_set))
+    schemas = [message_schemas(decodable.descriptor_set) for decodable in decodables]
+    columns = merge_columns(pa.schema([]), *(root for found in schemas for root in found.roots))
+    columns = merge_columns(columns, *(part for found in schemas for part in found.parts))
     return Catalog({d.schema_id: d for d in decodables}, refused or {}, frozenset(), columns)

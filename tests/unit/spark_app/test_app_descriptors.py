@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from spark_app.records import Decodable
 from spark_app.schemas.caps import SchemaRefused
-from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.descriptors import CompileFailed, compile_sources, digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode import decoder_for
@@ -36,7 +36,6 @@ def use(descriptor_set: bytes, payload: bytes) -> int:
         ("Struct", "string x = 1;", b"\x0a\x03\x0a\x01a"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="a type that only has the name of Google's crashes the driver or the worker")
 def test_own_message_under_googles_name_does_not_crash(name: str, fields: str, payload: bytes) -> None:
     try:
         descriptor_set = compile_text(GOOGLE % (name, name, fields)).descriptor_set
@@ -45,13 +44,11 @@ def test_own_message_under_googles_name_does_not_crash(name: str, fields: str, p
     assert use(descriptor_set, payload) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="Timestamp is known by its name alone: its string field lands as 1970-01-01")
 def test_own_timestamp_under_googles_name_is_not_read_as_a_time() -> None:
     with pytest.raises(SchemaRefused):
         compile_text(GOOGLE % ("Timestamp", "Timestamp", "string seconds = 1; int32 nanos = 2;"))
 
 
-@pytest.mark.xfail(strict=True, reason="is_map looks at the option alone: AttributeError in the worker")
 def test_singular_map_entry_does_not_crash() -> None:
     fields = [FieldDescriptorProto(name=n, number=i, type=9, label=1) for i, n in ((1, "key"), (2, "value"))]
     entry = DescriptorProto(name="E", field=fields)
@@ -73,13 +70,11 @@ def test_import_that_is_nowhere_is_refused(name: str) -> None:
         compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=[name])}), CAPS)
 
 
-@pytest.mark.xfail(strict=True, reason="OSError: file name too long, in the driver")
 def test_import_with_an_endless_name_is_refused() -> None:
     with pytest.raises(SchemaRefused):
         compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=["a" * 5000])}), CAPS)
 
 
-@pytest.mark.xfail(strict=True, reason="a reference called as our own file replaces the schema")
 def test_reference_cannot_replace_the_schema() -> None:
     text = PROTO3 + "message M { string mine = 1; }"
     with pytest.raises(SchemaRefused):
@@ -95,16 +90,14 @@ def full_disk() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="any OSError becomes SchemaRefused, which is for ever: a full disk refuses the schema"
-)
 def test_full_disk_does_not_refuse_a_schema(full_disk: None) -> None:
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(CompileFailed, match="File too large"):
         compile_text(PROTO3 + "message M { string x = 1; }")
 
 
 @pytest.mark.xfail(
-    strict=True, reason="confluent/meta.proto is never a reference: its serializers take it as well known"
+    strict=True,
+    reason="open: Confluent's serializers take confluent/meta.proto for well known and register no reference to it",
 )
 def test_confluents_own_imports_are_known() -> None:
     text = 'import "confluent/meta.proto"; message M { string x = 1 [(confluent.field_meta).doc = "d"]; }'

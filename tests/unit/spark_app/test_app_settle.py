@@ -39,25 +39,16 @@ def test_unknown_ids_wait_and_are_looked_up_under_the_cap(answers: Answers, tmp_
     assert len(answers.asked) == len(schemas.ledger.waiting()) == 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="meet() counts refused ids: a corrupt frame with the id of an Avro schema restarts"
-)
 def test_refused_schema_is_no_bump(answers: Answers, tmp_path: Path) -> None:
     answers["/schemas/ids/8"] = (200, {"schema": '"string"'})
     assert desk(answers, tmp_path).meet([8]) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="every message of the file names columns: a helper type decides the event's type"
-)
 def test_helper_message_does_not_decide_the_types_of_the_event() -> None:
     text = PROTO3 + "message Position { int64 game_name = 1; } message Event { string game_name = 1; Position p = 2; }"
     assert catalog_of(compile_text(text)).columns.field("game_name").type == pa.string()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="values are admitted in text order: 'RUMMY' takes the name from 'rummy' for ever"
-)
 def test_value_that_is_its_own_name_is_admitted_first(tmp_path: Path) -> None:
     tables = TableDesk(open_lake(tmp_path), "game_name", (), 10)
     tables.admit({"RUMMY": 1, "rummy": 1000})
