@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -28,9 +29,7 @@ HOLD_SAYS_S = 60.0
 def main() -> None:
     """Run a command; every end is an exit code of `errors.ExitCode`."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
+        sys.exit(app(standalone_mode=False))  # a typer.Exit comes back as its code here
     except typer.Abort:
         sys.exit(ExitCode.USAGE)
     except ProtolakeError as error:
@@ -79,8 +78,9 @@ def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tup
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     except Exception as error:
-        log.error("bug", type=type(error).__name__, reason=str(error))
-        code, reason = ExitCode.BUG, str(error)
+        full = os.strerror(errno.ENOSPC) in str(error)  # before the first batch nothing can wait in place
+        log.error("no space left" if full else "bug", type=type(error).__name__, reason=str(error))
+        code, reason = (ExitCode.NO_SPACE if full else ExitCode.BUG), str(error)
     if pipeline.status is not None:
         pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
     return code, reason

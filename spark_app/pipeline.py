@@ -40,6 +40,7 @@ from spark_app.ops.status import Status
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 
+UNANSWERED = (source.BrokerUnreachable, source.TopicMissing, source.LoginRefused)
 DEFERRED_EVERY_S = 2.0
 FORGET_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
@@ -308,7 +309,7 @@ class Pipeline:
         while not self._stop.is_set():
             try:
                 return ask()
-            except (source.BrokerUnreachable, source.TopicMissing, RegistryUnreachable) as error:
+            except (*UNANSWERED, RegistryUnreachable) as error:
                 if time.monotonic() > deadline:
                     self._give_up(f"{what} {where}", error)
                 self.status.waiting(f"{what} {where}: {error}")
@@ -319,6 +320,8 @@ class Pipeline:
         seconds = self._settings.run.patience_s
         if isinstance(error, source.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
+        if isinstance(error, source.LoginRefused):
+            raise ConfigurationError(f"kafka: {where} refuses the login ({error}): check kafka.sasl_* and the files")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")
 
     def _compare_topics(self, topic_ids: dict[str, str]) -> None:

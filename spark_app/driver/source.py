@@ -25,6 +25,10 @@ class TopicMissing(Exception):
     """The brokers answer, but have no such topic, perhaps not yet."""
 
 
+class LoginRefused(Exception):
+    """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
+
+
 def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
     """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
@@ -56,16 +60,21 @@ def topic_ids(kafka: config.Kafka) -> dict[str, str]:
     """Kafka's id of each topic: a topic that is deleted and made again has another.
 
     Raises:
-        BrokerUnreachable, TopicMissing
+        BrokerUnreachable, TopicMissing, LoginRefused
     """
+    said: list[KafkaError] = []
+    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=_silent())
     try:
-        client = AdminClient(client_options(kafka), logger=_silent())
         futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
         return {topic: str(future.result().topic_id) for topic, future in futures.items()}
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"there is no topic {kafka.topic}") from None
+        client.poll(0)  # calls back with what was said meanwhile
+        refused = [error.str() for error in said if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
+        if refused:
+            raise LoginRefused(refused[0]) from None
         raise BrokerUnreachable(reason.str()) from None
 
 
@@ -93,6 +102,7 @@ def client_options(kafka: config.Kafka) -> dict[str, Any]:
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
         "socket.timeout.ms": int(ANSWER_S * 1000),
+        "log_level": 2,  # critical: what matters comes as an error
     }
     if kafka.security_protocol.startswith("SASL"):
         password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")

@@ -140,6 +140,8 @@ class _Task:
         decoder = decoder_for(decodable, index)
         if decoder is None:
             return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
+        if not decoder.schema.names:  # Arrow keeps no rows without columns
+            return self._reject_all(rows, Cause.ROUTE_MISSING, "the message has no fields", decoder.full_name)
         if not set(decoder.schema.names) <= self._columns:
             return self._reject_all(rows, Cause.SCHEMA_INVALID, CLASH, decoder.full_name)
         values = _pick(self._records, rows).column("value").combine_chunks()

@@ -1,0 +1,59 @@
+"""Someone's own servers: TLS, passwords in files, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_app.errors import ExitCode
+from tests.support import ledger
+from tests.support.app import Stack
+from tests.support.secure import PASSWORD, USER, SecureKafka
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    with SecureKafka(tmp_path_factory.mktemp("secure-broker")) as server:
+        server.add_scram_user()
+        yield server
+
+
+def _settings(kafka: SecureKafka, folder: Path, mechanism: str, password: str = PASSWORD) -> dict[str, str]:
+    secret = folder / "password"
+    secret.write_text(f"{password}\n")
+    return {
+        "KAFKA__BROKERS": kafka.secure_bootstrap,
+        "KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+        "KAFKA__SASL_MECHANISM": mechanism,
+        "KAFKA__SASL_USERNAME": USER,
+        "KAFKA__SASL_PASSWORD_FILE": str(secret),
+        "KAFKA__CA_FILE": str(kafka.authority.ca_file),
+        "RUN__LOG_LEVEL": "DEBUG",
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_tls_and_password(kafka: SecureKafka, new_stack: Callable[..., Stack], tmp_path: Path, mechanism: str) -> None:
+    stack = new_stack()
+    stack.produce(500)
+    assert stack.run("--available-now", **_settings(kafka, tmp_path, mechanism)) == ExitCode.DONE
+    assert ledger.verify(stack.lake, ledger.consume(kafka.bootstrap, stack.topic)).faults() == {}
+    assert PASSWORD not in stack.log.read_text()
+
+
+def test_wrong_password_and_wrong_authority_are_named(
+    kafka: SecureKafka, new_stack: Callable[..., Stack], tmp_path: Path
+) -> None:
+    stack = new_stack(RUN__PATIENCE_S="3")
+    stack.produce(10)
+    wrong = _settings(kafka, tmp_path, "SCRAM-SHA-512", "no-such-password")
+    assert stack.run(**wrong) == ExitCode.CONFIGURATION
+    assert "check kafka.sasl_*" in stack.lines()[-1]
+    assert "no-such-password" not in stack.log.read_text()
+    other = _settings(kafka, tmp_path, "PLAIN") | {"KAFKA__CA_FILE": ""}
+    assert stack.run(**other) == ExitCode.CONFIGURATION
+    assert "refuses the login" in stack.lines()[-1]
