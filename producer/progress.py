@@ -43,5 +43,6 @@ class Progress:
         now = time.monotonic()
         rate = (self.sent - self._told_sent) / max(now - self._told_at, 1e-6)
         sorts = "".join(f" {sort}={many}" for sort, many in sorted(self._sorts.items()))
-        tell(f"sent={self.sent} acknowledged={self.acknowledged} failed={self.failed} rate={rate:.0f}/s{sorts}")
+        failed = f"failed={self.failed}" + (f" ({'; '.join(sorted(self.reasons))})" if self.reasons else "")
+        tell(f"sent={self.sent} acknowledged={self.acknowledged} {failed} rate={rate:.0f}/s{sorts}")
         self._told_at, self._told_sent = now, self.sent

@@ -84,7 +84,8 @@ class Lake:
             probe.unlink()
         except OSError as error:
             raise ConfigurationError(
-                f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder this user may write to"
+                f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
+                "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
             ) from error
 
     def identity(self) -> str:

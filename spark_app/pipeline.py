@@ -242,7 +242,8 @@ class Pipeline:
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 with self._unit_lock:
-                    query.stop()
+                    pass  # the batch under way is finished; the next one refuses to begin
+                query.stop()
                 return
             if time.monotonic() >= next_deferred and not self._land_only:
                 self._decode_deferred()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -83,12 +83,15 @@ class Aggregator:
     def run(self) -> dict[str, int]:
         """Bring gold up to the last finished unit; returns rows of each touched gold table."""
         work = self._plan()
+        if work is None:
+            return {}
         if not work.fold and not work.whole:
             return self._finish(work)
         parts = self._compute(work.fold) if self._foldable else self._recompute_keys(work)
         whole = self._compute(work.whole)
         jobs = [self._pool.submit(self._merge, name, part, work.upto) for name, part in parts.items()]
         jobs += [self._pool.submit(self._replace, name, part, work.upto) for name, part in whole.items()]
+        wait(jobs)  # all, or one that failed would let the next run fold the same files beside those that go on
         for job in jobs:
             job.result()
         return self._finish(work, {*parts, *whole})
@@ -101,15 +104,18 @@ class Aggregator:
     def _changed(self) -> bool:
         return (read_json(self._state) or {}).get("definition") != self._definition
 
-    def _plan(self) -> Work:
-        """Between two units, so that the manifests and the snapshots of silver say the same."""
+    def _plan(self) -> Work | None:
+        """Between two units, so that the manifests and the snapshots of silver say the same; None when they do not."""
         with self._between_units:
+            if self._manifests.finished() < self._manifests.last:
+                return None  # a commit failed: some tables are ahead of the others until it is made again
             work = Work(self._manifests.finished())
             if self._changed():
                 work.whole = {name: self._snapshot(name) for name in self._names() if self._exists(name)}
                 return work
             for name, files in self._new_files(work.upto).items():
-                if all(self._lake.exists(path) for path in files):
+                has_gold = self._gold.get(self._layout.gold_of(name)) is not None
+                if has_gold and all(self._lake.exists(path) for path in files):
                     work.fold[name] = files
                 else:
                     work.whole[name] = self._snapshot(name)
@@ -137,7 +143,8 @@ class Aggregator:
         return (self._lake.table(self._layout.silver_of(name)) / "_delta_log").is_dir()
 
     def _snapshot(self, name: str) -> list[str]:
-        return list(DeltaTable(str(self._lake.table(self._layout.silver_of(name)))).file_uris())
+        folder = self._lake.table(self._layout.silver_of(name))
+        return [f"{folder}/{path}" for path in DeltaTable(str(folder)).get_add_actions()["path"].to_pylist()]
 
     def _compute(self, files: dict[str, list[str]]) -> dict[str, pa.Table]:
         """Aggregates of the rows of the files, by routing name."""

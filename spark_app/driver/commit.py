@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
@@ -99,6 +99,7 @@ class Committer:
         (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
         missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
         commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]
+        wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         for commit in commits:
             missing = commit.result() or missing
         if manifest.sequence > self._manifests.finished():

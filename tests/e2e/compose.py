@@ -1,0 +1,86 @@
+"""The compose file as it is, under a project name, a lake and ports of its own."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = "protolake-e2e"
+
+
+def missing() -> str | None:
+    """Why there is no Docker with Compose v2 to test with; None when there is."""
+    for command in (["docker", "compose", "version"], ["docker", "info"]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{' '.join(command)}: {error}"
+        if done.returncode:
+            return f"{' '.join(command)}: {done.stderr.strip() or 'it failed'}"
+    return None
+
+
+class Stack:
+    """One project of the compose file. `folder` gets the lake, which Docker itself creates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = folder / "lake"
+        kafka_port, registry_port = free_ports(2)
+        self.brokers = f"127.0.0.1:{kafka_port}"
+        self._environment = os.environ | {
+            "LAKE_DIR": str(self.lake),
+            "KAFKA_PORT": str(kafka_port),
+            "REGISTRY_PORT": str(registry_port),
+        }
+
+    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
+        """`docker compose ...`; its standard output. Fails with both outputs."""
+        done = subprocess.run(
+            ["docker", "compose", "-p", PROJECT, "--ansi", "never", *arguments],
+            cwd=ROOT,
+            env=self._environment | variables,
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def container(self, service: str) -> dict[str, Any]:
+        """What the engine knows of a service's container."""
+        name = self.run("ps", "-aq", service).strip()
+        done = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout)[0]
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """What the app says of itself; empty before it says anything."""
+        path = self.lake / "_protolake" / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def wait(self, what: str, ready: Callable[[dict[str, Any]], bool], seconds: float = 150) -> None:
+        """Until the app's status is as wanted."""
+        deadline = time.monotonic() + seconds
+        while not ready(self.status()):
+            assert time.monotonic() < deadline, f"no {what} in {seconds} s: {self.status()}\n{self.run('logs')}"
+            time.sleep(0.5)
+
+    def remove(self) -> None:
+        """Containers, volumes, network, and the files of the lake, which may belong to another user."""
+        if self.lake.exists():
+            self.run("run", "--rm", "--no-deps", "--entrypoint", "sh", "spark", "-c", "find /lake -mindepth 1 -delete")
+        self.run("--profile", "*", "down", "-v", "--remove-orphans")
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

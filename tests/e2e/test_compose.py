@@ -1,0 +1,134 @@
+"""`docker compose up`, a schema bump, and every record of Kafka at its place in the tables, read from the host."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from deltalake import DeltaTable
+
+from tests.e2e.compose import Stack, missing
+
+TOPIC = "protobuf_game_stream"
+RECORDS = 20_000
+GAMES = ("rummy", "spades", "euchre", "go_fish", "uno", "hearts", "poker")
+COORDINATES = ["_topic", "_partition", "_offset"]
+
+Identity = tuple[str, int, int]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    if reason := missing():
+        pytest.skip(f"needs Docker with Compose v2: {reason}")
+    found = Stack(tmp_path_factory.mktemp("compose"))
+    found.run("--profile", "*", "down", "-v", "--remove-orphans")
+    found.run("build")
+    yield found
+    found.remove()
+
+
+def test_only_the_loopback_is_published(stack: Stack) -> None:
+    services = json.loads(stack.run("--profile", "*", "config", "--format", "json"))["services"]
+    published = [port["host_ip"] for service in services.values() for port in service.get("ports", [])]
+    assert published == ["127.0.0.1"] * 2
+
+
+def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
+    stack.run("up", "-d", "--wait", "kafka", "registry", "spark")
+    assert stack.status()["state"] == "running"
+    produce(stack, RECORDS, version=1, mixed=1)
+    produce(stack, 2 * RECORDS, version=3, mixed=2)
+    # Wanted: the second producer's versions 2 and 3 are both new, and cost one relaunch together.
+    assert stack.status()["bumps"] == 1
+    assert stack.run("logs", "--no-log-prefix", "spark").count("exit_code=75") == 1
+    assert stack.container("spark")["RestartCount"] == 1
+
+    records = read_topic(stack.brokers)
+    assert len(records) == 2 * RECORDS
+    assert read_bronze(stack) == records
+    rows = [row for game in GAMES for row in read_silver(stack, game)]
+    assert sorted(identity(row) for row in rows) == sorted(records)
+    check_columns(rows)
+    check_shell(stack)
+
+
+def produce(stack: Stack, total: int, version: int, mixed: int) -> None:
+    """Send RECORDS records with the `mixed` newest versions; back when the app has taken `total` in all."""
+    stack.run(
+        "up",
+        "-d",
+        "producer",
+        PRODUCER_RECORDS=str(RECORDS),
+        PRODUCER_RATE="0",
+        PRODUCER_SCHEMA_VERSION=str(version),
+        PRODUCER_NUM_VERSIONS=str(mixed),
+    )
+    stack.wait(f"{total} rows in silver", lambda status: rows_of(status, "silver") == total)
+
+
+def rows_of(status: dict, layer: str) -> int:
+    return sum(table[layer] for table in status.get("tables", {}).values())
+
+
+def read_topic(brokers: str) -> dict[Identity, bytes]:
+    """Every record that the host's listener gives, by its coordinates."""
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "e2e", "isolation.level": "read_committed"})
+    try:
+        found = {}
+        for partition in consumer.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=10)
+            consumer.assign([TopicPartition(TOPIC, partition, low)])
+            for message in consumer.consume(high - low, timeout=60):
+                found[(TOPIC, partition, message.offset())] = message.value()
+        return found
+    finally:
+        consumer.close()
+
+
+def read_bronze(stack: Stack) -> dict[Identity, bytes]:
+    """Values by coordinates; a record that is there twice is an error."""
+    table = DeltaTable(stack.lake / "bronze_events").to_pyarrow_table(columns=["topic", "partition", "offset", "value"])
+    rows = table.to_pylist()
+    found = {(row["topic"], row["partition"], row["offset"]): row["value"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def read_silver(stack: Stack, game: str) -> list[dict]:
+    rows = DeltaTable(stack.lake / f"silver_{game}_events").to_pyarrow_table().to_pylist()
+    assert {row["game_name"] for row in rows} == {game}
+    return rows
+
+
+def identity(row: dict) -> Identity:
+    topic, partition, offset = (row[name] for name in COORDINATES)
+    return topic, partition, offset
+
+
+def check_columns(rows: list[dict]) -> None:
+    """A column is NULL in rows of versions without it, and filled by those that have it."""
+    first, second, third = sorted({row["_schema_id"] for row in rows})
+    filled = {
+        column: {row["_schema_id"] for row in rows if row[column] is not None}
+        for column in ("col_custom_1", "col_custom_2")
+    }
+    assert filled == {"col_custom_1": {second, third}, "col_custom_2": {third}}
+    assert sum(row["_schema_id"] == first for row in rows) == RECORDS
+
+
+def check_shell(stack: Stack) -> None:
+    """The shell reads the new column, and cannot write to the lake."""
+    answer = stack.run(
+        "run",
+        "--rm",
+        "-T",
+        "shell",
+        stdin="print('rows', spark.table('silver_uno_events').where('col_custom_2 is not null').count())\n"
+        "import os; print('writable', os.access('/lake', os.W_OK))\n",
+    )
+    uno = [row for row in read_silver(stack, "uno") if row["col_custom_2"] is not None]
+    assert f"rows {len(uno)}" in answer
+    assert "writable False" in answer
