@@ -128,7 +128,8 @@ class Deferred:
             F.broadcast(coordinates), COORDINATES, "left_semi"
         )
         records = picked.select(*BRONZE_SCHEMA.names)
-        return records.coalesce(1) if ready.num_rows <= self._settings.batch.small else records
+        small = ready.num_rows <= self._settings.batch.small
+        return records.coalesce(1 if small else self._session.sparkContext.defaultParallelism)
 
     def _write_rest(self, rest: pa.Table) -> FileEntry:
         return self._write(self._settings.tables.deferred, rest)

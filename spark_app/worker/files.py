@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 from pathlib import Path
@@ -36,8 +37,13 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
         rows=table.num_rows,
         size=path.stat().st_size,
         stats=json.dumps(statistics(footer[0])),
-        schema=Schema.from_arrow(table.schema).to_json(),
+        schema=_schema_json(table.schema),
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _schema_json(schema: pa.Schema) -> str:
+    return Schema.from_arrow(schema).to_json()
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:

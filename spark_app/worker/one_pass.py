@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Catalog, Cause, Layout, MessageIndex, Reject, Report, add_counts
+from spark_app.records import Catalog, Cause, FileEntry, Layout, MessageIndex, Reject, Report, add_counts
 from spark_app.worker import files, framing, tables
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.fit import fit
 from spark_app.worker.route import Routing, route
 
 CLASH = "its columns clash with those of the other messages: they differ only by case, or are our own"
+WRITERS = ThreadPoolExecutor(4, thread_name_prefix="write")
 MOST_REPORTED = 10_000  # distinct new values or ids a task names; the rest waits for the next batch
 
 
@@ -208,29 +210,36 @@ class _Task:
 
     def _defer(self, rows: np.ndarray, reason: str) -> None:
         if len(rows):
-            self._deferred.append(tables.deferred_rows(_pick(self._records, rows), reason, self.plan.landed_at))
+            deferred = tables.deferred_rows(_pick(self._records, rows), reason, self.plan.landed_at)
+            self._deferred.append(deferred)
+            self.buffered += deferred.nbytes
             self.report.deferred += len(rows)
 
     def flush(self) -> None:
-        """Write what is buffered: bronze, quarantine, deferred, then one file per silver table."""
-        layout, names = self.plan.layout, list(self._numbers)
-        for table, parts in (
-            (layout.bronze, self._bronze),
-            (layout.quarantine, self._rejected),
-            (layout.deferred, self._deferred),
-        ):
-            if parts:
-                self._write(table, pa.concat_tables(parts))
-        for number, rows in tables.split_by_table(list(self._decoded.values())):
-            self._write(layout.silver_of(names[number]), rows)
+        """Write what is buffered, side by side: the files wait for the disk more than for the processor.
+
+        A pass that met something new is run again, so what it has is not worth writing.
+        """
+        if not (self.report.new_ids or self.report.new_values):
+            entries = WRITERS.map(self._write, *zip(*self._buffers(), strict=True)) if self.buffered else ()
+            for table, entry in entries:
+                self.report.files.setdefault(table, []).append(entry)
         self._bronze, self._rejected, self._deferred, self._decoded = [], [], [], {}
         self.buffered = 0
 
-    def _write(self, table: str, rows: pa.Table) -> None:
-        name = f"{self.plan.prefix}-{self.task}-{self._files:05d}.parquet"
-        self._files += 1
-        entry = files.write_file(Path(self.plan.root) / table, name, rows, self.plan.compression)
-        self.report.files.setdefault(table, []).append(entry)
+    def _buffers(self) -> list[tuple[str, str, pa.Table]]:
+        """(table, file name, rows): bronze, quarantine, deferred, then one of each silver table."""
+        layout, names = self.plan.layout, list(self._numbers)
+        own = ((layout.bronze, self._bronze), (layout.quarantine, self._rejected), (layout.deferred, self._deferred))
+        parts = [(table, pa.concat_tables(rows)) for table, rows in own if rows]
+        split = tables.split_by_table(list(self._decoded.values()))
+        parts += [(layout.silver_of(names[number]), rows) for number, rows in split]
+        first, self._files = self._files, self._files + len(parts)
+        prefix = f"{self.plan.prefix}-{self.task}"
+        return [(table, f"{prefix}-{first + i:05d}.parquet", rows) for i, (table, rows) in enumerate(parts)]
+
+    def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
+        return table, files.write_file(Path(self.plan.root) / table, name, rows, self.plan.compression)
 
 
 def _pick(table: pa.Table, rows: np.ndarray) -> pa.Table:

@@ -16,12 +16,14 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from spark_app.records import Cause, Reject
 from spark_app.worker.decode.typemap import WRAPPERS, arrow_schema, is_json, is_map, map_fields, ordered_fields
 
 FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
 LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
 LONGEST_DURATION = 315_576_000_000_999_999  # microseconds: ten thousand years, the most google.protobuf.Duration allows
 
+NO_TEXT = "a string of the message is not UTF-8"
 Convert = Callable[[Any], Any]
 
 
@@ -36,17 +38,33 @@ class ColumnBuilder:
         self.schema = arrow_schema(message)
         self._row = _struct_converter(message, (message.full_name,))
 
-    def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[tuple[int, str]]]:
-        """(columns, their row numbers, refused rows with the reason)."""
+    def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[Reject]]:
+        """(columns, their row numbers, refused rows)."""
         values, kept, refused = [], [], []
         for row, message in rows:
             try:
                 values.append(self._row(message))
                 kept.append(row)
             except OutOfRange as error:
-                refused.append((row, str(error)))
+                refused.append((row, Cause.DECODE_RANGE, str(error)))
+        try:
+            return self._table(values), kept, refused
+        except (pa.ArrowException, UnicodeError, TypeError):
+            good = [self._is_storable(value) for value in values]
+        refused += [(row, Cause.DECODE_PAYLOAD, NO_TEXT) for row, ok in zip(kept, good, strict=True) if not ok]
+        table = self._table([value for value, ok in zip(values, good, strict=True) if ok])
+        return table, [row for row, ok in zip(kept, good, strict=True) if ok], refused
+
+    def _table(self, values: list[dict[str, Any]]) -> pa.Table:
         arrays = [pa.array([value[f.name] for value in values], f.type) for f in self.schema]
-        return pa.Table.from_arrays(arrays, schema=self.schema), kept, refused
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _is_storable(self, value: dict[str, Any]) -> bool:
+        try:
+            self._table([value])
+        except (pa.ArrowException, UnicodeError, TypeError):
+            return False
+        return True
 
 
 def _struct_converter(message: Descriptor, above: tuple[str, ...]) -> Convert:

@@ -55,7 +55,7 @@ class Decoder:
         if not judgement.odd:
             return Decoded(fast, fast_rows, rejects)
         slow, slow_rows, refused = self._builder.build(judgement.odd)
-        rejects += [(row, Cause.DECODE_RANGE, detail) for row, detail in refused]
+        rejects += refused
         rows = np.concatenate([fast_rows, np.array(slow_rows, np.int64)])
         order = np.argsort(rows, kind="stable")
         return Decoded(pa.concat_tables([fast, slow]).take(order), rows[order], rejects)

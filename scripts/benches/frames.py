@@ -1,0 +1,60 @@
+"""Made-up records as the demo producer makes them, framed by the official serializer, in files of the pass's schema."""
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from producer.encoder import Encoder
+from producer.games import Event, make_events
+from producer.schemas import compile_version
+from spark_app.records import SOURCE_SCHEMA
+
+GAMERS = 1000
+SEED = 7
+
+
+def new_encoder(topic: str, registry: str) -> Encoder:
+    """The producer's encoder of schema version 1, registered under the topic's subject."""
+    client = SchemaRegistryClient.new_client({"url": registry})
+    version = compile_version(1)
+    client.register_schema(f"{topic}-value", version.registry_form)
+    return Encoder(topic, version, client)
+
+
+def write_records(folder: Path, encoder: Encoder, topic: str, tables: int, records: int, partitions: int) -> list[Path]:
+    """`records` records for `tables` routing values, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
+    # Names of one length: the records are as long whatever the number of tables.
+    events = make_events(SEED, [f"game_{number:04}" for number in range(tables)], GAMERS, 0)
+    folder.mkdir(parents=True)
+    return [
+        _write_partition(folder / f"{p}.parquet", encoder, topic, p, islice(events, _share(records, partitions, p)))
+        for p in range(partitions)
+    ]
+
+
+def _write_partition(path: Path, encoder: Encoder, topic: str, partition: int, events: Iterator[Event]) -> Path:
+    moment = time.time_ns() // 1000
+    made = [(event.gamer_id.encode(), encoder.encode(event, moment)) for event in events]
+    keys, values = zip(*made, strict=True) if made else ((), ())
+    count = len(made)
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.nulls(count, pa.string()),
+        pa.array([topic] * count),
+        pa.array([partition] * count, pa.int32()),
+        pa.array(range(count), pa.int64()),
+        pa.array([moment] * count, pa.timestamp("us", "UTC")),
+        pa.array([0] * count, pa.int32()),
+    ]
+    pq.write_table(pa.Table.from_arrays(columns, schema=SOURCE_SCHEMA), path)
+    return path
+
+
+def _share(records: int, partitions: int, partition: int) -> int:
+    return records // partitions + (partition < records % partitions)

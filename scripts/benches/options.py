@@ -1,0 +1,101 @@
+"""The command line of ./scripts/bench. Standard library only: `--help` must work before anything is installed."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from scripts.local.errors import USAGE, LocalError
+
+ABOUT = """\
+Measurements of what the design promises. Each prints a small table and adds a JSON line to local/bench.jsonl.
+
+PROTOLAKE_* variables reach both the app and what it is compared with, except for the addresses."""
+CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measurement: the module that runs it, and what it measures."""
+
+    module: str
+    about: str
+
+
+ENTRIES = {
+    "tables": Entry("scripts.benches.tables", "seconds per 100,000-record batch into few and into many silver tables"),
+    "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against a raw copy by Spark's own Delta sink"),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; `name` is None for the list. Each measurement reads only what is its own."""
+
+    name: str | None
+    tables: tuple[int, ...] = (7, 50)
+    records: int = 0
+    batches: int = 0
+    partitions: int = 4
+    rounds: int = 0
+    batch_records: tuple[int, ...] = ()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise LocalError(f"{message}; see ./scripts/bench --help", USAGE)
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """The options; a LocalError says what is wrong."""
+    given = vars(_parser().parse_args(arguments))
+    if given.pop("list"):
+        given = {"name": None}
+    elif given["name"] is None:
+        raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
+    return Options(**values)
+
+
+def listing() -> str:
+    """The measurements, one a line."""
+    return "\n".join(f"{name:8} {entry.about}" for name, entry in ENTRIES.items())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="./scripts/bench",
+        description=ABOUT,
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--list", action="store_true", help="name the measurements")
+    parser.set_defaults(name=None)
+    names = parser.add_subparsers(dest="name", metavar="NAME", title="measurements (NAME --help lists their options)")
+    tables = names.add_parser("tables", help=ENTRIES["tables"].about, description=ENTRIES["tables"].about)
+    _add(tables, "--tables", "numbers of silver tables; the first is what the others are compared with", [7, 50], "+")
+    _add(tables, "--records", "records of a batch", 100_000)
+    _add(tables, "--batches", "measured batches per number of tables, after two for warmth", 7)
+    _add(tables, "--partitions", "Kafka partitions a batch comes from: as many tasks write files", 4)
+    drain = names.add_parser("drain", help=ENTRIES["drain"].about, description=ENTRIES["drain"].about)
+    _add(drain, "--records", "records in the topic", 2_000_000)
+    _add(drain, "--rounds", "how often each side drains the topic, in turns", 2)
+    _add(drain, "--partitions", "partitions of the topic", 4)
+    _add(drain, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
+    return parser
+
+
+def _add(
+    parser: argparse.ArgumentParser, flag: str, text: str, default: int | list[int], nargs: str | None = None
+) -> None:
+    shown = "the app's own setting" if default == [] else str(default).strip("[]")
+    parser.add_argument(
+        flag, type=_positive, nargs=nargs, default=default, metavar="N", help=f"{text} (default: {shown})"
+    )
+
+
+def _positive(text: str) -> int:
+    number = text.replace(",", "").replace("_", "")
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(number)

@@ -1,0 +1,68 @@
+"""When a streaming query took its batches, read from its checkpoint: Spark writes `offsets/N` when batch N is planned
+and `commits/N` when it is done. The same two marks for every query, whoever runs it and whatever it does in between.
+"""
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+
+@dataclass
+class Progress:
+    """Batches of one query on a Kafka topic; times are seconds since 1970. Spark removes old marks, so look often."""
+
+    checkpoint: Path
+    planned: dict[int, float] = field(default_factory=dict)
+    done: dict[int, float] = field(default_factory=dict)
+    first_records: int = 0
+    _cpu: list[float] = field(default_factory=list)
+
+    def look(self, process: int) -> None:
+        """Take down the marks that are new, and what `process` and its children have used when there are any."""
+        known = len(self.planned) + len(self.done)
+        self._look()
+        if len(self.planned) + len(self.done) > known:
+            self._cpu.append(cpu_seconds(process))
+
+    def _look(self) -> None:
+        for marks, name in ((self.planned, "offsets"), (self.done, "commits")):
+            for path in (self.checkpoint / name).glob("[0-9]*"):
+                if path.name.isdecimal() and int(path.name) not in marks:
+                    marks[int(path.name)] = path.stat().st_mtime
+        if not self.first_records and 0 in self.planned:
+            self.first_records = _records(self.checkpoint / "offsets" / "0")
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first batch to the end of the last."""
+        return max(self.done.values()) - self.planned[0]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time between the same two marks: what other work on the machine hardly changes."""
+        return self._cpu[-1] - self._cpu[0]
+
+    @property
+    def first_seconds(self) -> float:
+        """The first batch: code is compiled, workers are started, tables are made."""
+        return self.done[0] - self.planned[0]
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process and all below it so far, those that have ended included."""
+    total = 0.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        top = psutil.Process(process)
+        for one in [top, *top.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(one.cpu_times()[:4])
+    return total
+
+
+def _records(path: Path) -> int:
+    """Records up to the offsets in the file, of a topic whose partitions begin at 0."""
+    topics = json.loads(path.read_text().splitlines()[-1])
+    return sum(offset for partitions in topics.values() for offset in partitions.values())

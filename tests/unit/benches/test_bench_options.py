@@ -1,0 +1,75 @@
+"""The command line of ./scripts/bench, as its user types it; nothing is measured, no server starts."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from scripts.benches import result
+from scripts.benches.options import ENTRIES, listing, parse
+from scripts.benches.progress import Progress
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import USAGE, LocalError
+
+
+def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # -S: no installed package can be imported
+    command = [sys.executable, "-S", "-m", "scripts.benches", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_list_names_every_measurement_before_anything_is_installed() -> None:
+    done = _bench("--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain"]
+    assert listing() in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["tables", "--nonsense"], ["drain", "--records", "0"]])
+def test_what_nobody_can_measure_is_a_usage_error_in_one_line(arguments: list[str]) -> None:
+    done = _bench(*arguments)
+    assert done.returncode == USAGE
+    assert len(done.stderr.splitlines()) == 1
+    assert "./scripts/bench --help" in done.stderr
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_measurement_can_be_run(name: str) -> None:
+    assert callable(import_module(ENTRIES[name].module).run)
+
+
+def test_numbers_may_be_written_as_people_write_them() -> None:
+    options = parse(["drain", "--records", "2_000_000", "--batch-records", "200,000", "1000000"])
+    assert (options.records, options.batch_records) == (2_000_000, (200_000, 1_000_000))
+
+
+def test_each_measurement_has_its_own_options() -> None:
+    with pytest.raises(LocalError, match="--rounds"):
+        parse(["tables", "--rounds", "2"])
+
+
+def test_a_verdict_says_target_and_outcome() -> None:
+    assert result.judge("r", 1.2, 1.5, at_most=True) == "r 1.20 (target <= 1.5: met)"
+    assert result.judge("r", 1.2, 1.3, at_most=False) == "r 1.20 (target >= 1.3: not met)"
+
+
+def test_batches_are_timed_by_the_marks_of_the_checkpoint(tmp_path: Path) -> None:
+    progress = Progress(tmp_path)
+    marks = {"offsets/0": 100.0, "commits/0": 104.0, "offsets/1": 104.5, "commits/1": 107.0}
+    for name, moment in marks.items():
+        _mark(tmp_path / name, moment)
+    (tmp_path / "commits" / ".2.tmp").touch()
+    progress.look(process=1)
+    (tmp_path / "offsets" / "0").unlink()  # as Spark removes old marks
+    progress.look(process=1)
+    assert (progress.seconds, progress.first_seconds, progress.first_records) == (7.0, 4.0, 30)
+
+
+def _mark(path: Path, moment: float) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("v1\n{}\n" + json.dumps({"topic": {"0": 10, "1": 20}}))
+    os.utime(path, (moment, moment))
