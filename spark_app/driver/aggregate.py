@@ -174,8 +174,7 @@ class Aggregator:
             [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
         )
         paths = [path for group in files.values() for path in group]
-        reader = self._session.read.option("__globPaths__", "false")  # a lake may lie below a folder named "[a]"
-        rows = reader.schema(from_arrow_schema(schema)).parquet(*paths)
+        rows = self._session.read.schema(from_arrow_schema(schema)).parquet(*paths)
         folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
         return rows.withColumn(TABLE, folder)
 

@@ -47,6 +47,8 @@ class ColumnBuilder:
                 kept.append(row)
             except OutOfRange as error:
                 refused.append((row, Cause.DECODE_RANGE, str(error)))
+            except UnicodeError:
+                refused.append((row, Cause.DECODE_PAYLOAD, NO_TEXT))
         try:
             return self._table(values), kept, refused
         except (pa.ArrowException, UnicodeError, TypeError):

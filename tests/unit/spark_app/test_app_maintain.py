@@ -1,0 +1,93 @@
+"""Hundreds of tiny units: compaction, vacuum and log clean-up keep rows and transactions, and bound everything else."""
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from spark_app.config import LakeSettings
+from spark_app.driver.commit import Committer
+from spark_app.driver.maintain import Maintainer
+from spark_app.driver.manifest import Manifests
+from spark_app.lake import Lake
+from tests.support.delta_log import read_rows, replay
+from tests.support.units import ingest_unit, open_committer, open_lake
+
+TABLES = ["bronze_events", "silver_a_events"]
+UNITS = 300
+SECOND = 1 / 3600
+SETTINGS = LakeSettings(fresh_log_hours=SECOND, compact_files=15, checkpoint_every=25)
+
+
+def take(manifests: Manifests, committer: Committer, maintainer: Maintainer, lake: Lake) -> None:
+    sequence = manifests.last + 1
+    manifest = ingest_unit(
+        lake, sequence, {name: pa.table({"x": [sequence], "s": [f"row {sequence}"]}) for name in TABLES}
+    )
+    manifests.decide(manifest)
+    committer.finish(manifest)
+    for name in TABLES:
+        maintainer.added(name, 1)
+    maintainer.step()
+
+
+def sizes(lake: Lake) -> tuple[int, int]:
+    """(most data files in a table's folder, most files in a table's log)."""
+    data = [len(list(lake.table(name).glob("*.parquet"))) for name in TABLES]
+    return max(data), max(len(list((lake.table(name) / "_delta_log").iterdir())) for name in TABLES)
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def test_hundreds_of_tiny_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # thousands of them take most of the time
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS)
+    peak = 0
+    for number in range(UNITS):
+        take(manifests, committer, maintainer, lake)
+        if number == UNITS // 2:
+            peak = peak_bytes()
+            time.sleep(1.1)  # until then all before is past its retention, however fast the machine is
+    assert max(sizes(lake)) < UNITS * 0.6
+    assert peak_bytes() - peak < 64 << 20
+    for name in TABLES:
+        state = replay(lake.table(name))
+        assert state.transactions == {lake.identity(): UNITS}
+        assert sorted(read_rows(lake.table(name), state)["x"].to_pylist()) == list(range(1, UNITS + 1))
+        again = DeltaTable(str(lake.table(name)))
+        assert sorted(again.to_pyarrow_table()["x"].to_pylist()) == list(range(1, UNITS + 1))
+        assert len(state.files) < 2 * SETTINGS.compact_files
+    assert open_committer(lake, SETTINGS)[1].redo() == 0
+
+
+def test_few_small_files_are_left_alone(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS)
+    assert not maintainer.step()
+    for _ in range(SETTINGS.compact_files - 1):
+        take(manifests, committer, maintainer, lake)
+    assert len(replay(lake.table("bronze_events")).files) == SETTINGS.compact_files - 1
+
+
+def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    for _ in range(3):
+        take(manifests, committer, Maintainer(committer.tables, SETTINGS), lake)
+    eager = SETTINGS.model_copy(update={"compact_files": 3})
+    maintainer = Maintainer(open_committer(lake, eager)[1].tables, eager)
+    assert maintainer.learn([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
+    assert [maintainer.step(), maintainer.step(), maintainer.step()] == [True, True, False]
+    for name in TABLES:
+        state = replay(lake.table(name))
+        assert (len(state.files), state.transactions) == (1, {lake.identity(): 3})

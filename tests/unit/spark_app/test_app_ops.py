@@ -1,0 +1,170 @@
+"""What people and machines are told: log lines, the status file, exit codes."""
+
+import contextlib
+import datetime
+import io
+import pickle
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_app import errors
+from spark_app.errors import ExitCode, ProtolakeError
+from spark_app.lake import read_json
+from spark_app.ops.events import LEVELS, LONGEST_VALUE, Log
+from spark_app.ops.status import STALE_S, Status, now, problem
+from spark_app.records import CAUSE_HELP, Cause, Layout, Report
+from tests.support.examples import examples
+from tests.support.units import open_lake
+
+ROOT = Path(__file__).parents[3]
+LINE = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARNING|ERROR) +\S.*")
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ProtolakeError)]
+
+
+@given(st.text(max_size=40) | st.sampled_from(["x\n12:00:00.000 ERROR   fake", "\x1b[2J", 'a" b="c', "\u2028", "a\rb"]))
+@examples()
+def test_a_value_cannot_forge_a_log_line(value: str) -> None:
+    line = written(reason=value, table="t")
+    assert line.isprintable()
+    assert LINE.fullmatch(line)
+    assert line.endswith(" table=t")
+
+
+@given(
+    st.lists(st.text(max_size=20), max_size=3) | st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=2)
+)
+@examples(0.3)
+def test_a_list_of_values_cannot_forge_a_log_line(value: Any) -> None:
+    assert written(tables=value).isprintable()
+
+
+def written(**values: Any) -> str:
+    """The one line that the log writes for an event."""
+    out = io.StringIO()
+    with contextlib.redirect_stderr(out):
+        Log().info("event", **values)
+    text = out.getvalue()
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    return text[:-1]
+
+
+def test_a_long_value_is_cut() -> None:
+    assert len(written(reason="x" * 10**6)) < LONGEST_VALUE + 100
+
+
+def test_levels_below_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log()
+    log.level = LEVELS["WARNING"]
+    log.info("no")
+    log.warning("yes")
+    assert "yes" in capsys.readouterr().err.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "age_s", "words"),
+    [
+        ("running", None, 0, None),
+        ("running", None, STALE_S + 5, "no sign of life"),
+        ("waiting", "broker b does not answer", 0, "waiting: broker b"),
+        ("held", "unit 3 has a gap", 0, "held: unit 3"),
+        ("stopped", None, 0, "stopped"),
+        ("starting", None, 0, "starting"),
+    ],
+)
+def test_health(state: str, reason: str | None, age_s: float, words: str | None) -> None:
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age_s)
+    found = problem({"state": state, "reason": reason, "updated_at": moment.isoformat()})
+    assert found is None if words is None else words in (found or "")
+
+
+def test_no_status_is_not_healthy() -> None:
+    assert problem(None) == "no status yet"
+
+
+def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    status = Status(lake, Layout())
+    report = Report(bronze=5, silver={"a": 3}, quarantine={"frame_short": 1}, deferred=1, schema_ids={"a": {"7": 3}})
+    status.batch_done(1, report, 0.5)
+    status.end("stopped", None, bump=True)
+    value = read_json(lake.status)
+    assert problem(value) == "stopped: not running"
+    assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"frame_short": 1})
+    assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}}}
+    again = Status(lake, Layout())
+    again.learn_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
+    assert (again.value["starts"], again.value["bumps"]) == (2, 1)
+    assert again.value["tables"]["a"]["schema_ids"] == {"7": 3}
+
+
+def test_deferred_rows_are_counted_down(tmp_path: Path) -> None:
+    status = Status(open_lake(tmp_path), Layout())
+    status.batch_done(1, Report(bronze=5, deferred=5), 0.1)
+    status.deferred_done(Report(bronze=5, deferred=2, silver={"a": 3}, schema_ids={"a": {"7": 3}}))
+    assert (status.value["deferred"], status.value["bronze"], status.value["tables"]["a"]["silver"]) == (2, 5, 3)
+
+
+def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = open_lake(tmp_path)
+    status = Status(lake, Layout())
+    lake.status.mkdir()  # nothing can be renamed onto it
+    failed = threading.Event()
+    write = status._write
+
+    def count() -> None:
+        try:
+            write()
+        except OSError:
+            failed.set()
+            raise
+
+    status._write = count  # type: ignore[method-assign]
+    status.start()
+    assert failed.wait(60)
+    lake.status.rmdir()
+    status.end("stopped", None)
+    assert read_json(lake.status)["state"] == "stopped"
+    assert "status not written" in capsys.readouterr().err
+
+
+def test_moments_are_utc() -> None:
+    assert datetime.datetime.fromisoformat(now()).utcoffset() == datetime.timedelta(0)
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_errors_survive_pickling(kind: type[ProtolakeError]) -> None:
+    again = pickle.loads(pickle.dumps(kind("what, where, what next")))
+    assert (type(again), str(again), again.exit_code) == (kind, "what, where, what next", kind.exit_code)
+
+
+def test_exit_codes_are_those_of_sysexits() -> None:
+    assert {code.name: code.value for code in ExitCode} == {
+        "DONE": 0,
+        "USAGE": 64,
+        "LOSS": 65,
+        "UNREACHABLE": 69,
+        "BUG": 70,
+        "NO_SPACE": 73,
+        "BUMP": 75,
+        "CONFIGURATION": 78,
+    }
+    assert [code.value for code in ExitCode if code.held] == [64, 65, 78]
+
+
+@pytest.mark.parametrize("code", ExitCode, ids=lambda code: code.name)
+def test_every_exit_code_is_used(code: ExitCode) -> None:
+    source = "".join(path.read_text() for path in (ROOT / "spark_app").rglob("*.py") if path.name != "errors.py")
+    assert f"ExitCode.{code.name}" in source or any(kind.exit_code is code for kind in ERRORS)
+
+
+def test_every_cause_is_explained_and_used() -> None:
+    assert set(CAUSE_HELP) == set(Cause)
+    source = "".join(path.read_text() for path in (ROOT / "spark_app").rglob("*.py") if path.name != "records.py")
+    assert [cause for cause in Cause if f"Cause.{cause.name}" not in source] == []

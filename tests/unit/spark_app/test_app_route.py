@@ -1,0 +1,122 @@
+"""Any text as a routing value: a name that is safe everywhere, or a cause; one table has one owner; the cap holds."""
+
+import time
+import unicodedata
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_app.driver.settle import TableDesk
+from spark_app.records import Cause
+from spark_app.worker.route import NAME, Routing, judge, normalize, route
+from tests.support.examples import examples
+from tests.support.units import open_lake
+
+FULL_WIDTH = "\uff52\uff55\uff4d\uff4d\uff59"  # rummy
+SPELLINGS = [
+    "rummy",
+    "RUMMY",
+    "Rummy",
+    FULL_WIDTH,
+    "\U0001d42bummy",
+    "go_fish",
+    "GO_FISH",
+    "straße",
+    "strasse",
+    "ﬁsh",
+    "fish",
+]
+HOSTILE = ["", " ", ".", "..", "../x", "a/b", "a\0b", "a`b", "a'b", "a b", "_protolake", "a" * 65, "é", "İ", "\u202ea"]
+VALUES = st.sampled_from(SPELLINGS + HOSTILE) | st.text(max_size=70) | st.from_regex(NAME, fullmatch=True)
+OPEN = Routing("game_name", {}, frozenset(), True)
+
+
+@given(VALUES)
+@examples()
+def test_a_value_is_new_or_has_a_cause(value: str) -> None:
+    verdict = judge(value, OPEN)
+    assert (verdict.name, verdict.new) == (None, verdict.cause is None)
+    assert verdict.new == bool(NAME.fullmatch(normalize(value)))
+
+
+@given(VALUES)
+@examples()
+def test_a_name_is_a_plain_folder_and_identifier(value: str) -> None:
+    if not judge(value, OPEN).new:
+        return
+    name = normalize(value)
+    assert name.isascii()
+    assert 1 <= len(name) <= 64
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+    assert normalize(name) == name == unicodedata.normalize("NFKC", value).casefold()
+
+
+@given(st.lists(st.dictionaries(VALUES, st.integers(1, 9), max_size=8), max_size=4), st.integers(1, 5))
+@examples(0.5)
+def test_tables_have_one_owner_each_and_stay_under_the_cap(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[dict[str, int]], cap: int
+) -> None:
+    lake = open_lake(tmp_path_factory.mktemp("lake"))
+    desk = TableDesk(lake, "game_name", (), cap)
+    for batch in batches:
+        before = dict(desk.admitted)
+        desk.admit([value for value in batch if judge(value, desk.routing()).new])
+        assert desk.admitted.items() >= before.items()
+        assert len(set(desk.admitted.values())) == len(desk.admitted) <= cap
+        for value in batch:
+            verdict = judge(value, desk.routing(final=True))
+            assert not verdict.new
+            if verdict.name is not None:
+                assert verdict.name == normalize(value)
+                assert desk.admitted[value] == verdict.name
+    assert TableDesk(lake, "game_name", (), cap).admitted == desk.admitted
+
+
+@pytest.mark.parametrize(
+    ("value", "routing", "cause"),
+    [
+        (None, OPEN, Cause.ROUTE_MISSING),
+        ("", OPEN, Cause.ROUTE_MISSING),
+        ("../x", OPEN, Cause.ROUTE_NAME),
+        ("a" * 65, OPEN, Cause.ROUTE_NAME),
+        ("uno", Routing("g", {}, frozenset({"rummy"}), True), Cause.ROUTE_REFUSED),
+        ("RUMMY", Routing("g", {"rummy": "rummy"}, frozenset(), True), Cause.ROUTE_COLLISION),
+        (FULL_WIDTH, Routing("g", {"rummy": "rummy"}, frozenset(), True), Cause.ROUTE_COLLISION),
+        ("uno", Routing("g", {"rummy": "rummy"}, frozenset(), False), Cause.ROUTE_CAP),
+    ],
+)
+def test_causes(value: str | None, routing: Routing, cause: Cause) -> None:
+    assert judge(value, routing).cause is cause
+
+
+@given(st.lists(st.none() | VALUES, max_size=30))
+@examples(0.5)
+def test_each_row_gets_the_verdict_of_its_value(values: list[str | None]) -> None:
+    routing = Routing("g", {"rummy": "rummy", "Uno": "uno"}, frozenset(), True)
+    routed = route(pa.table({"g": pa.array(values, pa.string())}), routing)
+    verdicts = [judge(value, routing) for value in values]
+    assert [routed.verdicts[code] for code in routed.codes] == verdicts
+    rejects = {row: cause for row, cause, _ in routed.rejects()}
+    assert rejects == {row: v.cause for row, v in enumerate(verdicts) if v.cause}
+
+
+@pytest.mark.parametrize("table", [pa.table({"x": ["rummy"] * 3}), pa.table({"g": [1, 2, 3]})], ids=["none", "number"])
+def test_without_a_text_field_every_row_is_refused(table: pa.Table) -> None:
+    causes = [cause for _, cause, _ in route(table, Routing("g", {}, frozenset(), True)).rejects()]
+    assert causes == [Cause.ROUTE_MISSING] * 3
+
+
+def test_a_hostile_value_is_cut_in_the_detail() -> None:
+    [(_, _, detail)] = route(pa.table({"g": ["\x1b[2J\n" * 100_000]}), Routing("g", {}, frozenset(), True)).rejects()
+    assert len(detail) <= 200
+    assert detail.isprintable()
+
+
+def test_thousands_of_values_cost_little() -> None:
+    table = pa.table({"g": [f"g{number}" if number % 2 else f"G {number}" for number in range(20_000)]})
+    began = time.process_time()
+    routed = route(table, Routing("g", {}, frozenset(), True))
+    assert len(routed.rejects()) == 10_000
+    assert time.process_time() - began < 1
