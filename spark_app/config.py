@@ -166,6 +166,12 @@ class Aggregate(Section):
     function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
     field: str = Field("", description="field of the message; empty = event.time, and for count all rows")
 
+    @model_validator(mode="after")
+    def _has_a_number(self) -> Aggregate:
+        if self.function in ("sum", "mean", "median") and not self.field:
+            raise ValueError(f"{self.function} needs the field that it is taken of")
+        return self
+
 
 DEMO_AGGREGATES = {
     "session_count": Aggregate(function="count"),
@@ -178,13 +184,21 @@ class Gold(Section):
     """Aggregates per key."""
 
     interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
-    aggregates: dict[str, Aggregate] = Field(DEMO_AGGREGATES, description="gold column -> {function, field}")
+    aggregates: dict[str, Aggregate] = Field(
+        {},
+        description="gold column -> {function, field}; empty = session_count, min_timestamp, max_timestamp of the demo",
+    )
+
+    @property
+    def columns(self) -> dict[str, Aggregate]:
+        """The aggregates in force."""
+        return self.aggregates or DEMO_AGGREGATES
 
 
 class LakeSettings(Section):
     """Where the tables are, and what is kept."""
 
-    path: str = Field("lake", description="folder of the tables")
+    path: str = Field("lake", pattern=r"^[^\[\]{}|^\\]+$", description="folder of the tables; not with any of []{}|^\\")
     fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
     compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
     compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")

@@ -153,10 +153,24 @@ def write_quickly(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The file's value, or None when there is none."""
-    with contextlib.suppress(FileNotFoundError):
+    """The value of a file of `write_quickly`; None when there is none or the machine lost it half written."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
         return json.loads(path.read_text())
     return None
+
+
+def read_durable(path: Path) -> Any:
+    """The value of a JSON file of `write_durably`; None when there is none.
+
+    Raises:
+        ContractError: it is damaged.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ContractError(f"{path} is damaged ({error}): restore it from a copy of the lake") from None
 
 
 def sync_folder(path: Path) -> None:

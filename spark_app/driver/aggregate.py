@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.config import Aggregate, Settings
-from spark_app.driver.commit import THREADS, Tables, writer_properties
+from spark_app.driver.commit import RECHECKED, THREADS, Tables, writer_properties
 from spark_app.driver.maintain import sweep
 from spark_app.driver.manifest import Manifests
 from spark_app.lake import Lake, read_json, write_quickly
@@ -39,6 +39,7 @@ class Work:
     """What one run has to do. Paths are absolute."""
 
     upto: int
+    definition: str
     fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
     whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
 
@@ -70,11 +71,8 @@ class Aggregator:
         self._writer = writer_properties(settings.lake)
         self._merges: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
-        self._aggregates = settings.gold.aggregates
+        self._aggregates = settings.gold.columns
         self._foldable = all(a.function in FOLDED for a in self._aggregates.values())
-        self._definition = hashlib.sha256(
-            json.dumps([settings.event.model_dump(), settings.gold.model_dump()["aggregates"]]).encode()
-        ).hexdigest()
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
@@ -97,20 +95,27 @@ class Aggregator:
         return self._finish(work, {*parts, *whole})
 
     def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
-        if work.upto > self.folded() or self._changed():
-            write_quickly(self._state, {"folded": work.upto, "definition": self._definition})
+        if work.upto > self.folded() or self._changed(work):
+            write_quickly(self._state, {"folded": work.upto, "definition": work.definition})
         return {name: self._rows(name) for name in touched or ()}
 
-    def _changed(self) -> bool:
-        return (read_json(self._state) or {}).get("definition") != self._definition
+    def _changed(self, work: Work) -> bool:
+        return bool((read_json(self._state) or {}).get("definition") != work.definition)
+
+    def _definition(self) -> str:
+        """Of the settings and the types of the fields, for a field may have no version yet that knows its type."""
+        declared = {name: aggregate.model_dump() for name, aggregate in self._aggregates.items()}
+        settings = [self._settings.event.model_dump(), declared]
+        return hashlib.sha256(json.dumps([*settings, str(self._fields())]).encode()).hexdigest()
 
     def _plan(self) -> Work | None:
         """Between two units, so that the manifests and the snapshots of silver say the same; None when they do not."""
         with self._between_units:
             if self._manifests.finished() < self._manifests.last:
                 return None  # a commit failed: some tables are ahead of the others until it is made again
-            work = Work(self._manifests.finished())
-            if self._changed():
+            work = Work(self._manifests.finished(), self._definition())
+            if self._changed(work):
+                write_quickly(self._state, {"folded": self.folded(), "definition": None})  # some tables will be ahead
                 work.whole = {name: self._snapshot(name) for name in self._names() if self._exists(name)}
                 return work
             for name, files in self._new_files(work.upto).items():
@@ -127,8 +132,7 @@ class Aggregator:
         """Silver files that are not yet in their gold table, by routing name."""
         names = {self._layout.silver_of(name): name for name in self._names()}
         files: dict[str, list[str]] = {}
-        folded = self.folded()
-        for manifest in self._manifests.since(folded):
+        for manifest in self._manifests.since(self.folded() - RECHECKED):
             for table, change in manifest.tables.items():
                 name = names.get(table)
                 if name is not None and manifest.sequence <= upto and manifest.sequence > self._cursor(name):
@@ -168,15 +172,18 @@ class Aggregator:
 
     def _read(self, files: dict[str, list[str]]) -> DataFrame:
         """Key and aggregated fields of all files in one DataFrame, with the routing name. Missing columns are NULL."""
-        wanted = {self._settings.event.key, *(self._field(a) for a in self._aggregates.values())} - {""}
-        columns = self._columns()
-        schema = pa.schema(
-            [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
-        )
         paths = [path for group in files.values() for path in group]
-        rows = self._session.read.schema(from_arrow_schema(schema)).parquet(*paths)
+        rows = self._session.read.schema(from_arrow_schema(self._fields())).parquet(*paths)
         folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
         return rows.withColumn(TABLE, folder)
+
+    def _fields(self) -> pa.Schema:
+        """Key and aggregated fields; one that no version knows yet is taken for text."""
+        wanted = {self._settings.event.key, *(self._field(a) for a in self._aggregates.values())} - {""}
+        columns = self._columns()
+        return pa.schema(
+            [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
+        )
 
     def _collect(self, rows: DataFrame) -> dict[str, pa.Table]:
         key = self._settings.event.key

@@ -54,7 +54,7 @@ class Deferred:
         self._schemas = schemas
         self._units = units
         self._ingest = ingest
-        self._limit_path = lake.state / "deferred.json"
+        self._attempt_path = lake.state / "deferred.json"
 
     def step(self) -> Report | None:
         """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left."""
@@ -64,11 +64,11 @@ class Deferred:
             return None
         self._ingest.finish_open()
         self._schemas.retry_waiting()
-        limit = self._limit()
+        limit, tries = self._attempt()
         ready, rest = self._divide(table.to_pyarrow_table(), max(limit, 1))
         if not ready.num_rows:
             return None
-        report = self._decode(ready, limit) if limit else self._give_up(ready)
+        report = self._decode(ready, limit, tries) if limit else self._give_up(ready)
         if report is None:
             return Report()
         if report.bronze != ready.num_rows:
@@ -78,23 +78,30 @@ class Deferred:
             adds.append(self._write_rest(rest))
         removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
         self._ingest.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
-        write_quickly(self._limit_path, min(MOST_AT_ONCE, max(limit, 1) * 10))
+        self._note(min(MOST_AT_ONCE, max(limit, 1) * 10), 0)
         log.info("deferred records decoded", records=ready.num_rows, left=rest.num_rows)
         return report
 
-    def _limit(self) -> int:
-        """How many records to take at once: fewer after each pass that failed, none once a single one did."""
-        stored = read_json(self._limit_path)
-        return MOST_AT_ONCE if stored is None else int(stored)
+    def _attempt(self) -> tuple[int, int]:
+        """(records to take at once, how often that has failed). Fewer are taken after enough failures, none after
+        those of a single record."""
+        stored = read_json(self._attempt_path) or {"limit": MOST_AT_ONCE, "tries": 0}
+        limit, tries = int(stored["limit"]), int(stored["tries"])
+        if tries < self._settings.batch.attempts:
+            return limit, tries
+        return (0 if limit <= 1 else max(1, limit // 10)), 0
 
-    def _decode(self, ready: pa.Table, limit: int) -> Report | None:
-        """The pass; None when it failed. The lower limit is written first: the failure may take the app with it."""
-        write_quickly(self._limit_path, 0 if limit == 1 else max(1, limit // 10))
+    def _note(self, limit: int, tries: int) -> None:
+        write_quickly(self._attempt_path, {"limit": limit, "tries": tries})
+
+    def _decode(self, ready: pa.Table, limit: int, tries: int) -> Report | None:
+        """The pass; None when it failed. The try is written down first: the failure may take the app with it."""
+        self._note(limit, tries + 1)
         try:
             return self._units.run(self._read_bronze(ready), self._manifests.last + 1, _FROM_BRONZE)
         except (PySparkException, OSError) as error:
             if NO_SPACE in str(error):
-                write_quickly(self._limit_path, limit)
+                self._note(limit, tries)
             log.error(
                 "decoding deferred records failed, trying fewer", records=ready.num_rows, reason=str(error)[-300:]
             )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from spark_app.config import Schemas
-from spark_app.lake import Lake, read_json, write_durably
+from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause
 from spark_app.schemas.caps import Caps, SchemaRefused
@@ -123,7 +123,7 @@ class TableDesk:
         self._field = field
         self._allowed = frozenset(map(normalize, allowed))
         self._cap = cap
-        self.admitted: dict[str, str] = read_json(self._path) or {}  # routing value -> routing name
+        self.admitted: dict[str, str] = read_durable(self._path) or {}  # routing value -> routing name
 
     def routing(self, final: bool = False) -> Routing:
         """The closed set for a pass; `final` when what is still new is over the cap."""

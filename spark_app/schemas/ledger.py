@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 from spark_app.errors import ContractError
-from spark_app.lake import read_json, write_durably
+from spark_app.lake import read_durable, write_durably
 from spark_app.records import Catalog, Cause, Decodable
 from spark_app.schemas.columns import find_clash, merge_columns
 from spark_app.schemas.descriptors import digest
@@ -50,7 +50,7 @@ class Ledger:
     def __init__(self, folder: Path):
         self._folder = folder
         self._path = folder / "ledger.json"
-        stored = read_json(self._path) or []
+        stored = read_durable(self._path) or []
         self.entries: dict[int, Entry] = {item["schema_id"]: Entry(**item) for item in stored}
         self._catalog: Catalog | None = None
 

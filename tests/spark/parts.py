@@ -1,0 +1,159 @@
+"""The app's parts on one lake, wired as `pipeline` does it, and records for them from the producer's own encoder."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from pyspark.sql import DataFrame, SparkSession
+
+from producer.encoder import Encoder
+from producer.games import Event
+from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
+from spark_app.config import Settings
+from spark_app.driver.aggregate import Aggregator
+from spark_app.driver.commit import Committer
+from spark_app.driver.deferred import Deferred
+from spark_app.driver.ingest import Ingest
+from spark_app.driver.maintain import Maintainer
+from spark_app.driver.manifest import Manifests, Offsets
+from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.lake import Lake
+from spark_app.ops.status import Status
+from spark_app.records import Report
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.registry import Registry
+from tests.support import ledger
+from tests.support.frames import batch_of
+from tests.support.protos import compile_text
+
+TOPIC = "t"
+NOW = 1_700_000_000_000_000
+ORIGIN = Origin({TOPIC: "id of t"})
+
+
+class Killed(BaseException):
+    """The end of the app: what none of its handlers catches."""
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+class Parts:
+    """One process of the app, without Kafka. `sections` are settings: section -> values."""
+
+    def __init__(self, spark: SparkSession, root: Path, url: str, sections: dict[str, dict[str, Any]]):
+        self.spark = spark
+        own = {"lake": {"path": str(root)}, "registry": {"url": url}}
+        self.settings = Settings(**{name: own.get(name, {}) | sections.get(name, {}) for name in {*own, *sections}})
+        self.lake = Lake(root)
+        self.lake.prepare()
+        self.manifests = Manifests(self.lake)
+        self.committer = Committer(self.lake, self.manifests, self.settings.lake)
+        self.redone = self.committer.redo()
+        self.maintainer = Maintainer(self.committer.tables, self.settings.lake)
+        self.tables = TableDesk(self.lake, "game_name", self.settings.tables.allowed, self.settings.tables.cap)
+        self.ledger = Ledger(self.lake.schemas)
+        registry = Registry(self.settings.registry, caps_of(self.settings.schemas))
+        self.schemas = SchemaDesk(self.ledger, registry, self.settings.schemas)
+        self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
+        self.status = Status(self.lake, self.settings.tables.layout)
+        self.ingest = Ingest(
+            *(self.lake, self.settings, self.manifests, self.committer, self.maintainer, self.units, self.status),
+            stopping=lambda: False,
+        )
+        self.deferred = Deferred(
+            *(spark, self.lake, self.settings, self.manifests, self.committer.tables, self.schemas, self.units),
+            ingest=self.ingest,
+        )
+        self.gold = Aggregator(
+            *(spark, self.lake, self.settings, self.manifests),
+            names=lambda: set(self.tables.admitted.values()),
+            columns=lambda: self.ledger.catalog().columns,
+            between_units=threading.Lock(),
+        )
+
+    def learn(self, *versions: int) -> None:
+        """Enter versions of the demo's schema; their schema ids are their numbers."""
+        for version in versions:
+            self.ledger.add_decodable(version, compile_text(source(version)).descriptor_set, 0.0)
+        self.ledger.save()
+
+    def next_offset(self) -> int:
+        last = self.manifests.last_ingest
+        return int(last.source["end"][TOPIC]["0"]) if last else 0
+
+    def run(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
+        """The pass and what follows from it, over records that come after what is decided."""
+        frame = records(self.spark, values, self.next_offset()).coalesce(1)
+        return self.units.run(frame, self.manifests.last + 1, origin)
+
+    def take(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
+        """An ingest unit of the records, decided and committed."""
+        start = self.next_offset()
+        report = self.run(values, origin)
+        self.ingest.decide(report, "ingest", source_of(start, start + len(values)))
+        return report
+
+    def kill_at_commit(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the app end where it would commit to the table."""
+        commit = self.committer._commit
+        at = {table: killed}
+        monkeypatch.setattr(self.committer, "_commit", lambda name, *rest: at.get(name, commit)(name, *rest))
+
+    def read(self, name: str) -> pl.DataFrame:
+        """A table by delta-rs."""
+        return pl.DataFrame(ledger.read(self.lake.root, name))
+
+    def files(self) -> list[str]:
+        """Every data file in the lake, named by anybody or not."""
+        return sorted(str(p.relative_to(self.lake.root)) for p in self.lake.root.glob("*/*.parquet"))
+
+
+def source_of(start: int, end: int) -> dict[str, object]:
+    return {"batch": 0, "start": offsets(start), "end": offsets(end), "topic_ids": ORIGIN.topic_ids}
+
+
+def offsets(offset: int) -> Offsets:
+    return {TOPIC: {"0": offset}}
+
+
+def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0) -> DataFrame:
+    """Records at consecutive offsets of partition 0."""
+    return spark.createDataFrame(pa.Table.from_batches([batch_of(values, first, TOPIC)]))
+
+
+def source(version: int) -> str:
+    """The .proto text of a version of the demo's schema."""
+    return (PROTO_FOLDER / f"v{version}" / "game_event.proto").read_text()
+
+
+@functools.cache
+def _version(number: int) -> SchemaVersion:
+    return compile_version(number)
+
+
+@functools.cache
+def _encoder(version: int) -> Encoder:
+    """Confluent's serializer on a registry in memory that gives version N the id N."""
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    for number in range(1, version + 1):
+        client.register_schema(f"{TOPIC}-value", _version(number).registry_form)
+    return Encoder(TOPIC, _version(version), client)
+
+
+def events(version: int, players: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Frames of (game, gamer) in a version of the schema, one second apart; every custom column is filled."""
+    return [
+        _encoder(version).encode(Event(game, gamer, "d", 0, tuple("abcd"[: version - 1])), NOW + 1_000_000 * second)
+        for second, (game, gamer) in enumerate(players)
+    ]

@@ -1,0 +1,165 @@
+"""Micro-batches over a checkpoint in Spark's format: taken once, whatever crashes, refused where they do not fit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_app.errors import ContractError
+from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
+
+pytestmark = pytest.mark.spark
+NewParts = Callable[..., Parts]
+PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c")]
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+
+
+def plan_batch(parts: Parts, batch: int, end: int, start: int = 0) -> None:
+    """What Spark writes into its checkpoint before it hands out a batch."""
+    first = parts.lake.checkpoint / "sources" / "0" / "0"
+    planned = parts.lake.checkpoint / "offsets" / str(batch)
+    for path in (first, planned):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if batch == 0:
+        first.write_text("v1\n" + json.dumps(offsets(start)))
+    planned.write_text(f"v1\n{METADATA}\n{json.dumps(offsets(end))}")
+
+
+def take(parts: Parts, batch: int, values: Sequence[bytes | None], first: int, origin: Any = ORIGIN) -> None:
+    plan_batch(parts, batch, first + len(values), first)
+    parts.ingest.batch(records(parts.spark, values, first), batch, origin)
+
+
+def placed(parts: Parts) -> dict[str, list[int]]:
+    """The offsets in every table that holds records."""
+    columns = {name: "_offset" if name.startswith("silver") else "offset" for name in parts.lake.tables()}
+    return {name: sorted(parts.read(name)[column].to_list()) for name, column in columns.items()}
+
+
+FIRST = {"bronze_events": [0, 1, 2], "silver_rummy_events": [0, 2], "silver_uno_events": [1]}
+BOTH = {"bronze_events": [0, 1, 2, 3, 4, 5], "silver_rummy_events": [0, 2, 3, 5], "silver_uno_events": [1, 4]}
+
+
+def test_batches_follow_each_other_and_a_decided_one_is_skipped(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    values = events(1, PLAYERS)
+    take(parts, 0, values, 0)
+    take(parts, 1, values, 3)
+    assert placed(parts) == BOTH
+    again = new_parts()
+    take(again, 1, values, 3)
+    assert (again.manifests.last, placed(again)) == (2, BOTH)
+    assert again.status.value["bronze"] == 0
+    bronze = again.read("bronze_events").sort("offset")
+    assert bronze["value"].to_list() == values + values
+    assert set(bronze["topic_id"]) == {"id of t"}
+
+
+@pytest.mark.parametrize("first", [2, 4], ids=["overlap", "gap"])
+def test_batch_that_does_not_follow_is_refused(new_parts: NewParts, first: int) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    take(parts, 0, events(1, PLAYERS), 0, replace(ORIGIN, land_only=True))
+    before = parts.files()
+    plan_batch(parts, 0, first)
+    with pytest.raises(ContractError, match="the checkpoint is not this lake's"):
+        take(parts, 1, events(1, PLAYERS), first)
+    assert (parts.manifests.last, parts.files()) == (1, before)
+
+
+def test_records_outside_the_planned_range_are_refused(new_parts: NewParts) -> None:
+    parts = new_parts()
+    plan_batch(parts, 0, 3, 1)
+    with pytest.raises(ContractError, match=r"t/0: 3 records from 0 to 2, outside the batch's 1 to 3"):
+        parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, replace(ORIGIN, land_only=True))
+    assert (parts.manifests.last, parts.lake.tables()) == (0, [])
+
+
+def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
+    parts = new_parts()
+    plan_batch(parts, 0, 3)
+    (parts.lake.checkpoint / "offsets" / "0").write_text("")
+    with pytest.raises(ContractError, match="checkpoint folder aside"):
+        parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
+
+
+@pytest.mark.parametrize("table", ["bronze_events", "silver_rummy_events"])
+def test_crash_after_the_decision_is_redone_once(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.kill_at_commit(table, monkeypatch)
+    with pytest.raises(Killed):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert table not in parts.lake.tables()
+    again = new_parts()
+    assert again.redone == 1
+    take(again, 0, events(1, PLAYERS), 0)
+    assert (placed(again), new_parts().redone) == (FIRST, 0)
+
+
+def test_unit_whose_commit_failed_is_finished_before_the_next_batch(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(parts.committer, "_append", killed)
+        broken.setattr(parts.committer, "_create", killed)
+        with pytest.raises(Killed):
+            take(parts, 0, events(1, PLAYERS), 0)
+    take(parts, 1, events(1, PLAYERS), 3)
+    assert placed(parts) == BOTH
+
+
+def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    commit = parts.committer._commit
+
+    def fail_or_linger(name: str, *rest: Any) -> bool:
+        if name == "silver_rummy_events":
+            raise OSError("a broken disk")
+        time.sleep(0.5)
+        return commit(name, *rest)
+
+    monkeypatch.setattr(parts.committer, "_commit", fail_or_linger)
+    with pytest.raises(OSError, match="a broken disk"):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert parts.lake.tables() == ["bronze_events", "silver_uno_events"]
+    again = new_parts()
+    assert (again.redone, placed(again)) == (1, FIRST)
+
+
+def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewParts) -> None:
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    parts.tables.admit(["rummy", "uno"])
+    obstacle = parts.lake.table("silver_uno_events")
+    obstacle.touch()  # a file where the pass makes a folder
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    obstacle.unlink()
+    assert parts.deferred.step() is not None
+    assert placed(parts) == FIRST | {"deferred_events": []}
+
+
+def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        parts = new_parts(batch={"attempts": 2})
+        parts.learn(1)
+        monkeypatch.setattr(parts.units, "run", killed)
+        with pytest.raises(Killed):
+            take(parts, 0, events(1, PLAYERS), 0)
+    parts = new_parts(batch={"attempts": 2})
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+    take(parts, 1, events(1, PLAYERS), 3)
+    assert placed(parts)["silver_rummy_events"] == [3, 5]

@@ -1,0 +1,76 @@
+"""What the session must and must not show, and what the shell makes of the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app import shell
+from spark_app.config import Kafka, Settings
+from spark_app.driver import source
+from tests.spark.parts import Parts, events
+
+pytestmark = pytest.mark.spark
+NewParts = Callable[..., Parts]
+CANARY = "canary-7f3a"
+CHANGES = [
+    "insert into silver_uno_events select * from silver_uno_events",
+    "insert overwrite silver_uno_events select * from silver_rummy_events",
+    "delete from silver_uno_events",
+    "update silver_uno_events set gamer_id = 'x'",
+    "truncate table silver_uno_events",
+    "merge into silver_uno_events t using silver_rummy_events s on t._offset = s._offset when matched then delete",
+]
+
+
+def explained(spark: SparkSession, options: dict[str, str]) -> str:
+    """Everything Spark says about a stream from Kafka; no broker is asked."""
+    frame = spark.readStream.format("kafka").options(**options).option("subscribe", "t").load()
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        frame.explain(True)
+    return shown.getvalue() + frame._jdf.queryExecution().toString()
+
+
+def test_password_is_not_in_a_plan(spark: SparkSession, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text(CANARY)
+    kafka = Kafka(
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u", sasl_password_file=str(secret)
+    )
+    options = source.jvm_options(kafka)
+    assert CANARY in options["kafka.sasl.jaas.config"]
+    text = explained(spark, options)
+    assert "kafka.sasl.jaas.config" in text
+    assert "redacted" in text
+    assert CANARY not in text
+
+
+def test_time_is_utc_and_there_is_no_ui(spark: SparkSession, spark_settings: Settings) -> None:
+    assert spark_settings.spark.ui_port == 0
+    assert spark.sparkContext.uiWebUrl is None
+    moment = "select date_format(timestamp_seconds(0), 'yyyy-MM-dd HH:mm') as at, current_timezone() as zone"
+    assert tuple(spark.sql(moment).collect()[0]) == ("1970-01-01 00:00", "UTC")
+
+
+def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.take(events(1, [("rummy", "a")]))
+    assert shell.register(spark, parts.lake) == ["bronze_events", "silver_rummy_events"]
+    assert spark.sql("select gamer_id from silver_rummy_events").toArrow()["gamer_id"].to_pylist() == ["a"]
+    parts.learn(2)
+    parts.take(events(2, [("rummy", "b"), ("uno", "c")]))
+    assert shell.register(spark, parts.lake)[1:] == ["silver_rummy_events", "silver_uno_events"]
+    found = spark.sql("select gamer_id, col_custom_1 from silver_rummy_events order by 1").collect()
+    assert [tuple(row) for row in found] == [("a", None), ("b", "a")]
+    for change in CHANGES:
+        with pytest.raises(PySparkException):
+            spark.sql(change)
+    assert parts.read("silver_uno_events")["gamer_id"].to_list() == ["c"]
+    assert len(parts.committer.tables.get("silver_uno_events").history()) == 1

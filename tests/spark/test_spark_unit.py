@@ -1,0 +1,100 @@
+"""The pass on Spark, and what follows from what it met."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_app.errors import SchemaBump
+from spark_app.records import Report
+from tests.spark.parts import ORIGIN, Parts, events, source
+from tests.support.answers import Answers
+
+pytestmark = pytest.mark.spark
+NewParts = Callable[..., Parts]
+PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c")]
+
+
+def named(report: Report) -> list[str]:
+    return sorted(f"{table}/{entry.path}" for table, files in report.files.items() for entry in files)
+
+
+def test_new_tables_are_admitted_and_the_first_files_are_gone(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    report = parts.run(events(1, PLAYERS))
+    assert report.silver == {"rummy": 2, "uno": 1}
+    assert parts.tables.admitted == {"rummy": "rummy", "uno": "uno"}
+    assert parts.files() == named(report)
+    assert sorted(report.files) == ["bronze_events", "silver_rummy_events", "silver_uno_events"]
+    parts.units.discard(report)
+    assert parts.files() == []
+
+
+def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1, 3)
+    values = [frame for pair in zip(events(1, PLAYERS), events(3, PLAYERS), strict=True) for frame in pair]
+    report = parts.take(values)
+    assert {table: len(files) for table, files in report.files.items()} == {
+        "bronze_events": 1,
+        "silver_rummy_events": 1,
+        "silver_uno_events": 1,
+    }
+    rows = parts.read("silver_rummy_events").sort("_offset")
+    assert rows["_offset"].to_list() == [0, 1, 4, 5]
+    assert rows["_schema_id"].to_list() == [1, 3, 1, 3]
+    assert rows["col_custom_2"].to_list() == [None, "b", None, "b"]
+    assert rows["gamer_id"].to_list() == ["a", "a", "c", "c"]
+
+
+def test_bump_leaves_no_file_and_no_table(new_parts: NewParts, answers: Answers) -> None:
+    answers.schema(2, source(2))
+    parts = new_parts(answers.url)
+    parts.learn(1)
+    values = events(1, PLAYERS) + events(2, PLAYERS)
+    with pytest.raises(SchemaBump, match=r"\[2\]"):
+        parts.run(values)
+    assert (parts.files(), parts.lake.tables(), parts.tables.admitted) == ([], [], {})
+    again = new_parts(answers.url)
+    assert again.take(values).silver == {"rummy": 4, "uno": 2}
+    assert again.read("silver_uno_events")["col_custom_1"].to_list() == [None, "a"]
+
+
+def test_settling_in_place_goes_on_to_the_tables_that_only_new_schemas_name(
+    new_parts: NewParts, answers: Answers
+) -> None:
+    answers.schema(2, source(2))
+    parts = new_parts(answers.url)
+    parts.learn(1)
+    values = events(1, PLAYERS) + events(2, [("poker", "d")]) + events(3, [("hearts", "e")])
+    report = parts.take(values, replace(ORIGIN, settle_in_place=True))
+    assert report.silver == {"rummy": 2, "uno": 1, "poker": 1}
+    assert report.deferred == 1
+    assert parts.files() == named(report)
+    assert parts.read("deferred_events")["schema_id"].to_list() == [3]
+
+
+def test_tables_over_the_cap_are_quarantined(new_parts: NewParts) -> None:
+    parts = new_parts(tables={"cap": 2})
+    parts.learn(1)
+    report = parts.take(events(1, [*PLAYERS, ("poker", "d"), ("hearts", "e")]))
+    assert sorted(parts.tables.admitted) == ["hearts", "poker"]
+    assert report.quarantine == {"route_cap": 3}
+    refused = parts.read("quarantine_events").sort("offset")
+    assert refused.select("offset", "cause").rows() == [(offset, "route_cap") for offset in (0, 1, 2)]
+    bronze = parts.read("bronze_events").filter(pl.col("offset") < 3).sort("offset")
+    assert refused["value"].to_list() == bronze["value"].to_list()
+
+
+def test_failing_pass_leaves_no_files(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.tables.admit(["rummy", "uno"])
+    parts.lake.table("silver_uno_events").touch()  # a file where the pass makes a folder, after it wrote bronze
+    with pytest.raises(PySparkException, match="silver_uno_events"):
+        parts.run(events(1, PLAYERS))
+    assert parts.lake.table("bronze_events").is_dir()
+    assert parts.files() == []
