@@ -42,6 +42,7 @@ class Case:
     """One lake and its records. `seconds` has one entry per measured batch: pass, decide, commit."""
 
     tables: int
+    count: int
     records: DataFrame
     units: UnitRunner
     manifests: Manifests
@@ -53,7 +54,8 @@ class Case:
         """One batch, decided and committed."""
         began = time.perf_counter()
         sequence = self.manifests.last + 1
-        report = self.units.run(self.records, sequence, Origin({}, settle_in_place=True))
+        spread = self.units.spread(self.records, self.count)
+        report = self.units.run(spread, sequence, Origin({}, settle_in_place=True))
         passed = time.perf_counter()
         manifest = _manifest(sequence, report)
         self.manifests.decide(manifest)
@@ -115,7 +117,9 @@ def _prepare(
     schemas.learn_subject(settings.subject)
     desk = TableDesk(lake, settings.event.routing, settings.tables.allowed, max(tables, settings.tables.cap))
     units = UnitRunner(spark, lake, settings, schemas, desk)
-    return Case(tables, _cached(spark, paths), units, manifests, Committer(lake, manifests, settings.lake))
+    return Case(
+        tables, options.records, _cached(spark, paths), units, manifests, Committer(lake, manifests, settings.lake)
+    )
 
 
 def _cached(spark: SparkSession, paths: list[Path]) -> DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
@@ -26,15 +26,17 @@ from spark_app.records import FileEntry
 from spark_app.schemas.columns import merge_columns
 
 RECHECKED = 5  # finished units whose commits are looked at again at start, in case the machine lost power
-THREADS = 4
+THREADS = 8
 
 
 class Tables:
-    """Open handles of the lake's tables. A handle is refreshed by whoever commits through it."""
+    """Open handles of the lake's tables. Whoever commits through a handle refreshes it, or has it refreshed."""
 
     def __init__(self, lake: Lake, settings: LakeSettings):
         self._lake = lake
         self._handles: dict[str, DeltaTable] = {}
+        self._refreshing: dict[str, Future[None]] = {}
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="refresh")
         seconds = max(1, int(settings.fresh_log_hours * 3600))
         self.configuration: dict[str, str | None] = {
             "delta.logRetentionDuration": f"interval {seconds} seconds",
@@ -44,12 +46,19 @@ class Tables:
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle, or None when there is no such table yet."""
+        refreshing = self._refreshing.pop(name, None)
+        if refreshing is not None and refreshing.exception() is not None:
+            self.forget(name)
         if name not in self._handles:
             path = self._lake.table(name)
             if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
                 return None
             self._handles[name] = DeltaTable(str(path))
         return self._handles[name]
+
+    def refresh_soon(self, name: str) -> None:
+        """Refresh the handle beside other work; the next `get` of the table waits for it."""
+        self._refreshing[name] = self._pool.submit(self._handles[name].update_incremental)
 
     def uri(self, name: str) -> str:
         return str(self._lake.table(name))
@@ -152,7 +161,7 @@ class Committer:
                 table.schema(),
                 commit_properties=self._properties(sequence, digest),
             )
-            table.update_incremental()
+            self.tables.refresh_soon(name)
         except DeltaError:
             self.tables.forget(name)  # a stale handle must not be used again
             raise

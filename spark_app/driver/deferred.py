@@ -135,8 +135,7 @@ class Deferred:
             F.broadcast(coordinates), COORDINATES, "left_semi"
         )
         records = picked.select(*BRONZE_SCHEMA.names)
-        small = ready.num_rows <= self._settings.batch.small
-        return records.coalesce(1 if small else self._session.sparkContext.defaultParallelism)
+        return self._units.spread(records, ready.num_rows)
 
     def _write_rest(self, rest: pa.Table) -> FileEntry:
         return self._write(self._settings.tables.deferred, rest)

@@ -78,8 +78,7 @@ class Ingest:
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
                 f"the checkpoint is not this lake's. Move {self._lake.checkpoint} aside: the manifests rebuild it"
             )
-        small = _records_between(start, end) <= self._settings.batch.small
-        records = records.coalesce(1 if small else records.sparkSession.sparkContext.defaultParallelism)
+        records = self._units.spread(records, _records_between(start, end))
         report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         self.decide(report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids})

@@ -47,6 +47,11 @@ class UnitRunner:
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
 
+    def spread(self, records: DataFrame, size: int) -> DataFrame:
+        """The records in as few tasks as keep the cores busy: each task writes a file per table."""
+        small = size <= self._settings.batch.small
+        return records.coalesce(1 if small else self._session.sparkContext.defaultParallelism)
+
     def run(self, records: DataFrame, sequence: int, origin: Origin) -> Report:
         """One report for all tasks; its files are durable but named by nobody yet.
 

@@ -15,6 +15,7 @@ from deltalake import Schema
 
 from spark_app.records import FileEntry
 
+SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
 STATISTICS_COLUMNS = 32  # Delta's own default
 LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
 
@@ -28,7 +29,8 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     path = folder / name
     footer: list[pq.FileMetaData] = []
     with path.open("wb") as handle:
-        with pq.ParquetWriter(handle, table.schema, compression=compression, metadata_collector=footer) as writer:
+        codec = compression if table.nbytes > SMALL_BYTES else "snappy"
+        with pq.ParquetWriter(handle, table.schema, compression=codec, metadata_collector=footer) as writer:
             writer.write_table(table)
         handle.flush()
         os.fsync(handle.fileno())
