@@ -104,7 +104,7 @@ class Committer:
             recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
                 when those before it are finished.
         """
-        digest = manifest.digest()
+        digest = manifest.digest
         (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
         missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
         commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]

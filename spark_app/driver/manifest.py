@@ -13,7 +13,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,11 +51,14 @@ class Manifest:
     tables: dict[str, Change]
     counts: dict[str, Any]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=False)
+    @cached_property
+    def text(self) -> str:
+        """The manifest as JSON, made once: with a thousand tables it is megabytes."""
+        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, default=vars)
 
+    @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @staticmethod
     def from_json(text: str) -> Manifest:
@@ -99,7 +103,7 @@ class Manifests:
                     f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer"
                 )
             manifest = Manifest.from_json(stored["manifest"])
-            intact = manifest.digest() == stored["digest"]
+            intact = manifest.digest == stored["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
         if not intact:
@@ -116,7 +120,7 @@ class Manifests:
         for table in manifest.tables:
             sync_folder(self._lake.table(table))
         sync_folder(self._lake.root)  # for the folder of a new table
-        stored = {"format": FORMAT, "digest": manifest.digest(), "manifest": manifest.to_json()}
+        stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
         write_durably(self._path(manifest.sequence), json.dumps(stored))
         self.last = manifest.sequence
         if manifest.kind == "ingest":
