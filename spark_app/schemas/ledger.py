@@ -89,8 +89,8 @@ class Ledger:
         return [entry for entry in self.entries.values() if entry.outcome == "waiting"]
 
     def versions(self) -> dict[str, int]:
-        """schema id -> version of the subject, for people."""
-        return {str(e.schema_id): e.version for e in self.entries.values() if e.version is not None}
+        """schema id -> version of the subject, for people. Also from the status thread, hence the copy."""
+        return {str(e.schema_id): e.version for e in list(self.entries.values()) if e.version is not None}
 
     def catalog(self) -> Catalog:
         """What a pass works with. The same object until an entry changes."""
