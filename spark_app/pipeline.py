@@ -166,14 +166,14 @@ class Pipeline:
         self.status.running()
         try:
             self._keep_streaming(spark, origin)
-            if self._available_now and not self._stop.is_set():
-                while not self._land_only and self._decode_deferred():
-                    pass
-                self._aggregate()
+            while self._available_now and not self._land_only and not self._stop.is_set():
+                if not self._decode_deferred():
+                    break
         finally:
             self._stop.set()
             if gold.is_alive():
                 gold.join(timeout=15)
+        self._aggregate()  # who stops the app wants to find gold as it should be
         return ExitCode.DONE
 
     def _keep_streaming(self, spark: SparkSession, origin: Origin) -> None:
