@@ -1,5 +1,6 @@
 """Schemas from outside: usable or refused with a reason, never a crash, never another schema than the registry's."""
 
+import contextlib
 import resource
 from collections.abc import Iterator
 
@@ -81,17 +82,19 @@ def test_reference_cannot_replace_the_schema() -> None:
         compile_text(text, {"protolake_value.proto": PROTO3 + "message M { string theirs = 1; }"})
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file of this process may grow: write() fails as on a full disk."""
+    """No file may grow beyond 8 bytes. Not a fixture: pytest itself writes while one is set up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_full_disk_does_not_refuse_a_schema(full_disk: None) -> None:
-    with pytest.raises(CompileFailed, match="File too large"):
+def test_full_disk_does_not_refuse_a_schema() -> None:
+    with pytest.raises(CompileFailed, match="File too large"), full_disk():
         compile_text(PROTO3 + "message M { string x = 1; }")
 
 
