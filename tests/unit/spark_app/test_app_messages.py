@@ -65,7 +65,7 @@ def test_the_fallback_builds_what_the_fast_path_builds(decodable: Decodable, see
     odd = ReferenceParser(message).judge(pa.array(payloads, pa.binary()), keep=True).odd
     table, rows, refused = ColumnBuilder(message).build(odd)
     found: dict[int, object] = dict(zip(rows, rows_of(table), strict=True))
-    found |= {row: Cause.DECODE_RANGE for row, _ in refused}
+    found |= {row: cause for row, cause, _ in refused}
     decoder = decoder_for(decodable, (0,))
     assert decoder is not None
     assert [found.get(row, Cause.DECODE_PAYLOAD) for row in range(ROWS)] == decode(decoder, payloads)
