@@ -108,7 +108,8 @@ def test_unreachable_servers_and_missing_topic_end_with_their_code(new_stack: Ca
     stack.produce(10)
     assert stack.run(REGISTRY__URL="http://127.0.0.1:1") == ExitCode.UNREACHABLE
     assert "registry http://127.0.0.1:1 did not answer" in stack.lines()[-1]
-    assert stack.run(KAFKA__TOPIC="no_such_topic") == ExitCode.UNREACHABLE
+    assert stack.run(KAFKA__TOPIC="no_such_topic") == ExitCode.CONFIGURATION
+    assert "there is no topic no_such_topic" in stack.lines()[-1]
 
 
 def _ids_with(stack: Stack, game: str, column: str) -> set[int]:
