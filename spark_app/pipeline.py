@@ -173,7 +173,10 @@ class Pipeline:
             self._stop.set()
             if gold.is_alive():
                 gold.join(timeout=15)
-        self._aggregate()  # who stops the app wants to find gold as it should be
+        if self._available_now:
+            self._aggregate()
+        elif not gold.is_alive():
+            self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
         return ExitCode.DONE
 
     def _keep_streaming(self, spark: SparkSession, origin: Origin) -> None:
@@ -292,11 +295,14 @@ class Pipeline:
 
     def _aggregate_forever(self) -> None:
         while not self._stop.wait(self._settings.gold.interval_s):
-            try:
-                self._aggregate()
-            except Exception as error:  # gold can always be made again from silver: it must not stop ingest
-                if not self._stop.is_set():
-                    log.error("gold failed, trying again", reason=_first_line(str(error)))
+            self._try_to_aggregate()
+
+    def _try_to_aggregate(self) -> None:
+        """Gold can always be made again from silver: its failure stops neither ingest nor a clean end."""
+        try:
+            self._aggregate()
+        except Exception as error:
+            log.error("gold failed, the next run tries again", reason=_first_line(str(error)))
 
     def _aggregate(self) -> None:
         assert self.status is not None
