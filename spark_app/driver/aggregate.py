@@ -42,6 +42,7 @@ class Work:
     definition: str
     fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
     whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
+    rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
 
 
 class Aggregator:
@@ -125,7 +126,7 @@ class Aggregator:
                 else:
                     work.whole[name] = self._snapshot(name)
             if not self._foldable:
-                self._snapshots = {name: self._snapshot(name) for name in work.fold}
+                work.rows = {name: self._snapshot(name) for name in work.fold}
         return work
 
     def _new_files(self, upto: int) -> dict[str, list[str]]:
@@ -166,7 +167,7 @@ class Aggregator:
             .select(TABLE, F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table"))
             .distinct()
         )
-        rows = self._read(self._snapshots)
+        rows = self._read(work.rows)
         same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
         return self._collect(rows.join(touched.drop(TABLE), same, "left_semi"))
 

@@ -23,7 +23,7 @@ from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.records import FileEntry
-from spark_app.schemas.columns import merge_columns
+from spark_app.schemas.columns import grows, merge_columns
 
 RECHECKED = 5  # finished units whose commits are looked at again at start, in case the machine lost power
 THREADS = 8
@@ -90,8 +90,9 @@ class Committer:
             ContractError: a table says that it has seen a unit which was never finished.
         """
         redone = 0
+        after = self._manifests.finished() - RECHECKED
         for number in self._manifests.numbers():
-            if number > self._manifests.finished() - RECHECKED:
+            if number > after:
                 redone += self.finish(self._manifests.read(number), recheck=number < self._manifests.last)
         if redone:
             log.info("units redone after a crash", units=redone)
@@ -172,9 +173,10 @@ class Committer:
         if all(entry.schema in known for entry in change.adds):
             return
         old = pa.schema(table.schema().to_arrow())
+        merged = merge_columns(old, *_schemas(change.adds))
         for schema in _schemas(change.adds):
-            _refuse_other_types(name, schema, old)
-        new = Schema.from_arrow(merge_columns(old, *_schemas(change.adds)))
+            _refuse_other_types(name, schema, merged)
+        new = Schema.from_arrow(merged)
         had = {field.name: field for field in Schema.from_arrow(old).fields}
         added = [field for field in new.fields if had.get(field.name) != field]
         if added:
@@ -187,20 +189,10 @@ class Committer:
 def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:
     """A file with another type than its table is committed without an error, and the table is unreadable."""
     for field in schema:
-        if field.name in table.names and not _agree(field.type, table.field(field.name).type):
+        if not grows(field.type, table.field(field.name).type):
             raise ContractError(
                 f"table {name}: column {field.name} is {table.field(field.name).type}, a decided file has {field.type}"
             )
-
-
-def _agree(new: pa.DataType, old: pa.DataType) -> bool:
-    if new.num_fields and new.id == old.id:
-        names = {old.field(i).name: old.field(i).type for i in range(old.num_fields)}
-        if pa.types.is_struct(new):
-            inner = [new.field(i) for i in range(new.num_fields)]
-            return all(f.name not in names or _agree(f.type, names[f.name]) for f in inner)
-        return all(_agree(new.field(i).type, old.field(i).type) for i in range(new.num_fields))
-    return bool(new == old)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,7 +8,6 @@ of what still waits.
 from __future__ import annotations
 
 import time
-import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,7 @@ from spark_app.driver.manifest import Change, Manifests
 from spark_app.driver.settle import SchemaDesk
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError
-from spark_app.lake import Lake, read_json, write_quickly
+from spark_app.lake import Lake, file_prefix, read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.records import Cause, FileEntry, Report
 from spark_app.worker import files
@@ -75,7 +74,7 @@ class Deferred:
             raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
         adds = report.files.pop(layout.deferred, [])
         if rest.num_rows:
-            adds.append(self._write_rest(rest))
+            adds.append(self._write(layout.deferred, rest))
         removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
         self._ingest.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
         self._note(min(MOST_AT_ONCE, max(limit, 1) * 10), 0)
@@ -137,11 +136,8 @@ class Deferred:
         records = picked.select(*BRONZE_SCHEMA.names)
         return self._units.spread(records, ready.num_rows)
 
-    def _write_rest(self, rest: pa.Table) -> FileEntry:
-        return self._write(self._settings.tables.deferred, rest)
-
     def _write(self, table: str, rows: pa.Table) -> FileEntry:
-        name = f"part-{self._manifests.last + 1:012d}-{uuid.uuid4().hex[:8]}-driver.parquet"
+        name = f"{file_prefix(self._manifests.last + 1)}-driver.parquet"
         return files.write_file(self._lake.table(table), name, rows, self._settings.lake.compression)
 
 

@@ -6,7 +6,6 @@ Both sources of records use it: Kafka (`ingest`) and bronze (`deferred`).
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import SchemaBump
-from spark_app.lake import Lake
+from spark_app.lake import Lake, file_prefix
 from spark_app.records import Catalog, Report
 from spark_app.worker import one_pass
 
@@ -85,7 +84,7 @@ class UnitRunner:
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
         return one_pass.Plan(
             root=str(self._lake.root),
-            prefix=f"part-{sequence:012d}-{uuid.uuid4().hex[:8]}",
+            prefix=file_prefix(sequence),
             layout=self._settings.tables.layout,
             routing=self._tables.routing(),
             topic_ids=origin.topic_ids,

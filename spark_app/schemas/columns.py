@@ -35,6 +35,18 @@ def merge_types(old: pa.DataType | None, new: pa.DataType) -> pa.DataType:
     return old
 
 
+def grows(kind: pa.DataType, column: pa.DataType) -> bool:
+    """Whether the column's type is the version's, with nothing but struct fields added, at any depth."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(column):
+        own = [kind.field(i) for i in range(kind.num_fields)]
+        return all(column.get_field_index(f.name) >= 0 and grows(f.type, column.field(f.name).type) for f in own)
+    if pa.types.is_list(kind) and pa.types.is_list(column):
+        return grows(kind.value_type, column.value_type)
+    if pa.types.is_map(kind) and pa.types.is_map(column):
+        return grows(kind.key_type, column.key_type) and grows(kind.item_type, column.item_type)
+    return bool(kind == column)
+
+
 def find_clash(columns: pa.Schema) -> str | None:
     """A name that a table cannot have, or None: Delta takes names that differ only by case for the same."""
     reserved = [field.name for field in columns if field.name.casefold() in RESERVED]

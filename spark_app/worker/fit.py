@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.records import Cause, Reject
+from spark_app.schemas.columns import grows
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
 # What the registry takes for compatible, as (the version's type, the column's).
@@ -48,18 +49,6 @@ def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedA
     )
     misfits = [row for row, ok in enumerate(good) if not ok]
     return (kept.cast(kind) if fits else pa.chunked_array([pa.nulls(len(column), kind)])), misfits
-
-
-def grows(kind: pa.DataType, column: pa.DataType) -> bool:
-    """Whether the column's type is the version's, with nothing but struct fields added, at any depth."""
-    if pa.types.is_struct(kind) and pa.types.is_struct(column):
-        own = [kind.field(i) for i in range(kind.num_fields)]
-        return all(column.get_field_index(f.name) >= 0 and grows(f.type, column.field(f.name).type) for f in own)
-    if pa.types.is_list(kind) and pa.types.is_list(column):
-        return grows(kind.value_type, column.value_type)
-    if pa.types.is_map(kind) and pa.types.is_map(column):
-        return grows(kind.key_type, column.key_type) and grows(kind.item_type, column.item_type)
-    return bool(kind == column)
 
 
 def _survives(value: pa.ChunkedArray, kind: pa.DataType) -> bool:
