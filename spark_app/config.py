@@ -67,6 +67,7 @@ class Registry(Section):
 
     url: str = Field("http://127.0.0.1:8081", description="base address")
     subject: str = Field("", description="subject of the values; empty = <topic>-value")
+    key_subject: str = Field("", description="subject of the keys, with event.framed_keys; empty = <topic>-key")
     username: str = Field("", description="for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
@@ -90,6 +91,21 @@ class Event(Section):
     routing: str = Field("game_name", description="field whose value names the table")
     key: str = Field("gamer_id", description="field that gold groups by")
     time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
+    route_by: Literal["field", "message", "both"] = Field(
+        "field", description="what names the table: the routing field, the message type, or both"
+    )
+    unframed_schema_id: int = Field(
+        0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
+    )
+    unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
+    framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
+
+
+class Wrapper(Section):
+    """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
+
+    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = each payload is framed")
 
 
 def _makes(shape: str, name: str) -> bool:
@@ -241,6 +257,7 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     registry: Registry = Registry()
     event: Event = Event()
+    wrapper: Wrapper = Wrapper()
     tables: Tables = Tables()
     schemas: Schemas = Schemas()
     batch: Batch = Batch()
@@ -252,6 +269,12 @@ class Settings(BaseSettings):
     @property
     def subject(self) -> str:
         return self.registry.subject or f"{self.kafka.topics[0]}-value"
+
+    @property
+    def subjects(self) -> list[str]:
+        """Whose versions are known before the first batch: the values' first."""
+        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.event.framed_keys else []
+        return [self.subject, *keys]
 
     @classmethod
     def settings_customise_sources(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
+import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -37,6 +38,7 @@ from spark_app.errors import ConfigurationError, ContractError, ExitCode, Protol
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
+from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 
@@ -113,7 +115,7 @@ class Pipeline:
         if orphans:
             log.info("files of an undecided unit removed", files=orphans)
         self._maintainer = Maintainer(self._committer.tables, settings.lake)
-        self._tables = TableDesk(self.lake, settings.event.routing, settings.tables.allowed, settings.tables.cap)
+        self._tables = TableDesk(self.lake, settings.event, settings.tables, self._committer.tables.columns)
         self._ledger = Ledger(self.lake.schemas)
         self._schemas = SchemaDesk(
             self._ledger, Registry(settings.registry, caps_of(settings.schemas)), settings.schemas
@@ -132,7 +134,9 @@ class Pipeline:
 
     def _learn_subject(self) -> None:
         try:
-            self._schemas.learn_subject(self._settings.subject)
+            for subject in self._settings.subjects:
+                self._schemas.learn_subject(subject)
+            self._schemas.learn(self._settings.event.unframed_schema_id)
         except RegistryUnreachable:
             if self._ledger.entries:
                 return  # what is known keeps flowing; what is new waits
@@ -154,7 +158,7 @@ class Pipeline:
             settings,
             self._manifests,
             lambda: set(self._tables.admitted.values()),
-            lambda: self._ledger.catalog().columns,
+            lambda: merge_columns(pa.schema([]), *self._ledger.catalog().columns.values()),
             self._unit_lock,
         )
 

@@ -117,8 +117,8 @@ class Deferred:
 
     def _divide(self, waiting: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
         """(records to decode now, records that go on waiting)."""
-        ids = pa.array([entry.schema_id for entry in self._schemas.ledger.waiting()], pa.int64())
-        held = pc.is_in(waiting["schema_id"], value_set=ids)
+        keys = pa.array([str(entry.key) for entry in self._schemas.ledger.waiting()], pa.string())
+        held = pc.is_in(waiting["waits_for"], value_set=keys)
         ready, rest = waiting.filter(pc.invert(held)), waiting.filter(held)
         if ready.num_rows > limit:
             ready = ready.sort_by([(name, "ascending") for name in COORDINATES])

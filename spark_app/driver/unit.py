@@ -18,8 +18,10 @@ from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import SchemaBump
 from spark_app.lake import Lake, file_prefix
-from spark_app.records import Catalog, Report
+from spark_app.records import Catalog, Report, read_schema_key
 from spark_app.worker import one_pass
+from spark_app.worker.framing import Bare
+from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
 
@@ -60,10 +62,10 @@ class UnitRunner:
         report = self._execute(records, self._plan(sequence, origin))
         if not report.new_ids and not report.new_values:
             return report
-        bumps = self._schemas.meet(int(i) for i in report.new_ids)
+        bumps = self._schemas.meet(map(read_schema_key, report.new_ids))
         if bumps and not origin.settle_in_place:
             self.discard(report)
-            raise SchemaBump(f"new schema ids {bumps}: leaving to come back with their columns")
+            raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
         self._tables.admit(report.new_values)
         self.discard(report)
         first = self._plan(sequence, origin)
@@ -81,7 +83,14 @@ class UnitRunner:
             for entry in files:
                 (self._lake.table(table) / entry.path).unlink(missing_ok=True)
 
+    def _bare(self) -> Bare | None:
+        """The schema of records without a frame."""
+        event = self._settings.event
+        schema_id = event.unframed_schema_id
+        return (schema_id, self._schemas.ledger.index_of(schema_id, event.unframed_message)) if schema_id else None
+
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
+        wrapper = self._settings.wrapper
         return one_pass.Plan(
             root=str(self._lake.root),
             prefix=file_prefix(sequence),
@@ -91,6 +100,9 @@ class UnitRunner:
             landed_at=int(time.time() * 1_000_000),
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
+            bare=self._bare(),
+            framed_keys=self._settings.event.framed_keys,
+            wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
             compression=self._settings.lake.compression,
         )

@@ -29,6 +29,7 @@ from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Report
+from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from tests.support import ledger
@@ -61,7 +62,7 @@ class Parts:
         self.committer = Committer(self.lake, self.manifests, self.settings.lake)
         self.redone = self.committer.redo()
         self.maintainer = Maintainer(self.committer.tables, self.settings.lake)
-        self.tables = TableDesk(self.lake, "game_name", self.settings.tables.allowed, self.settings.tables.cap)
+        self.tables = TableDesk(self.lake, self.settings.event, self.settings.tables, self.committer.tables.columns)
         self.ledger = Ledger(self.lake.schemas)
         registry = Registry(self.settings.registry, caps_of(self.settings.schemas))
         self.schemas = SchemaDesk(self.ledger, registry, self.settings.schemas)
@@ -78,7 +79,7 @@ class Parts:
         self.gold = Aggregator(
             *(spark, self.lake, self.settings, self.manifests),
             names=lambda: set(self.tables.admitted.values()),
-            columns=lambda: self.ledger.catalog().columns,
+            columns=lambda: merge_columns(pa.schema([]), *self.ledger.catalog().columns.values()),
             between_units=threading.Lock(),
         )
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from spark_app import config
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.settle import SchemaDesk, caps_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from tests.support.answers import Answers, serve
 from tests.support.protos import PROTO3, catalog_of, compile_text
-from tests.support.units import open_lake
+from tests.support.units import open_lake, table_desk
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def test_refused_schema_is_no_bump(answers: Answers, tmp_path: Path) -> None:
 
 def test_helper_message_does_not_decide_the_types_of_the_event() -> None:
     text = PROTO3 + "message Position { int64 game_name = 1; } message Event { string game_name = 1; Position p = 2; }"
-    assert catalog_of(compile_text(text)).columns.field("game_name").type == pa.string()
+    assert catalog_of(compile_text(text)).columns["Event"].field("game_name").type == pa.string()
 
 
 def test_value_that_is_its_own_name_is_admitted_first(tmp_path: Path) -> None:
-    tables = TableDesk(open_lake(tmp_path), "game_name", (), 10)
-    tables.admit({"RUMMY": 1, "rummy": 1000})
+    tables = table_desk(open_lake(tmp_path))
+    tables.admit({"RUMMY": ["M"], "rummy": ["M"]})
     assert tables.admitted == {"rummy": "rummy"}
