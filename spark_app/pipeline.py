@@ -18,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
-import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -38,7 +37,6 @@ from spark_app.errors import ConfigurationError, ContractError, ExitCode, Protol
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
-from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 
@@ -158,7 +156,7 @@ class Pipeline:
             settings,
             self._manifests,
             lambda: set(self._tables.admitted.values()),
-            lambda: merge_columns(pa.schema([]), *self._ledger.catalog().columns.values()),
+            lambda name: self._tables.columns(name, self._ledger.catalog().columns),
             self._unit_lock,
         )
 

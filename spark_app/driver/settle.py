@@ -22,6 +22,7 @@ from spark_app.schemas.columns import find_clash, merge_columns
 from spark_app.schemas.descriptors import CompileFailed, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.worker.fit import table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 
@@ -166,6 +167,13 @@ class TableDesk:
     def fixed(self, name: str) -> pa.Schema | None:
         """Columns that the table has already, where the order of its message types would not tell their types."""
         return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
+
+    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
+        messages = self.messages.get(name, ())
+        if len(messages) > 1:
+            return table_columns(messages, known, fixed=self.fixed(name))
+        return known[messages[0].rpartition("/")[2]] if messages else pa.schema([])
 
     def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
         """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the

@@ -29,7 +29,6 @@ from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Report
-from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from tests.support import ledger
@@ -79,7 +78,7 @@ class Parts:
         self.gold = Aggregator(
             *(spark, self.lake, self.settings, self.manifests),
             names=lambda: set(self.tables.admitted.values()),
-            columns=lambda: merge_columns(pa.schema([]), *self.ledger.catalog().columns.values()),
+            columns=lambda name: self.tables.columns(name, self.ledger.catalog().columns),
             between_units=threading.Lock(),
         )
 
