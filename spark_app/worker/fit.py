@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.records import Cause, Reject
-from spark_app.schemas.columns import find_clash, grows, merge_columns
+from spark_app.schemas.columns import RESERVED, find_clash, grows, merge_columns
 from spark_app.worker import unwrap
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
@@ -37,19 +37,24 @@ def table_columns(
         known: full name -> columns of all versions of the message.
         fixed: what the table has already, when it has several message types: it comes first.
     """
-    columns = fixed or pa.schema([])
+    fixed = fixed or pa.schema([])
+    columns = pa.schema([field for field in fixed if field.name not in RESERVED])
+    rest = pa.schema([field for field in fixed if field.name == unwrap.COLUMN])
     for message in messages:
         outer, _, inner = message.rpartition("/")
-        grown = merge_columns(columns, known[inner], *_wrapper_column(outer, known, wrapper))
-        columns = columns if find_clash(grown) else grown
-    return columns
+        grown = merge_columns(columns, known[inner])
+        if find_clash(grown) is None:
+            columns = grown
+            rest = merge_columns(rest, _rest_of(outer, known, wrapper))
+    return pa.schema([*columns, *rest])
 
 
-def _wrapper_column(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> list[pa.Schema]:
+def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> pa.Schema:
+    """The column that keeps what else a wrapper says, if anything."""
     if wrapper is None or not outer:
-        return []
+        return pa.schema([])
     fields = [field for field in known[outer] if field.name not in wrapper.own]
-    return [pa.schema([(unwrap.COLUMN, pa.struct(fields))])] if fields else []
+    return pa.schema([(unwrap.COLUMN, pa.struct(fields))] if fields else [])
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:
