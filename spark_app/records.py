@@ -178,6 +178,21 @@ class Decodable:
 
 
 @dataclass(frozen=True)
+class DecodeOptions:
+    """How payloads are read.
+
+    Attributes:
+        strict: the reference parser judges each record. Else only those that the fast decoder refuses: faster, but what
+            is slightly corrupt may land.
+        defaults: a field without presence that is not on the wire lands as its default. Else as NULL, and so does one
+            that was sent as its default: on the wire they are the same.
+    """
+
+    strict: bool = True
+    defaults: bool = True
+
+
+@dataclass(frozen=True)
 class Catalog:
     """The closed set of schemas a pass works with; outside it a schema is new. Travels to the executors."""
 
@@ -213,3 +228,6 @@ LINEAGE_SCHEMA = pa.schema(
         ("_landed_at", pa.timestamp("us", "UTC")),
     ]
 )
+
+# Column names that no field of a message can have, whatever its case; some of them only certain tables have.
+RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid"}

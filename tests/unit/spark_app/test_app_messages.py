@@ -80,7 +80,7 @@ def test_the_random_messages_take_the_fast_path() -> None:
     def look(decodable: Decodable) -> None:
         decoder = decoder_for(decodable, (0,))
         assert decoder is not None
-        taken.append(decoder._handler is not None)
+        taken.append(decoder._fast is not None)
 
     look()
     assert sum(taken) > len(taken) / 3
