@@ -72,7 +72,12 @@ class Registry(Section):
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
-    timeout_s: PositiveFloat = Field(5.0, description="seconds for one answer")
+    timeout_s: PositiveFloat = Field(
+        5.0, description="seconds without a byte; a schema and its references may take twice as long together"
+    )
+    format: Literal["text", "serialized"] = Field(
+        "text", description="what schemas are asked for as: .proto text, or compiled; either is taken"
+    )
 
     @field_validator("url")
     @classmethod
@@ -138,11 +143,15 @@ class Schemas(Section):
         600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
     )
     lookups: PositiveInt = Field(16, description="most unknown ids looked up per batch")
-    compile_s: PositiveFloat = Field(15.0, description="seconds protoc may take for one schema")
+    compile_s: PositiveFloat = Field(
+        10.0, description="CPU seconds protoc may take for one schema; half as much again on the clock"
+    )
     compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
     text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
     files: PositiveInt = Field(100, description="most files of one schema, references included")
+    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
     leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns all messages of one schema may become")
 
 
 class Batch(Section):
