@@ -67,13 +67,18 @@ class Registry(Section):
 
     url: str = Field("http://127.0.0.1:8081", description="base address")
     subject: str = Field("", description="subject of the values; empty = <topic>-value")
-    key_subject: str = Field("", description="subject of the keys, with event.framed_keys; empty = <topic>-key")
+    key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
     username: str = Field("", description="for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
-    timeout_s: PositiveFloat = Field(5.0, description="seconds for one answer")
+    timeout_s: PositiveFloat = Field(
+        5.0, description="seconds without a byte; a schema and its references may take twice as long together"
+    )
+    format: Literal["text", "serialized"] = Field(
+        "text", description="what schemas are asked for as: .proto text, or compiled; either is taken"
+    )
 
     @field_validator("url")
     @classmethod
@@ -93,6 +98,17 @@ class Event(Section):
     time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
     route_by: Literal["field", "message", "both"] = Field(
         "field", description="what names the table: the routing field, the message type, or both"
+    )
+
+
+class Decode(Section):
+    """How records are read."""
+
+    strict: bool = Field(
+        True, description="Google's parser judges each record; false = only those the fast decoder refuses"
+    )
+    defaults: bool = Field(
+        True, description="a scalar without presence that is absent lands as its default; false = as NULL"
     )
     unframed_schema_id: int = Field(
         0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
@@ -154,11 +170,15 @@ class Schemas(Section):
         600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
     )
     lookups: PositiveInt = Field(16, description="most unknown ids looked up per batch")
-    compile_s: PositiveFloat = Field(15.0, description="seconds protoc may take for one schema")
+    compile_s: PositiveFloat = Field(
+        10.0, description="CPU seconds protoc may take for one schema; half as much again on the clock"
+    )
     compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
     text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
     files: PositiveInt = Field(100, description="most files of one schema, references included")
+    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
     leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns all messages of one schema may become")
 
 
 class Batch(Section):
@@ -257,6 +277,7 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     registry: Registry = Registry()
     event: Event = Event()
+    decode: Decode = Decode()
     wrapper: Wrapper = Wrapper()
     tables: Tables = Tables()
     schemas: Schemas = Schemas()
@@ -273,7 +294,7 @@ class Settings(BaseSettings):
     @property
     def subjects(self) -> list[str]:
         """Whose versions are known before the first batch: the values' first."""
-        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.event.framed_keys else []
+        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
         return [self.subject, *keys]
 
     @classmethod

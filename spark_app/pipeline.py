@@ -134,7 +134,7 @@ class Pipeline:
         try:
             for subject in self._settings.subjects:
                 self._schemas.learn_subject(subject)
-            self._schemas.learn(self._settings.event.unframed_schema_id)
+            self._schemas.learn(self._settings.decode.unframed_schema_id)
         except RegistryUnreachable:
             if self._ledger.entries:
                 return  # what is known keeps flowing; what is new waits

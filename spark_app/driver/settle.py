@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 
 import pyarrow as pa
 
@@ -19,15 +20,16 @@ from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.columns import find_clash, merge_columns
-from spark_app.schemas.descriptors import CompileFailed, compile_sources
+from spark_app.schemas.descriptors import CompileFailed
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.schemas.resolution import resolve
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 
 def caps_of(settings: Schemas) -> Caps:
-    return Caps(settings.text_bytes, settings.files, settings.leaves, settings.compile_s, settings.compile_bytes)
+    return Caps(**settings.model_dump(include={field.name for field in fields(Caps)}))
 
 
 class SchemaDesk:
@@ -94,7 +96,7 @@ class SchemaDesk:
         old = self.ledger.entries.get(key)
         met_at = old.met_at if old else time.time()
         try:
-            descriptor_set = compile_sources(self._registry.fetch(key), self._caps)
+            descriptor_set = resolve(self._registry, key, self._caps)
             self._refuse_clash(descriptor_set)
         except SchemaRefused as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)

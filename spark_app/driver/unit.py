@@ -18,7 +18,7 @@ from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import SchemaBump
 from spark_app.lake import Lake, file_prefix
-from spark_app.records import Catalog, Report, read_schema_key
+from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.worker import one_pass
 from spark_app.worker.framing import Bare
 from spark_app.worker.unwrap import Wrapper
@@ -85,12 +85,12 @@ class UnitRunner:
 
     def _bare(self) -> Bare | None:
         """The schema of records without a frame."""
-        event = self._settings.event
-        schema_id = event.unframed_schema_id
-        return (schema_id, self._schemas.ledger.index_of(schema_id, event.unframed_message)) if schema_id else None
+        decode = self._settings.decode
+        schema_id = decode.unframed_schema_id
+        return (schema_id, self._schemas.ledger.index_of(schema_id, decode.unframed_message)) if schema_id else None
 
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
-        wrapper = self._settings.wrapper
+        decode, wrapper = self._settings.decode, self._settings.wrapper
         return one_pass.Plan(
             root=str(self._lake.root),
             prefix=file_prefix(sequence),
@@ -101,7 +101,8 @@ class UnitRunner:
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
             bare=self._bare(),
-            framed_keys=self._settings.event.framed_keys,
+            framed_keys=decode.framed_keys,
+            options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
             compression=self._settings.lake.compression,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from spark_app.records import Cause, Reject
-from spark_app.schemas.columns import RESERVED, find_clash, grows, merge_columns
+from spark_app.records import RESERVED, Cause, Reject
+from spark_app.schemas.columns import find_clash, grows, merge_columns
 from spark_app.worker import unwrap
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()

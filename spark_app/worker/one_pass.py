@@ -19,7 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Catalog, Cause, FileEntry, Layout, MessageIndex, Reject, Report, SchemaKey, add_counts
+from spark_app.records import (
+    Catalog,
+    Cause,
+    DecodeOptions,
+    FileEntry,
+    Layout,
+    MessageIndex,
+    Reject,
+    Report,
+    SchemaKey,
+    add_counts,
+)
 from spark_app.worker import files, framing, tables, unwrap
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.fit import fit, table_columns
@@ -46,6 +57,7 @@ class Plan:
         settled: this is the run after settling; what is still new waits (schemas) or is over the cap (tables).
         bare: the schema of records without a frame; None = they are refused.
         framed_keys: decode record keys.
+        options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
         buffer_bytes: decoded bytes a task holds before it writes files.
     """
@@ -61,6 +73,7 @@ class Plan:
     settled: bool = False
     bare: framing.Bare | None = None
     framed_keys: bool = False
+    options: DecodeOptions = DecodeOptions()
     wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
     compression: str = "zstd"
@@ -171,7 +184,7 @@ class _Task:
         decodable = self.catalog.decodable.get(key)
         if decodable is None:
             return self._wait(rows, key)
-        decoder = decoder_for(decodable, index)
+        decoder = decoder_for(decodable, index, self.plan.options)
         if decoder is None:
             return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
         if self.plan.wrapper and payloads.outer is None and not decoder.schema.names:

@@ -1,0 +1,32 @@
+"""protoc under limits of its own: `protoc.py CPU_SECONDS MEMORY_BYTES FILE_BYTES ARGUMENT...`, run as a child process.
+
+The child sets its limits itself: code between fork and exec may deadlock in a process that has threads.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+
+def limit(kind: int, most: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, hard))
+
+
+def main(arguments: list[str]) -> int:
+    seconds, memory, size = map(int, arguments[:3])
+    limit(resource.RLIMIT_CPU, seconds)  # the soft limit ends it with SIGXCPU, which nothing else sends
+    limit(resource.RLIMIT_FSIZE, size)
+    limit(resource.RLIMIT_CORE, 0)
+    if sys.platform == "linux":  # macOS refuses to start anything under an address space limit
+        limit(resource.RLIMIT_AS, memory)
+    from grpc_tools import protoc
+
+    code: int = protoc.main(["protoc", *arguments[3:]])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
