@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import json_format, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 from spark_app.records import Catalog, Decodable, MessageIndex, SchemaKey
 from spark_app.worker import framing
-from spark_app.worker.decode import message_at
+from spark_app.worker.decode.json_text import to_json
 from spark_app.worker.decode.reference import load_files
+from spark_app.worker.decode.typemap import message_at
 
 
 @dataclass
@@ -51,17 +52,9 @@ def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
 
 def _text(decodable: Decodable, index: MessageIndex, payload: bytes) -> str | None:
     kind, pool = _message_class(decodable, index)
-    if kind is None:
-        return None
     try:
-        return json_format.MessageToJson(
-            kind.FromString(payload),
-            preserving_proto_field_name=True,
-            indent=None,
-            ensure_ascii=False,
-            descriptor_pool=pool,
-        )
-    except (DecodeError, json_format.Error, TypeError, ValueError):
+        return None if kind is None else to_json(pool, kind.FromString(payload))
+    except (DecodeError, UnicodeError):
         return None
 
 

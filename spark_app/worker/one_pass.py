@@ -32,7 +32,7 @@ from spark_app.records import (
     add_counts,
 )
 from spark_app.worker import files, framing, tables, unwrap
-from spark_app.worker.decode import decoder_for
+from spark_app.worker.decode.decoder import STRICT, decoder_for
 from spark_app.worker.fit import fit, table_columns
 from spark_app.worker.keys import read_keys
 from spark_app.worker.route import Routed, Routing, route
@@ -73,7 +73,7 @@ class Plan:
     settled: bool = False
     bare: framing.Bare | None = None
     framed_keys: bool = False
-    options: DecodeOptions = DecodeOptions()
+    options: DecodeOptions = STRICT
     wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
     compression: str = "zstd"
