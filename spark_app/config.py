@@ -169,7 +169,7 @@ class Schemas(Section):
     patience_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
     )
-    lookups: PositiveInt = Field(16, description="most unknown ids looked up per batch")
+    lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
     compile_s: PositiveFloat = Field(
         10.0, description="CPU seconds protoc may take for one schema; half as much again on the clock"
     )

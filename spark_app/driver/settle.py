@@ -70,13 +70,22 @@ class SchemaDesk:
             return {}
 
     def meet(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
-        """Settle schemas that a pass met for the first time; returns those that turned out to be decodable."""
-        fresh = [key for key in new if key not in self.ledger.entries][: self._settings.lookups]
-        for key in fresh:
-            self.settle(key)
-        if fresh:
+        """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
+
+        After `lookups` that did not, the rest stays unmet until the next pass: corrupt frames can name any id.
+        """
+        decodable: list[SchemaKey] = []
+        others = 0
+        for key in new:
+            if key not in self.ledger.entries and others < self._settings.lookups:
+                self.settle(key)
+                if self.ledger.entries[key].outcome == "decodable":
+                    decodable.append(key)
+                else:
+                    others += 1
+        if decodable or others:
             self.ledger.save()
-        return [key for key in fresh if self.ledger.entries[key].outcome == "decodable"]
+        return decodable
 
     def retry_waiting(self) -> bool:
         """Ask again for ids that wait, each at most every few seconds; True when one of them is settled now."""

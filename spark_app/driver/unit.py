@@ -24,6 +24,7 @@ from spark_app.worker.framing import Bare
 from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
+ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
 
 
 @dataclass(frozen=True)
@@ -59,23 +60,24 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema id that was never met.
         """
-        report = self._execute(records, self._plan(sequence, origin))
-        if not report.new_ids and not report.new_values:
-            return report
+        for _ in range(ROUNDS):
+            report = self._execute(records, self._plan(sequence, origin))
+            if not report.new_ids and not report.new_values:
+                return report
+            self.discard(report)
+            if not self._settle(report, origin):
+                break
+        final = replace(self._plan(sequence, origin), settled=True, routing=self._tables.routing(final=True))
+        return self._execute(records, final)
+
+    def _settle(self, report: Report, origin: Origin) -> bool:
+        """Answer what a run met; True when the next one will know more."""
         bumps = self._schemas.meet(map(read_schema_key, report.new_ids))
         if bumps and not origin.settle_in_place:
-            self.discard(report)
             raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
+        before = self._tables.messages
         self._tables.admit(report.new_values)
-        self.discard(report)
-        first = self._plan(sequence, origin)
-        report = self._execute(records, first)
-        if report.new_ids or report.new_values:  # rows that only the new schemas could decode name further tables
-            self._tables.admit(report.new_values)
-            self.discard(report)
-            plan = replace(first, settled=True, routing=self._tables.routing(final=True))
-            report = self._execute(records, plan)
-        return report
+        return bool(bumps) or self._tables.messages != before
 
     def discard(self, report: Report) -> None:
         """Remove the files of a run that will not be decided."""
