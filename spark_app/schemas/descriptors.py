@@ -28,6 +28,8 @@ from spark_app.schemas.well_known import confluent_files, google_folders, is_wel
 from spark_app.worker.decode.reference import load_files
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
+SAID_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
+LOG_LINE = re.compile(r"^(WARNING: All log messages before|[IWEF]\d{4} ).*\n", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
 
@@ -145,9 +147,9 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
 
 
 def _said(folder: Path, titles: dict[str, str]) -> str:
-    """What protoc wrote, shortened, with the names that people know instead of numbered files."""
+    """What protoc wrote, shortened: its log lines left out, numbered files under the names that people know."""
     with (folder / "said").open("rb") as said:
-        text = said.read(4096).decode(errors="replace").strip()
+        text = LOG_LINE.sub("", said.read(SAID_BYTES).decode(errors="replace")).strip()
     return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)[:500]
 
 
@@ -159,7 +161,8 @@ def _refusal(code: int, said: str, caps: Caps) -> Exception:
     if code == -signal.SIGKILL:
         return CompileFailed("protoc was killed: memory may be short on this machine")
     if code < 0:
-        return SchemaRefused(f"protoc ended with signal {-code}: it may need more than {caps.compile_bytes} bytes")
+        name = signal.Signals(-code).name
+        return SchemaRefused(f"protoc ended with {name}, as it does when it needs more than {caps.compile_bytes} bytes")
     return NotCompiled(f"protoc: {said or f'ended with {code}'}")
 
 
