@@ -6,7 +6,7 @@
 | time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
 | `text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
 | `files` | the schema and its references | refused before any more are asked for |
-| `compile_s` | CPU of protoc; 1.5 times as long on the clock | refused; on the clock: waits |
+| `compile_s` | CPU of protoc; three times as long on the clock | refused; on the clock: waits, the machine is busy |
 | `compile_bytes` | address space of protoc | refused |
 | descriptors | 8 x `text_bytes`, what protoc writes | refused |
 | `messages` | messages of the schema's own file, nested ones included | refused |
@@ -63,7 +63,7 @@ class Caps:
 
     @property
     def compile_clock_s(self) -> float:
-        return 1.5 * self.compile_s
+        return 3 * self.compile_s
 
     def check_source(self, sources: _Sized, name: str, size: int) -> None:
         """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""

@@ -23,11 +23,15 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from spark_app.schemas.caps import Caps, SchemaRefused, check_name
+from spark_app.schemas.protoc import REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known
 from spark_app.worker.decode.reference import load_files
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
+SAID_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
+LOG_LINE = re.compile(r"^(WARNING: All log messages before|[IWEF]\d{4} ).*\n", re.MULTILINE)
+NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
 
@@ -145,22 +149,23 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
 
 
 def _said(folder: Path, titles: dict[str, str]) -> str:
-    """What protoc wrote, shortened, with the names that people know instead of numbered files."""
+    """What protoc wrote, shortened: its log lines left out, numbered files under the names that people know."""
     with (folder / "said").open("rb") as said:
-        text = said.read(4096).decode(errors="replace").strip()
-    return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)[:500]
+        text = LOG_LINE.sub("", said.read(SAID_BYTES).decode(errors="replace")).strip()
+    return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)
 
 
 def _refusal(code: int, said: str, caps: Caps) -> Exception:
-    if os.strerror(errno.ENOSPC) in said:
-        return CompileFailed(said)
     if code == -signal.SIGXCPU:
         return SchemaRefused(f"protoc took more than {caps.compile_s:g} s of CPU")
     if code == -signal.SIGKILL:
         return CompileFailed("protoc was killed: memory may be short on this machine")
     if code < 0:
-        return SchemaRefused(f"protoc ended with signal {-code}: it may need more than {caps.compile_bytes} bytes")
-    return NotCompiled(f"protoc: {said or f'ended with {code}'}")
+        name = signal.Signals(-code).name
+        return SchemaRefused(f"protoc ended with {name}, as it does when it needs more than {caps.compile_bytes} bytes")
+    if code != REFUSED or NO_SPACE.search(said):
+        return CompileFailed(f"protoc could not run, {code}: {said[-500:]}")
+    return NotCompiled(f"protoc: {said[:500]}")
 
 
 def _title(name: str) -> str:

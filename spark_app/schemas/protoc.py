@@ -8,6 +8,8 @@ from __future__ import annotations
 import resource
 import sys
 
+REFUSED = 65  # protoc's own no; Python ends with 1 when it cannot even begin
+
 
 def limit(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
@@ -24,8 +26,7 @@ def main(arguments: list[str]) -> int:
         limit(resource.RLIMIT_AS, memory)
     from grpc_tools import protoc
 
-    code: int = protoc.main(["protoc", *arguments[3:]])
-    return code
+    return REFUSED if protoc.main(["protoc", *arguments[3:]]) else 0
 
 
 if __name__ == "__main__":

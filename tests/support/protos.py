@@ -13,7 +13,7 @@ from spark_app.schemas.ledger import message_columns
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.reference import load_files
 
-CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=10, compile_bytes=512 << 20)
+CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=5, compile_bytes=512 << 20)
 PROTO3 = 'syntax = "proto3";\n'
 
 
