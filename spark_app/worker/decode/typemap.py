@@ -137,6 +137,13 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
+def holds_maps(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
+    """Whether the message has a map, at any depth."""
+    inside = (*above, message.full_name)
+    nested = [f.message_type for f in message.fields if f.message_type and f.message_type.full_name not in inside]
+    return any(map(is_map, message.fields)) or any(holds_maps(n, inside) for n in nested)
+
+
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
     """Whether ptars decodes this message as the reference parser does, given that its payload is canonical.
 
