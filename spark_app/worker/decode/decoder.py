@@ -92,14 +92,12 @@ def _join(parts: list[Decoded]) -> Decoded:
     """The parts as one, in the order of their rows."""
     rejects = [reject for part in parts for reject in part.rejects]
     filled = [part for part in parts if len(part.rows)] or parts[:1]
-    if len(filled) == 1:
-        return replace(filled[0], rejects=rejects)
     rows = np.concatenate([part.rows for part in filled])
     table = pa.concat_tables([part.table for part in filled])
-    order = np.argsort(rows, kind="stable")
-    if not (np.diff(rows) > 0).all():
-        table = table.take(order)
-    return Decoded(table, rows[order], rejects)
+    if (np.diff(rows) < 0).any():
+        order = np.argsort(rows)
+        rows, table = rows[order], table.take(order)
+    return Decoded(table, rows, rejects)
 
 
 _loaded: dict[str, Decodable] = {}

@@ -12,12 +12,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from spark_app.worker.decode.typemap import is_map, map_fields
+
 MOST_NESTED = 8  # an Any within an Any: each level holds a copy of all that is below
 ANY = AnyMessage.DESCRIPTOR.full_name
-
-
-class NoJson(ValueError):
-    """The message has no JSON form."""
 
 
 def to_json(pool: Any, value: Message) -> str:
@@ -26,48 +24,54 @@ def to_json(pool: Any, value: Message) -> str:
     Raises:
         UnicodeError: a string in it is not UTF-8: proto2 allows it, no column does.
     """
+    if not _is_plain(pool, value, 0):
+        return _as_bytes(value)
     try:
-        _check(pool, value, 0)
         return json_format.MessageToJson(
             value, preserving_proto_field_name=True, indent=None, ensure_ascii=False, descriptor_pool=pool
         )
-    except UnicodeError:
-        raise
     except (json_format.Error, TypeError, ValueError, RecursionError):
         return _as_bytes(value)
 
 
 def _as_bytes(value: Any) -> str:
-    name = value.DESCRIPTOR.full_name
-    url, data = (value.type_url, value.value) if name == ANY and value.type_url else (name, value.SerializeToString())
+    """Required fields may be missing."""
+    url, data = value.DESCRIPTOR.full_name, value.SerializePartialToString(deterministic=True)
+    if url == ANY and value.type_url:
+        url, data = value.type_url, value.value
     return json.dumps({"@type": url, "value": base64.b64encode(data).decode()}, ensure_ascii=False)
 
 
-def _check(pool: Any, message: Any, depth: int) -> None:
-    """Look for what the JSON form would hide: bytes in a string field land as Python's spelling of them."""
-    if message.DESCRIPTOR.full_name == ANY:
-        return _check_any(pool, message, depth)
+def _is_plain(pool: Any, message: Any, depth: int) -> bool:
+    """Whether every Any in the message can be opened.
+
+    Raises:
+        UnicodeError: a string holds bytes; the JSON form would have Python's spelling of them.
+    """
+    if message.DESCRIPTOR.full_name == ANY and message.ListFields():
+        return _is_plain_any(pool, message, depth)
+    plain = True
     for field, value in message.ListFields():
-        for field_of, values in _values(field, value):
-            if field_of.message_type is not None:
+        for kind, values in _values(field, value):
+            if kind.message_type is not None:
                 for one in values:
-                    _check(pool, one, depth)
-            elif field_of.type == FieldDescriptor.TYPE_STRING and any(isinstance(one, bytes) for one in values):
+                    plain = _is_plain(pool, one, depth) and plain
+            elif kind.type == FieldDescriptor.TYPE_STRING and any(isinstance(one, bytes) for one in values):
                 raise UnicodeError(f"{field.full_name} is not UTF-8")
+    return plain
 
 
-def _values(field: FieldDescriptor, value: Any) -> list[tuple[FieldDescriptor, list[Any]]]:
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        entry = field.message_type.fields_by_name
-        return [(entry["key"], list(value)), (entry["value"], list(value.values()))]
-    return [(field, list(value) if field.is_repeated else [value])]
-
-
-def _check_any(pool: Any, message: Any, depth: int) -> None:
-    if depth >= MOST_NESTED:
-        raise NoJson("too many messages within each other")
+def _is_plain_any(pool: Any, message: Any, depth: int) -> bool:
     try:
         inner = GetMessageClass(pool.FindMessageTypeByName(message.TypeName())).FromString(message.value)
     except (KeyError, DecodeError):
-        raise NoJson("of no type that the files have") from None
-    _check(pool, inner, depth + 1)
+        return False
+    return depth < MOST_NESTED and _is_plain(pool, inner, depth + 1)
+
+
+def _values(field: FieldDescriptor, value: Any) -> list[tuple[FieldDescriptor, list[Any]]]:
+    """(what they are, values) of a field; the keys and the values of a map."""
+    if is_map(field):
+        key, item = map_fields(field)
+        return [(key, list(value)), (item, list(value.values()))]
+    return [(field, list(value) if field.is_repeated else [value])]

@@ -44,7 +44,8 @@ JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct"
 
 
 def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | None:
-    """The message that an index names, from the top-level messages of the writer's own file; None if there is none."""
+    """The message that an index names, from the top-level messages of the writer's own file; None if there is none, or
+    if it is the entry of a map, which is no message of its own."""
     messages = files
     found = None
     for position in index:
@@ -52,7 +53,7 @@ def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | Non
             return None
         found = messages[position]
         messages = list(found.nested_types)
-    return found
+    return None if found is None or found.GetOptions().map_entry else found
 
 
 def arrow_schema(message: Descriptor) -> pa.Schema:
@@ -135,6 +136,13 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
     entry = field.message_type
     assert entry is not None
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
+
+
+def holds_maps(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
+    """Whether the message has a map, at any depth."""
+    inside = (*above, message.full_name)
+    nested = [f.message_type for f in message.fields if f.message_type and f.message_type.full_name not in inside]
+    return any(map(is_map, message.fields)) or any(holds_maps(n, inside) for n in nested)
 
 
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:

@@ -24,7 +24,7 @@ from spark_app.schemas.resolution import resolve
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.reference import load_files
 from tests.support.answers import Answers, serve
-from tests.support.messages import rows_of
+from tests.support.oracle import rows_of
 from tests.support.protos import CAPS, PROTO3, compile_text
 
 FORMS = ("text", "named", "nameless")

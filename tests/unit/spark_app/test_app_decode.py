@@ -54,8 +54,14 @@ def land(decoder: Decoder, *payloads: bytes) -> tuple[list[dict[str, Any]], list
 
 @pytest.mark.parametrize(
     "payload",
-    [b"\x0a\x02\x08\x05\x0a\x02\x10\x64", b"\x2a\x05\x0a\x01a\x10\x01" * 2, b"\x30\x01\x3a\x01x"],
-    ids=["merged message", "map key twice", "two members of a oneof"],
+    [
+        b"\x0a\x02\x08\x05\x0a\x02\x10\x64",
+        b"\x2a\x05\x0a\x01a\x10\x01" * 2,
+        b"\x30\x01\x3a\x01x",
+        b"\x2a\x07\x0a\x01a\x10\x01\x18\x01",
+        b"\x2a\x03\x0a\x01a",
+    ],
+    ids=["merged message", "map key twice", "two members of a oneof", "unknown in a map entry", "no value in a map"],
 )
 def test_odd_payload_lands_as_the_reference_parser_reads_it(payload: bytes) -> None:
     decoder, _ = prepare(ODD)
@@ -211,6 +217,7 @@ message M {
 message M2 { int32 i = 1; optional bool b = 2; repeated M3 l = 3; }
 message M3 { E e = 1; }
 """
+PANICS = b"\x12\x03\x0a\x01k"  # a map entry without its value
 BLANK = dict.fromkeys(["i", "u", "f", "d", "b", "s", "y", "e"])
 
 
@@ -249,7 +256,6 @@ def test_of_enum_aliases_the_first_one_lands_on_both_paths() -> None:
 
 
 TRUSTED = "message M { int32 n = 1; map<string, M2> m = 2; string s = 3; } message M2 { int32 x = 1; }"
-PANICS = b"\x12\x03\x0a\x01k"  # a map entry without its value
 
 
 def test_without_strictness_only_what_ptars_refuses_is_parsed_again() -> None:
