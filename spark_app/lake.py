@@ -4,6 +4,7 @@
 <lake>/_protolake/id             the lake's identity, part of every transaction id
 <lake>/_protolake/manifests/     decided units, one file each
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
+<lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
 <lake>/_protolake/status.json    what `status` shows
 """
@@ -34,6 +35,7 @@ class Lake:
         self.state = self.root / STATE
         self.manifests = self.state / "manifests"
         self.schemas = self.state / "schemas"
+        self.requests = self.state / "requests"
         self.checkpoint = self.state / "checkpoint"
         self.status = self.state / "status.json"
         self._locks: list[IO[str]] = []

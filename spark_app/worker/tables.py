@@ -73,6 +73,13 @@ def deferred_rows(records: pa.Table, reason: str, moment: int) -> pa.Table:
     return pa.table(columns | extra)
 
 
+def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
+    """Records of quarantine that are in silver now: their coordinates, schema id, cause and table, with the unit."""
+    columns = {name: placed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
+    extra = {"resolved_at": _moment(moment, len(placed)), "unit": pa.array(np.full(len(placed), unit, np.int64))}
+    return pa.table(columns | extra)
+
+
 def _moment(micros: int, count: int) -> pa.Array:
     return pa.array(np.full(count, micros, np.int64)).cast(TIMESTAMP)
 
