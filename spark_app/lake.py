@@ -79,7 +79,7 @@ class Lake:
             ConfigurationError: the lake cannot be written.
         """
         try:
-            for folder in (self.manifests, self.schemas):
+            for folder in (self.manifests, self.schemas, self.requests):
                 folder.mkdir(parents=True, exist_ok=True)
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
