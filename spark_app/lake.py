@@ -113,6 +113,7 @@ class Lake:
             while not _try_lock(handle, take):
                 if time.monotonic() > deadline:
                     handle.close()
+                    self.unlock()
                     raise UnreachableError(
                         f"lake {self.root} is in use by another process ({name} is held): stop that one first"
                     )

@@ -4,7 +4,7 @@ At start, in this order: lock the lake; finish every decided unit that a crash l
 and the registry are asked; compare Kafka's topics and Spark's checkpoint with the manifests; then run.
 
 Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
-main thread (`deferred`), and the gold thread, which takes the lock only to look (`aggregate`).
+main thread (`deferred` and `recovery`), and the gold thread, which takes the lock only to look (`aggregate`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.records import Layout
+from spark_app.recovery.service import Service
 from spark_app.schemas.registry import RegistryUnreachable
 
 UNANSWERED = (source.BrokerUnreachable, source.TopicMissing, source.LoginRefused)
@@ -131,14 +132,9 @@ class Pipeline:
         units = UnitRunner(spark, self.lake, self._settings, self._schemas, self._tables)
         self._ingest = Ingest(self._opened, units, self.status, self._stop.is_set)
         self._deferred = Deferred(spark, self._opened, units)
-        self._aggregator = Aggregator(
-            spark,
-            self.lake,
-            self._settings,
-            self._manifests,
-            lambda: set(self._tables.admitted.values()),
-            lambda: self._ledger.catalog().columns,
-            self._unit_lock,
+        self._aggregator = Aggregator(spark, self._opened, self._unit_lock)
+        self._service = Service(
+            spark, self._opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
         )
 
     def _work(self, spark: SparkSession, origin: Origin) -> ExitCode:
@@ -150,7 +146,7 @@ class Pipeline:
         try:
             self._keep_streaming(spark, origin)
             while self._available_now and not self._land_only and not self._stop.is_set():
-                if not self._decode_deferred():
+                if not self._decode_deferred() and not self._service.step():
                     break
         finally:
             self._stop.set()
@@ -234,6 +230,7 @@ class Pipeline:
             if time.monotonic() >= next_deferred and not self._land_only:
                 self._decode_deferred()
                 next_deferred = time.monotonic() + DEFERRED_EVERY_S
+            self._service.step()
             if time.monotonic() >= next_names and self._ledger.has_unnamed():
                 self._name_versions()
                 next_names = time.monotonic() + NAMES_EVERY_S
@@ -278,7 +275,8 @@ class Pipeline:
 
     def _aggregate_forever(self) -> None:
         while not self._stop.wait(self._settings.gold.interval_s):
-            self._try_to_aggregate()
+            if not self._service.rebuilding():
+                self._try_to_aggregate()
 
     def _try_to_aggregate(self) -> None:
         """Gold can always be made again from silver: its failure stops neither ingest nor a clean end."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,15 +25,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.config import Aggregate, Settings
+from spark_app.config import Aggregate
 from spark_app.driver.commit import RECHECKED, THREADS, Tables, writer_properties
 from spark_app.driver.maintain import sweep
-from spark_app.driver.manifest import Manifests
-from spark_app.lake import Lake, read_json, write_quickly
+from spark_app.driver.opened import OpenLake
+from spark_app.errors import ContractError
+from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 
 TABLE = "_protolake_table"
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
+MOST_NAMED = 20
 CLEAN_EVERY = 20  # merges of a table between clean-ups
 
 
@@ -48,23 +53,14 @@ class Work:
 class Aggregator:
     """Keeps the gold tables; the only writer of them."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        lake: Lake,
-        settings: Settings,
-        manifests: Manifests,
-        names: Callable[[], set[str]],
-        columns: Callable[[], pa.Schema],
-        between_units: AbstractContextManager[object],
-    ):
+    def __init__(self, session: SparkSession, opened: OpenLake, between_units: AbstractContextManager[object]):
+        lake, settings = opened.lake, opened.settings
         self._session = session
+        self._opened = opened
         self._lake = lake
         self._settings = settings
         self._layout = settings.tables.layout
-        self._manifests = manifests
-        self._names = names
-        self._columns = columns
+        self._manifests = opened.manifests
         self._between_units = between_units
         self._app = f"{lake.identity()}/gold"
         self._state = lake.state / "gold.json"
@@ -72,8 +68,12 @@ class Aggregator:
         self._writer = writer_properties(settings.lake)
         self._merges: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
+        self._running = threading.Lock()  # `run` and `renew` must not meet
         self._aggregates = settings.gold.columns
         self._foldable = all(a.function in FOLDED for a in self._aggregates.values())
+
+    def _names(self) -> set[str]:
+        return set(self._opened.tables.admitted.values())
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
@@ -81,6 +81,39 @@ class Aggregator:
 
     def run(self) -> dict[str, int]:
         """Bring gold up to the last finished unit; returns rows of each touched gold table."""
+        with self._running:
+            return self._run()
+
+    def renew(self, names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
+        """Compute gold of the routing names from silver; returns per gold table what differed and was replaced.
+
+        {"rows": computed, "differing": keys with another row, or with one too many or too few, "named": some of them}
+        """
+        with self._running:
+            with self._between_units:
+                upto = self._manifests.finished()
+                if upto < self._manifests.last:
+                    raise ContractError("a decided unit is not finished yet: ask again")
+                files = {name: self._snapshot(name) for name in sorted(names) if self._exists(name)}
+            found = {}
+            for name, part in self._compute(files).items():
+                found[self._layout.gold_of(name)] = difference = self._compare(name, part)
+                if difference["differing"] and not dry_run:
+                    self._replace(name, part, upto)
+            return found
+
+    def _compare(self, name: str, part: pa.Table) -> dict[str, Any]:
+        table = self._gold.get(self._layout.gold_of(name))
+        if table is not None:
+            table.update_incremental()
+        key = self._settings.event.key
+        new = {row[key]: row for row in part.to_pylist()}
+        old = {row[key]: row for row in table.to_pyarrow_table().to_pylist()} if table else {}
+        wrong = [k for k in new.keys() | old.keys() if not _same(new.get(k), old.get(k))]
+        named = sorted(map(str, wrong))[:MOST_NAMED]
+        return {"rows": part.num_rows, "differing": len(wrong), "named": named}
+
+    def _run(self) -> dict[str, int]:
         work = self._plan()
         if work is None:
             return {}
@@ -119,9 +152,10 @@ class Aggregator:
                 write_quickly(self._state, {"folded": self.folded(), "definition": None})  # some tables will be ahead
                 work.whole = {name: self._snapshot(name) for name in self._names() if self._exists(name)}
                 return work
-            for name, files in self._new_files(work.upto).items():
+            new, rebuilt = self._new_files(work.upto)
+            for name, files in new.items():
                 has_gold = self._gold.get(self._layout.gold_of(name)) is not None
-                if has_gold and all(self._lake.exists(path) for path in files):
+                if has_gold and name not in rebuilt and all(self._lake.exists(path) for path in files):
                     work.fold[name] = files
                 else:
                     work.whole[name] = self._snapshot(name)
@@ -129,16 +163,19 @@ class Aggregator:
                 work.rows = {name: self._snapshot(name) for name in work.fold}
         return work
 
-    def _new_files(self, upto: int) -> dict[str, list[str]]:
-        """Silver files that are not yet in their gold table, by routing name."""
+    def _new_files(self, upto: int) -> tuple[dict[str, list[str]], set[str]]:
+        """Silver files that are not yet in their gold table, by routing name; and the names that a rebuild touched,
+        whose gold may have rows of these files already: silver was removed, gold was not."""
         names = {self._layout.silver_of(name): name for name in self._names()}
         files: dict[str, list[str]] = {}
+        rebuilt = set()
         for manifest in self._manifests.since(self.folded() - RECHECKED):
             for table, change in manifest.tables.items():
                 name = names.get(table)
                 if name is not None and manifest.sequence <= upto and manifest.sequence > self._cursor(name):
                     files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
-        return files
+                    rebuilt |= {name} if manifest.kind == "rebuild" else set()
+        return files, rebuilt
 
     def _cursor(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
@@ -181,7 +218,7 @@ class Aggregator:
     def _fields(self) -> pa.Schema:
         """Key and aggregated fields; one that no version knows yet is taken for text."""
         wanted = {self._settings.event.key, *(self._field(a) for a in self._aggregates.values())} - {""}
-        columns = self._columns()
+        columns = self._opened.schemas.ledger.catalog().columns
         return pa.schema(
             [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
         )
@@ -277,6 +314,18 @@ class Aggregator:
     def _rows(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
         return int(pc.sum(pa.array(table.get_add_actions()["num_records"].to_pylist())).as_py() or 0) if table else 0
+
+
+def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """Floating-point sums depend on the order of the rows; all else must be equal."""
+    if one is None or other is None or one.keys() != other.keys():
+        return False
+    return all(
+        math.isclose(value, other[name], rel_tol=1e-9)
+        if isinstance(value, float) and isinstance(other[name], float)
+        else value == other[name]
+        for name, value in one.items()
+    )
 
 
 def _quoted(name: str) -> str:

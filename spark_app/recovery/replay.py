@@ -29,10 +29,9 @@ from spark_app.records import Cause, Report, add_counts
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
 from spark_app.worker import files
-from spark_app.worker.tables import COORDINATES, LINEAGE_OF, resolved_rows
+from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
-LINEAGE = [next(column for column, name in LINEAGE_OF.items() if name == wanted) for wanted in COORDINATES]
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Counted:
 
 
 class Replay:
-    """One request. `step` runs between two units, `placed` and `resolved` are what the last step did."""
+    """One request. `step` runs between two units."""
 
     def __init__(self, session: SparkSession, opened: OpenLake, units: UnitRunner, request: Request):
         self._session = session
@@ -107,7 +106,6 @@ class Replay:
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
         """What was placed and cause -> records resolved, both empty when nothing was; None when the request is done."""
-        self._opened.finish_open()
         if self._counted is None:
             self._counted = self._count()
             return None if self._request.dry_run else self._keep()
@@ -119,8 +117,8 @@ class Replay:
             return None
         return self._decode(chosen) if limit else self._give_up(chosen)
 
-    def result(self) -> dict[str, Any]:
-        """What people are told."""
+    def conclude(self) -> dict[str, Any]:
+        """The result, after the last step."""
         assert self._counted is not None
         found = asdict(self._counted)
         told = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
@@ -217,8 +215,8 @@ class Replay:
         parts = []
         for table, entries in silver.files.items():
             for entry in entries:
-                rows = pq.ParquetFile(self._opened.lake.table(table) / entry.path).read(columns=LINEAGE)
-                rows = rows.select(LINEAGE).rename_columns(COORDINATES)
+                rows = pq.ParquetFile(self._opened.lake.table(table) / entry.path).read(columns=LINEAGE_COORDINATES)
+                rows = rows.select(LINEAGE_COORDINATES).rename_columns(COORDINATES)
                 parts.append(rows.append_column("table", pa.array([table] * rows.num_rows, pa.string())))
         placed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")
         if placed.num_rows != silver.bronze:

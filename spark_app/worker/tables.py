@@ -24,6 +24,7 @@ LINEAGE_OF = {
     "_schema_id": "schema_id",
     "_landed_at": "landed_at",
 }
+LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 

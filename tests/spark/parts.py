@@ -27,6 +27,7 @@ from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Report
+from spark_app.recovery.service import Service
 from tests.support import ledger
 from tests.support.frames import batch_of
 from tests.support.protos import compile_text
@@ -62,12 +63,9 @@ class Parts:
         self.status = Status(self.lake, self.settings.tables.layout)
         self.ingest = Ingest(self.opened, self.units, self.status, stopping=lambda: False)
         self.deferred = Deferred(spark, self.opened, self.units)
-        self.gold = Aggregator(
-            *(spark, self.lake, self.settings, self.manifests),
-            names=lambda: set(self.tables.admitted.values()),
-            columns=lambda: self.ledger.catalog().columns,
-            between_units=threading.Lock(),
-        )
+        between_units = threading.Lock()
+        self.gold = Aggregator(spark, self.opened, between_units)
+        self.service = Service(spark, self.opened, self.units, self.gold, between_units, placed=self.status.recovered)
 
     def learn(self, *versions: int) -> None:
         """Enter versions of the demo's schema; their schema ids are their numbers."""

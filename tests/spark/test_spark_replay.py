@@ -35,7 +35,7 @@ def finish(parts: Parts, request: Request) -> dict[str, Any]:
     job = Replay(parts.spark, parts.opened, parts.units, request)
     while job.step() is not None:
         pass
-    return job.result()
+    return job.conclude()
 
 
 def placed(parts: Parts) -> dict[str, list[int]]:
