@@ -30,6 +30,12 @@ class ProtolakeError(Exception):
     exit_code = ExitCode.BUG
 
 
+class UsageError(ProtolakeError):
+    """A command was asked for what cannot be."""
+
+    exit_code = ExitCode.USAGE
+
+
 class ConfigurationError(ProtolakeError):
     """A setting is wrong or the machine lacks something that only its owner can provide."""
 

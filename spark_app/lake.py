@@ -4,6 +4,7 @@
 <lake>/_protolake/id             the lake's identity, part of every transaction id
 <lake>/_protolake/manifests/     decided units, one file each
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
+<lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
 <lake>/_protolake/status.json    what `status` shows
 """
@@ -34,6 +35,7 @@ class Lake:
         self.state = self.root / STATE
         self.manifests = self.state / "manifests"
         self.schemas = self.state / "schemas"
+        self.requests = self.state / "requests"
         self.checkpoint = self.state / "checkpoint"
         self.status = self.state / "status.json"
         self._locks: list[IO[str]] = []
@@ -77,7 +79,7 @@ class Lake:
             ConfigurationError: the lake cannot be written.
         """
         try:
-            for folder in (self.manifests, self.schemas):
+            for folder in (self.manifests, self.schemas, self.requests):
                 folder.mkdir(parents=True, exist_ok=True)
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
@@ -111,6 +113,7 @@ class Lake:
             while not _try_lock(handle, take):
                 if time.monotonic() > deadline:
                     handle.close()
+                    self.unlock()
                     raise UnreachableError(
                         f"lake {self.root} is in use by another process ({name} is held): stop that one first"
                     )

@@ -4,7 +4,7 @@ At start, in this order: lock the lake; finish every decided unit that a crash l
 and the registry are asked; compare Kafka's topics and Spark's checkpoint with the manifests; then run.
 
 Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
-main thread (`deferred`), and the gold thread, which takes the lock only to look (`aggregate`).
+main thread (`deferred` and `recovery`), and the gold thread, which takes the lock only to look (`aggregate`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.commit import Committer
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import NO_SPACE, Ingest, Stopped
-from spark_app.driver.maintain import Maintainer
-from spark_app.driver.manifest import Manifests
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ConfigurationError, ContractError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
-from spark_app.schemas.ledger import Ledger
-from spark_app.schemas.registry import Registry, RegistryUnreachable
+from spark_app.records import Layout
+from spark_app.recovery.service import Service
+from spark_app.schemas.registry import RegistryUnreachable
 
 UNANSWERED = (source.BrokerUnreachable, source.TopicMissing, source.LoginRefused)
 DEFERRED_EVERY_S = 2.0
@@ -104,20 +103,10 @@ class Pipeline:
         return self._work(spark, Origin(topic_ids, land_only=self._land_only))
 
     def _open_lake(self) -> None:
-        """Redo first: whatever was decided becomes true before anything else is looked at."""
-        settings = self._settings
-        self._manifests = Manifests(self.lake)
-        self._committer = Committer(self.lake, self._manifests, settings.lake)
-        self._committer.redo()
-        orphans = self.lake.remove_undecided(self._manifests.last + 1)
-        if orphans:
-            log.info("files of an undecided unit removed", files=orphans)
-        self._maintainer = Maintainer(self._committer.tables, settings.lake)
-        self._tables = TableDesk(self.lake, settings.event, settings.tables, self._committer.tables.columns)
-        self._ledger = Ledger(self.lake.schemas)
-        self._schemas = SchemaDesk(
-            self._ledger, Registry(settings.registry, caps_of(settings.schemas)), settings.schemas
-        )
+        self._opened = OpenLake.of(self.lake, self._settings)
+        self._manifests = self._opened.manifests
+        self._schemas, self._tables = self._opened.schemas, self._opened.tables
+        self._ledger = self._schemas.ledger
         self._learn_status()
 
     def _learn_status(self) -> None:
@@ -125,9 +114,9 @@ class Pipeline:
         layout = self._settings.tables.layout
         gold = {layout.gold_of(name) for name in self._tables.admitted.values()}
         own = [name for name in self.lake.tables() if name not in gold]
-        rows = self._maintainer.learn(own)
-        self.status.learn_rows(rows | _rows(self._committer, gold), self._tables.admitted)
-        self.status.learn_quarantine(_causes(self._committer, layout.quarantine))
+        rows = self._opened.maintainer.learn(own)
+        self.status.learn_rows(rows | _rows(self._opened.committer, gold), self._tables.admitted)
+        self.status.learn_quarantine(_open_causes(self._opened.committer, layout))
         self.status.versions_of = self._ledger.versions
 
     def _learn_subject(self) -> None:
@@ -142,22 +131,12 @@ class Pipeline:
 
     def _wire(self, spark: SparkSession) -> None:
         assert self.status is not None
-        settings, committer = self._settings, self._committer
-        units = UnitRunner(spark, self.lake, settings, self._schemas, self._tables)
-        self._ingest = Ingest(
-            self.lake, settings, self._manifests, committer, self._maintainer, units, self.status, self._stop.is_set
-        )
-        self._deferred = Deferred(
-            spark, self.lake, settings, self._manifests, committer.tables, self._schemas, units, self._ingest
-        )
-        self._aggregator = Aggregator(
-            spark,
-            self.lake,
-            settings,
-            self._manifests,
-            lambda: set(self._tables.admitted.values()),
-            lambda name: self._tables.columns(name, self._ledger.catalog().columns),
-            self._unit_lock,
+        units = UnitRunner(spark, self.lake, self._settings, self._schemas, self._tables)
+        self._ingest = Ingest(self._opened, units, self.status, self._stop.is_set)
+        self._deferred = Deferred(spark, self._opened, units)
+        self._aggregator = Aggregator(spark, self._opened, self._unit_lock)
+        self._service = Service(
+            spark, self._opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
         )
 
     def _work(self, spark: SparkSession, origin: Origin) -> ExitCode:
@@ -169,7 +148,7 @@ class Pipeline:
         try:
             self._keep_streaming(spark, origin)
             while self._available_now and not self._land_only and not self._stop.is_set():
-                if not self._decode_deferred():
+                if not self._decode_deferred() and not self._service.step():
                     break
         finally:
             self._stop.set()
@@ -253,6 +232,7 @@ class Pipeline:
             if time.monotonic() >= next_deferred and not self._land_only:
                 self._decode_deferred()
                 next_deferred = time.monotonic() + DEFERRED_EVERY_S
+            self._service.step()
             if time.monotonic() >= next_names and self._ledger.has_unnamed():
                 self._name_versions()
                 next_names = time.monotonic() + NAMES_EVERY_S
@@ -297,7 +277,8 @@ class Pipeline:
 
     def _aggregate_forever(self) -> None:
         while not self._stop.wait(self._settings.gold.interval_s):
-            self._try_to_aggregate()
+            if not self._service.rebuilding():
+                self._try_to_aggregate()
 
     def _try_to_aggregate(self) -> None:
         """Gold can always be made again from silver: its failure stops neither ingest nor a clean end."""
@@ -346,6 +327,13 @@ class Pipeline:
 def _rows(committer: Committer, names: set[str]) -> dict[str, int]:
     tables = {name: committer.tables.get(name) for name in names}
     return {name: sum(t.get_add_actions()["num_records"].to_pylist()) for name, t in tables.items() if t is not None}
+
+
+def _open_causes(committer: Committer, layout: Layout) -> dict[str, int]:
+    """Cause -> records in quarantine that no replay has resolved."""
+    resolved = _causes(committer, layout.resolved)
+    left = {c: n - resolved.get(c, 0) for c, n in _causes(committer, layout.quarantine).items()}
+    return {cause: count for cause, count in left.items() if count}
 
 
 def _causes(committer: Committer, name: str) -> dict[str, int]:

@@ -160,6 +160,7 @@ class Layout:
     gold: str = "gold_{name}_player_agg"
     quarantine: str = "quarantine_events"
     deferred: str = "deferred_events"
+    resolved: str = "resolved_events"
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,15 +25,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.config import Aggregate, Settings
+from spark_app.config import Aggregate
 from spark_app.driver.commit import RECHECKED, THREADS, Tables, writer_properties
 from spark_app.driver.maintain import sweep
-from spark_app.driver.manifest import Manifests
-from spark_app.lake import Lake, read_json, write_quickly
+from spark_app.driver.opened import OpenLake
+from spark_app.errors import ContractError
+from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 
 TABLE = "_protolake_table"
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
+MOST_NAMED = 20
 CLEAN_EVERY = 20  # merges of a table between clean-ups
 
 
@@ -54,23 +59,14 @@ class Work:
 class Aggregator:
     """Keeps the gold tables; the only writer of them."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        lake: Lake,
-        settings: Settings,
-        manifests: Manifests,
-        names: Callable[[], set[str]],
-        columns: Callable[[str], pa.Schema],
-        between_units: AbstractContextManager[object],
-    ):
+    def __init__(self, session: SparkSession, opened: OpenLake, between_units: AbstractContextManager[object]):
+        lake, settings = opened.lake, opened.settings
         self._session = session
+        self._opened = opened
         self._lake = lake
         self._settings = settings
         self._layout = settings.tables.layout
-        self._manifests = manifests
-        self._names = names
-        self._columns = columns
+        self._manifests = opened.manifests
         self._between_units = between_units
         self._app = f"{lake.identity()}/gold"
         self._state = lake.state / "gold.json"
@@ -78,8 +74,12 @@ class Aggregator:
         self._writer = writer_properties(settings.lake)
         self._merges: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
+        self._running = threading.Lock()  # `run` and `renew` must not meet
         self._aggregates = settings.gold.columns
         self._foldable = all(a.function in FOLDED for a in self._aggregates.values())
+
+    def _names(self) -> set[str]:
+        return set(self._opened.tables.admitted.values())
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
@@ -87,6 +87,40 @@ class Aggregator:
 
     def run(self) -> dict[str, int]:
         """Bring gold up to the last finished unit; returns rows of each touched gold table."""
+        with self._running:
+            return self._run()
+
+    def renew(self, names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
+        """Compute gold of the routing names from silver; returns per gold table what differed and was replaced.
+
+        {"rows": computed, "differing": keys with another row, or with one too many or too few, "named": some of them}
+        """
+        with self._running:
+            with self._between_units:
+                upto = self._manifests.finished()
+                if upto < self._manifests.last:
+                    raise ContractError("a decided unit is not finished yet: ask again")
+                fields = self._all_fields(names)
+                files = {name: self._snapshot(name) for name in fields}
+            found = {}
+            for name, part in self._compute(files, fields).items():
+                found[self._layout.gold_of(name)] = difference = self._compare(name, part)
+                if difference["differing"] and not dry_run:
+                    self._replace(name, part, upto)
+            return found
+
+    def _compare(self, name: str, part: pa.Table) -> dict[str, Any]:
+        table = self._gold.get(self._layout.gold_of(name))
+        if table is not None:
+            table.update_incremental()
+        key = self._settings.event.key
+        new = {row[key]: row for row in part.to_pylist()}
+        old = {row[key]: row for row in table.to_pyarrow_table().to_pylist()} if table else {}
+        wrong = [k for k in new.keys() | old.keys() if not _same(new.get(k), old.get(k))]
+        named = sorted(map(str, wrong))[:MOST_NAMED]
+        return {"rows": part.num_rows, "differing": len(wrong), "named": named}
+
+    def _run(self) -> dict[str, int]:
         work = self._plan()
         if work is None:
             return {}
@@ -121,17 +155,17 @@ class Aggregator:
         with self._between_units:
             if self._manifests.finished() < self._manifests.last:
                 return None  # a commit failed: some tables are ahead of the others until it is made again
-            fields = {name: self._fields(name) for name in self._names() if self._exists(name)}
-            fields = {name: found for name, found in fields.items() if self._settings.event.key in found.names}
+            fields = self._all_fields(self._names())
             work = Work(self._manifests.finished(), fields, {n: self._definition(f) for n, f in fields.items()})
             known = self._definitions()
             same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
             if len(same) < len(fields):
                 write_quickly(self._state, {"folded": self.folded(), "definitions": same})  # some tables will be ahead
                 work.whole = {name: self._snapshot(name) for name in fields if name not in same}
-            for name, files in self._new_files(work.upto, set(same)).items():
+            new, rebuilt = self._new_files(work.upto, set(same))
+            for name, files in new.items():
                 has_gold = self._gold.get(self._layout.gold_of(name)) is not None
-                if has_gold and all(self._lake.exists(path) for path in files):
+                if has_gold and name not in rebuilt and all(self._lake.exists(path) for path in files):
                     work.fold[name] = files
                 else:
                     work.whole[name] = self._snapshot(name)
@@ -139,16 +173,19 @@ class Aggregator:
                 work.rows = {name: self._snapshot(name) for name in work.fold}
         return work
 
-    def _new_files(self, upto: int, of: set[str]) -> dict[str, list[str]]:
-        """Silver files that are not yet in their gold table, by routing name."""
+    def _new_files(self, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+        """Silver files that are not yet in their gold table, by routing name; and the names that a rebuild touched,
+        whose gold may have rows of these files already: silver was removed, gold was not."""
         names = {self._layout.silver_of(name): name for name in of}
         files: dict[str, list[str]] = {}
+        rebuilt = set()
         for manifest in self._manifests.since(self.folded() - RECHECKED):
             for table, change in manifest.tables.items():
                 name = names.get(table)
                 if name is not None and manifest.sequence <= upto and manifest.sequence > self._cursor(name):
                     files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
-        return files
+                    rebuilt |= {name} if manifest.kind == "rebuild" else set()
+        return files, rebuilt
 
     def _cursor(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
@@ -187,11 +224,17 @@ class Aggregator:
         folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
         return rows.withColumn(TABLE, folder)
 
+    def _all_fields(self, names: set[str]) -> dict[str, pa.Schema]:
+        """Routing name -> `_fields`, of the silver tables that exist and have the key."""
+        fields = {name: self._fields(name) for name in sorted(names) if self._exists(name)}
+        return {name: found for name, found in fields.items() if self._settings.event.key in found.names}
+
     def _fields(self, name: str) -> pa.Schema:
         """Key and aggregated fields of a table, the key only if it has it; another that no version knows yet is taken
         for text."""
-        columns, key = self._columns(name), self._settings.event.key
-        wanted = {self._field(a) for a in self._aggregates.values()} - {""} | ({key} & set(columns.names))
+        columns = self._opened.tables.columns(name, self._opened.schemas.ledger.catalog().columns)
+        wanted = {self._field(a) for a in self._aggregates.values()} - {""}
+        wanted |= {self._settings.event.key} & set(columns.names)
         return pa.schema([columns.field(f) if f in columns.names else (f, pa.string()) for f in sorted(wanted)])
 
     def _collect(self, rows: DataFrame) -> dict[str, pa.Table]:
@@ -293,6 +336,18 @@ def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.
     for name in names:
         found.setdefault(fields[name], []).append(name)
     return list(found.items())
+
+
+def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """Floating-point sums depend on the order of the rows; all else must be equal."""
+    if one is None or other is None or one.keys() != other.keys():
+        return False
+    return all(
+        math.isclose(value, other[name], rel_tol=1e-9)
+        if isinstance(value, float) and isinstance(other[name], float)
+        else value == other[name]
+        for name, value in one.items()
+    )
 
 
 def _quoted(name: str) -> str:

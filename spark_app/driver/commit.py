@@ -112,6 +112,9 @@ class Committer:
         """
         digest = manifest.digest
         (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
+        landed = manifest.kind == "ingest" and manifest.sequence > self._manifests.finished()
+        if landed and first and self._missing(first, change) and not self.tables.get(first):
+            raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
         missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
         commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]
         wait(commits)  # all, or one that failed would let a redo commit beside those that go on
@@ -129,11 +132,31 @@ class Committer:
                 raise ContractError(f"table {name} has seen unit {done}, but unit {sequence} was not finished")
             self._compare_digest(name, table, sequence, digest)
             return False
+        if self._is_gone(name, change, sequence):
+            return False
         if table is None:
             self._create(name, change, sequence, digest)
         else:
             self._append(name, table, change, sequence, digest)
         return True
+
+    def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
+        """Whether somebody removed files that the unit added, and with them the commit: naming them again would make
+        a table that nobody can read."""
+        missing = self._missing(name, change)
+        if missing:
+            remedy = "python -m spark_app rebuild: adds from bronze what is missing"
+            log.warning("files of a decided unit are gone", table=name, unit=sequence, remedy=remedy)
+        return bool(missing)
+
+    def _missing(self, name: str, change: Change) -> list[str]:
+        paths = (f"{self._lake.table(name)}/{entry.path}" for entry in change.adds)
+        return [path for path in paths if not self._lake.exists(path)]
+
+    def forget(self, name: str) -> None:
+        """The table was removed, or written to by others."""
+        self.tables.forget(name)
+        self._known_schemas.pop(name, None)
 
     def _compare_digest(self, name: str, table: DeltaTable | None, sequence: int, digest: str) -> None:
         """A table that has the transaction must have it from this very manifest."""

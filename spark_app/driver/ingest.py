@@ -17,13 +17,11 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from spark_app.config import Settings
-from spark_app.driver.commit import Committer
-from spark_app.driver.maintain import Maintainer
-from spark_app.driver.manifest import Change, Manifest, Manifests, Offsets, counts_of
+from spark_app.driver.manifest import Offsets
+from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError, SchemaBump
-from spark_app.lake import Lake, free_bytes, read_json, write_quickly
+from spark_app.lake import free_bytes, read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.records import Report
@@ -39,26 +37,15 @@ class Stopped(Exception):
 class Ingest:
     """The body of the streaming query."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        settings: Settings,
-        manifests: Manifests,
-        committer: Committer,
-        maintainer: Maintainer,
-        units: UnitRunner,
-        status: Status,
-        stopping: Callable[[], bool],
-    ):
-        self._lake = lake
-        self._settings = settings
-        self._manifests = manifests
-        self._committer = committer
-        self._maintainer = maintainer
+    def __init__(self, opened: OpenLake, units: UnitRunner, status: Status, stopping: Callable[[], bool]):
+        self._opened = opened
+        self._lake = opened.lake
+        self._settings = opened.settings
+        self._manifests = opened.manifests
         self._units = units
         self._status = status
         self._stopping = stopping
-        self._attempts = lake.state / "attempts.json"
+        self._attempts = opened.lake.state / "attempts.json"
 
     def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
         """Take one micro-batch.
@@ -67,7 +54,7 @@ class Ingest:
             SchemaBump, ContractError, Stopped: nothing was decided.
         """
         began = time.monotonic()
-        self.finish_open()
+        self._opened.finish_open()
         start, end = self._range(batch_id)
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
@@ -81,29 +68,11 @@ class Ingest:
         records = self._units.spread(records, _records_between(start, end))
         report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
-        self.decide(report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids})
+        self._opened.decide(
+            report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
+        )
         self._attempts.unlink(missing_ok=True)
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
-
-    def decide(self, report: Report, kind: str, source: dict[str, object], deferred: Change | None = None) -> None:
-        """Write the manifest, make it true, and keep the tables small."""
-        layout = self._settings.tables.layout
-        changes = {table: Change(files) for table, files in report.files.items() if table != layout.deferred}
-        waiting = deferred or Change(report.files.get(layout.deferred, []))
-        if waiting.adds or waiting.removes:
-            changes[layout.deferred] = waiting
-        ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
-        manifest = Manifest(self._manifests.last + 1, kind, source, ordered, counts_of(report))  # type: ignore[arg-type]
-        self._manifests.decide(manifest)
-        self._committer.finish(manifest)
-        for table, change in ordered.items():
-            self._maintainer.added(table, len(change.adds))
-        self._maintainer.step()
-
-    def finish_open(self) -> None:
-        """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
-        if self._manifests.finished() < self._manifests.last:
-            self._committer.redo()
 
     def _in_place(self, origin: Origin) -> bool:
         first = self._manifests.last == 0

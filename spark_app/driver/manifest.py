@@ -23,7 +23,7 @@ from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
 from spark_app.records import FileEntry, Report
 
 FORMAT = 1
-Kind = Literal["ingest", "deferred"]
+Kind = Literal["ingest", "deferred", "replay", "rebuild"]
 Offsets = dict[str, dict[str, int]]  # topic -> partition -> offset
 
 
@@ -40,7 +40,8 @@ class Manifest:
     """A decided unit.
 
     Attributes:
-        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`.
+        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For replay and
+            rebuild {"request", "records", "progress"}: the progress of the request with this unit.
         tables: table folder -> change, in the order of commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
     """

@@ -24,7 +24,7 @@ from spark_app.schemas.descriptors import CompileFailed
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.resolution import resolve
-from spark_app.worker.fit import table_columns
+from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 
@@ -182,9 +182,9 @@ class TableDesk:
     def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
         """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
         messages = self.messages.get(name, ())
-        if len(messages) > 1:
-            return table_columns(messages, known, fixed=self.fixed(name))
-        return known[messages[0].rpartition("/")[2]] if messages else pa.schema([])
+        if len(messages) == 1:
+            return known.get(messages[0].rpartition("/")[2], NOTHING)
+        return table_columns(messages, known, fixed=self.fixed(name))
 
     def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
         """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the

@@ -35,6 +35,7 @@ class Origin:
     write_bronze: bool = True
     land_only: bool = False
     settle_in_place: bool = False
+    root: str | None = None  # folder of the files, where it is not the lake
 
 
 class UnitRunner:
@@ -94,7 +95,7 @@ class UnitRunner:
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
         decode, wrapper = self._settings.decode, self._settings.wrapper
         return one_pass.Plan(
-            root=str(self._lake.root),
+            root=origin.root or str(self._lake.root),
             prefix=file_prefix(sequence),
             layout=self._settings.tables.layout,
             routing=self._tables.routing(),

@@ -111,6 +111,15 @@ class Status:
             self.value["deferred"] -= report.bronze - report.deferred
             self._add(report)
 
+    def recovered(self, report: Report, resolved: dict[str, int]) -> None:
+        """A unit of `replay` or `rebuild` is visible; `resolved` are records that left quarantine, by cause."""
+        with self._lock:
+            self.value["deferred"] += report.deferred
+            self._add(report)
+            quarantine = self.value["quarantine"]
+            add_counts(quarantine, {cause: -count for cause, count in resolved.items()})
+            self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
+
     def gold_done(self, rows: dict[str, int]) -> None:
         """Gold rows per routing name after a run of `aggregate`."""
         with self._lock:

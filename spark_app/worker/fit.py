@@ -21,6 +21,7 @@ INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), 
 CHANGES = frozenset(
     {(INTEGER, BIG), (BIG, INTEGER), (FLAG, INTEGER), (INTEGER, FLAG), (INTEGER, TEXT), (TEXT, BYTES), (BYTES, TEXT)}
 )
+NOTHING = pa.schema([])
 CLASH = "its columns clash with those of the table's other message types: they differ only by case"
 
 
@@ -37,12 +38,12 @@ def table_columns(
         known: full name -> columns of all versions of the message.
         fixed: what the table has already, when it has several message types: it comes first.
     """
-    fixed = fixed or pa.schema([])
+    fixed = fixed or NOTHING
     columns = pa.schema([field for field in fixed if field.name not in RESERVED])
     rest = pa.schema([field for field in fixed if field.name == unwrap.COLUMN])
     for message in messages:
         outer, _, inner = message.rpartition("/")
-        grown = merge_columns(columns, known[inner])
+        grown = merge_columns(columns, known.get(inner, NOTHING))
         if find_clash(grown) is None:
             columns = grown
             rest = merge_columns(rest, _rest_of(outer, known, wrapper))
@@ -52,8 +53,8 @@ def table_columns(
 def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> pa.Schema:
     """The column that keeps what else a wrapper says, if anything."""
     if wrapper is None or not outer:
-        return pa.schema([])
-    fields = [field for field in known[outer] if field.name not in wrapper.own]
+        return NOTHING
+    fields = [field for field in known.get(outer, NOTHING) if field.name not in wrapper.own]
     return pa.schema([(unwrap.COLUMN, pa.struct(fields))] if fields else [])
 
 

@@ -120,7 +120,7 @@ class _Task:
     _columns: dict[object, pa.Schema] = field(default_factory=dict)
     _records: pa.Table = None  # of the Arrow batch at hand
     _lineage: pa.Table = None  # of the Arrow batch at hand
-    _rejects: list[tuple[int, Cause, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
+    _rejects: list[tuple[int, Cause, str, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
     _decoded: dict[object, list[pa.Table]] = field(default_factory=dict)  # one list per schema of the rows
     _rejected: list[pa.Table] = field(default_factory=list)
     _deferred: list[pa.Table] = field(default_factory=list)
@@ -180,7 +180,7 @@ class _Task:
             return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is no schema id: they end at 2^31 - 1")
         refused = self.catalog.refused.get(key)
         if refused is not None:
-            return self._reject_all(rows, Cause(refused[0]), refused[1])
+            return self._reject_all(rows, Cause(refused[0]), refused[1], schema=str(key))
         decodable = self.catalog.decodable.get(key)
         if decodable is None:
             return self._wait(rows, key)
@@ -284,18 +284,18 @@ class _Task:
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note rejects of a group; `rows` are the group's rows among the records."""
         for row, cause, detail in rejects:
-            self._rejects.append((int(rows[row]), cause, detail, message))
+            self._rejects.append((int(rows[row]), cause, detail, message, ""))
 
-    def _reject_all(self, rows: np.ndarray, cause: Cause, detail: str, message: str = "") -> None:
-        self._rejects += [(row, cause, detail, message) for row in rows.tolist()]
+    def _reject_all(self, rows: np.ndarray, cause: Cause, detail: str, message: str = "", schema: str = "") -> None:
+        self._rejects += [(row, cause, detail, message, schema) for row in rows.tolist()]
 
     def _keep_rejects(self) -> None:
         """One Arrow batch of quarantine rows for all rejects of the batch."""
         if not self._rejects:
             return
-        rows, causes, details, messages = zip(*sorted(self._rejects), strict=True)
+        rows, causes, details, messages, schemas = zip(*sorted(self._rejects), strict=True)
         records = self._records.take(pa.array(rows))
-        rejected = tables.quarantine_rows(records, causes, details, messages, self.plan.landed_at)
+        rejected = tables.quarantine_rows(records, causes, details, messages, schemas, self.plan.landed_at)
         self._rejected.append(rejected)
         self.buffered += rejected.nbytes
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))

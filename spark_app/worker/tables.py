@@ -30,6 +30,7 @@ LINEAGE_OF = {
     "_kafka_timestamp": "timestamp",
     "_landed_at": "landed_at",
 }
+LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
@@ -71,15 +72,22 @@ def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.
 
 
 def quarantine_rows(
-    records: pa.Table, causes: Sequence[Cause], details: Sequence[str], messages: Sequence[str], moment: int
+    records: pa.Table,
+    causes: Sequence[Cause],
+    details: Sequence[str],
+    messages: Sequence[str],
+    schemas: Sequence[str],
+    moment: int,
 ) -> pa.Table:
-    """The raw records with the reason: one cause, detail and message type per row."""
+    """The raw records with the reason: one cause and detail per row, the message type if it was known, and the schema
+    if it was refused."""
     count = len(records)
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
         "hop": pa.array([cause.hop for cause in causes], pa.string()),
         "detail": pa.array([detail or None for detail in details], pa.string()),
         "message_type": pa.array([message or None for message in messages], pa.string()),
+        "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),
     }
     return pa.table(columns | {name: records.column(name) for name in BRONZE_SCHEMA.names})
@@ -90,6 +98,13 @@ def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
     waited = pa.array([None if waits_for is None else str(waits_for)] * len(records), pa.string())
     return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
+
+
+def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
+    """Records of quarantine that are in silver now: their coordinates, schema id, cause and table, with the unit."""
+    columns = {name: placed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
+    extra = {"resolved_at": _moment(moment, len(placed)), "unit": pa.array(np.full(len(placed), unit, np.int64))}
+    return pa.table(columns | extra)
 
 
 def _moment(micros: int, count: int) -> pa.Array:

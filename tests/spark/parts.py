@@ -19,18 +19,15 @@ from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from spark_app.config import Settings
 from spark_app.driver.aggregate import Aggregator
-from spark_app.driver.commit import Committer
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.maintain import Maintainer
-from spark_app.driver.manifest import Manifests, Offsets
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.manifest import Offsets
+from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Report
-from spark_app.schemas.ledger import Ledger
-from spark_app.schemas.registry import Registry
+from spark_app.recovery.service import Service
 from tests.support import ledger
 from tests.support.frames import batch_of
 from tests.support.protos import compile_text
@@ -57,30 +54,18 @@ class Parts:
         self.settings = Settings(**{name: own.get(name, {}) | sections.get(name, {}) for name in {*own, *sections}})
         self.lake = Lake(root)
         self.lake.prepare()
-        self.manifests = Manifests(self.lake)
-        self.committer = Committer(self.lake, self.manifests, self.settings.lake)
-        self.redone = self.committer.redo()
-        self.maintainer = Maintainer(self.committer.tables, self.settings.lake)
-        self.tables = TableDesk(self.lake, self.settings.event, self.settings.tables, self.committer.tables.columns)
-        self.ledger = Ledger(self.lake.schemas)
-        registry = Registry(self.settings.registry, caps_of(self.settings.schemas))
-        self.schemas = SchemaDesk(self.ledger, registry, self.settings.schemas)
+        self.opened = OpenLake.of(self.lake, self.settings)
+        self.redone = self.opened.redone
+        self.manifests, self.committer = self.opened.manifests, self.opened.committer
+        self.tables, self.schemas = self.opened.tables, self.opened.schemas
+        self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
         self.status = Status(self.lake, self.settings.tables.layout)
-        self.ingest = Ingest(
-            *(self.lake, self.settings, self.manifests, self.committer, self.maintainer, self.units, self.status),
-            stopping=lambda: False,
-        )
-        self.deferred = Deferred(
-            *(spark, self.lake, self.settings, self.manifests, self.committer.tables, self.schemas, self.units),
-            ingest=self.ingest,
-        )
-        self.gold = Aggregator(
-            *(spark, self.lake, self.settings, self.manifests),
-            names=lambda: set(self.tables.admitted.values()),
-            columns=lambda name: self.tables.columns(name, self.ledger.catalog().columns),
-            between_units=threading.Lock(),
-        )
+        self.ingest = Ingest(self.opened, self.units, self.status, stopping=lambda: False)
+        self.deferred = Deferred(spark, self.opened, self.units)
+        between_units = threading.Lock()
+        self.gold = Aggregator(spark, self.opened, between_units)
+        self.service = Service(spark, self.opened, self.units, self.gold, between_units, placed=self.status.recovered)
 
     def learn(self, *versions: int) -> None:
         """Enter versions of the demo's schema; their schema ids are their numbers."""
@@ -101,7 +86,7 @@ class Parts:
         """An ingest unit of the records, decided and committed."""
         start = self.next_offset()
         report = self.run(values, origin)
-        self.ingest.decide(report, "ingest", source_of(start, start + len(values)))
+        self.opened.decide(report, "ingest", source_of(start, start + len(values)))
         return report
 
     def kill_at_commit(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def take(parts: Parts, values: list[bytes], headers: pa.Array = None) -> None:
     given = {} if headers is None else {"headers": headers}
     frame = _frame(parts.spark, batch_of(values, start, TOPIC, **given))
     report = parts.units.run(frame, parts.manifests.last + 1, ORIGIN_IN_PLACE)
-    parts.ingest.decide(report, "ingest", source_of(start, start + len(values)))
+    parts.opened.decide(report, "ingest", source_of(start, start + len(values)))
 
 
 def _frame(spark: SparkSession, batch: pa.RecordBatch) -> DataFrame:

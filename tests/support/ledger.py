@@ -80,7 +80,7 @@ class Verdict:
 
 
 def verify(lake: Path, truth: dict[Identity, str], with_gold: bool = True) -> Verdict:
-    """Every record in bronze once with its bytes, and once in silver or quarantine (or waiting, or a tombstone)."""
+    """Every record in bronze once with its bytes; once in silver or open quarantine, or waiting, or a tombstone."""
     verdict = Verdict()
     bronze = read(lake, "bronze_events", ["topic", "partition", "offset", "value"])
     landed = identities(bronze)
@@ -97,6 +97,10 @@ def verify(lake: Path, truth: dict[Identity, str], with_gold: bool = True) -> Ve
         verdict.misplaced += [i for i, owner in zip(found, owners, strict=True) if f"silver_{owner}_events" != name]
     for name in ("quarantine_events", "deferred_events"):
         placed.update(identities(read(lake, name, ["topic", "partition", "offset"])))
+    resolved = Counter(identities(read(lake, "resolved_events", ["topic", "partition", "offset"])))
+    refused = Counter(identities(read(lake, "quarantine_events", ["topic", "partition", "offset"])))
+    verdict.phantom += list((resolved - refused).keys())  # resolved twice, or without having been in quarantine
+    placed -= resolved
     _compare(verdict, placed, {i: v for i, v in truth.items() if v})
     if with_gold:
         verdict.gold = wrong_gold(lake)

@@ -1,0 +1,72 @@
+"""The open lake: what every kind of unit works with, and the one way in which a unit is decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_app.config import Settings
+from spark_app.driver.commit import Committer
+from spark_app.driver.maintain import Maintainer
+from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
+from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.lake import Lake
+from spark_app.ops.events import log
+from spark_app.records import Report
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.registry import Registry
+
+
+@dataclass(frozen=True)
+class OpenLake:
+    """A lake that this process may write: whoever opens it holds its lock."""
+
+    lake: Lake
+    settings: Settings
+    manifests: Manifests
+    committer: Committer
+    maintainer: Maintainer
+    tables: TableDesk
+    schemas: SchemaDesk
+    redone: int  # units that a crash had left open
+
+    @staticmethod
+    def of(lake: Lake, settings: Settings) -> OpenLake:
+        """Redo first: whatever was decided becomes true before anything else is looked at."""
+        manifests = Manifests(lake)
+        committer = Committer(lake, manifests, settings.lake)
+        redone = committer.redo()
+        orphans = lake.remove_undecided(manifests.last + 1)
+        if orphans:
+            log.info("files of an undecided unit removed", files=orphans)
+        registry = Registry(settings.registry, caps_of(settings.schemas))
+        return OpenLake(
+            lake,
+            settings,
+            manifests,
+            committer,
+            Maintainer(committer.tables, settings.lake),
+            TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
+            SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
+            redone,
+        )
+
+    def decide(self, report: Report, kind: Kind, source: dict[str, Any], deferred: Change | None = None) -> None:
+        """Write the manifest, make it true, and keep the tables small."""
+        layout = self.settings.tables.layout
+        changes = {table: Change(files) for table, files in report.files.items() if table != layout.deferred}
+        waiting = deferred or Change(report.files.get(layout.deferred, []))
+        if waiting.adds or waiting.removes:
+            changes[layout.deferred] = waiting
+        ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
+        manifest = Manifest(self.manifests.last + 1, kind, source, ordered, counts_of(report))
+        self.manifests.decide(manifest)
+        self.committer.finish(manifest)
+        for table, change in ordered.items():
+            self.maintainer.added(table, len(change.adds))
+        self.maintainer.step()
+
+    def finish_open(self) -> None:
+        """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
+        if self.manifests.finished() < self.manifests.last:
+            self.committer.redo()

@@ -1,0 +1,1 @@
+"""Decode again what is in the lake: `replay` what is in quarantine, `rebuild` what silver and gold should hold."""

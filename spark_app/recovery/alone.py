@@ -1,0 +1,34 @@
+"""Executes a request in the command itself: the app is down, so the lake is ours. Kafka is not asked for anything."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from spark_app import session
+from spark_app.config import Settings
+from spark_app.driver.aggregate import Aggregator
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.unit import UnitRunner
+from spark_app.lake import Lake
+from spark_app.recovery import requests
+from spark_app.recovery.requests import Request
+from spark_app.recovery.service import Service
+
+
+def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
+    """The result of a submitted request, and of those that were asked before it. The caller holds the lake's lock."""
+    opened = OpenLake.of(lake, settings)
+    spark = session.start(settings, "protolake-recovery", quiet=True)
+    try:
+        session.hold_lake(spark, lake)
+        units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
+        between_units = threading.Lock()
+        gold = Aggregator(spark, opened, between_units)
+        service = Service(spark, opened, units, gold, between_units)
+        while service.step():
+            pass
+        gold.run()
+        return requests.take_answer(lake, request) or {}
+    finally:
+        session.end(clean=False)

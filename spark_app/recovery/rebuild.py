@@ -1,0 +1,360 @@
+"""Brings silver and gold to what bronze says, without Kafka: adds what is missing, names what differs.
+
+In chunks of bronze: the pass runs into a scratch folder, its files are compared with the tables, and records that are
+nowhere (not in silver, not open in quarantine, not waiting) are added where the pass has them. Silver is only ever
+appended to: a row that differs, is there twice or has no record in bronze is named, and left to a person.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app.driver.aggregate import Aggregator
+from spark_app.driver.attempts import Attempts
+from spark_app.driver.bronze import FROM_BRONZE, read_table
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.unit import UnitRunner
+from spark_app.errors import ExitCode, UsageError
+from spark_app.lake import file_prefix
+from spark_app.ops.events import log
+from spark_app.records import FileEntry, Report, add_counts
+from spark_app.recovery import compare
+from spark_app.recovery.compare import (
+    ACTUAL,
+    DIFFERING,
+    DOUBLED,
+    EXPECTED,
+    MISSING,
+    PHANTOM,
+    PRESENT,
+    REPLAYABLE,
+    RESOLVED,
+    Range,
+    Silver,
+)
+from spark_app.recovery.progress import load_progress, save_progress
+from spark_app.recovery.replay import open_quarantine
+from spark_app.recovery.requests import Request, path_of
+from spark_app.worker import files
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES
+
+MOST_NAMED = 20
+MOST_OUTSIDE = 200_000  # phantoms of a table that are counted; more of them say nothing new
+NAMED = (DIFFERING, DOUBLED, PHANTOM)
+COLUMNS = ("expected", PRESENT, "added", *NAMED)
+
+
+@dataclass
+class Found:
+    """What a rebuild found so far: records.
+
+    Attributes:
+        spans: [topic, topic id, partition, first, end] of bronze when the request began.
+        at: [position in `spans`, offset] of the next record to compare.
+        tables: table -> column of `COLUMNS` -> records.
+        named: table -> the first identities that differ, are doubled or phantoms.
+        replayable: open in quarantine, but placed by a pass now.
+        skipped: identities of records that break the pass.
+    """
+
+    spans: list[list[Any]] = field(default_factory=list)
+    at: list[int] = field(default_factory=lambda: [0, 0])
+    tables: dict[str, dict[str, int]] = field(default_factory=dict)
+    named: dict[str, list[str]] = field(default_factory=dict)
+    replayable: int = 0
+    skipped: list[str] = field(default_factory=list)
+    closed: bool = False  # what lies outside the spans was looked at
+
+
+class Rebuild:
+    """One request. `step` runs between two units."""
+
+    def __init__(
+        self, session: SparkSession, opened: OpenLake, units: UnitRunner, aggregator: Aggregator, request: Request
+    ):
+        self._session = session
+        self._opened = opened
+        self._units = units
+        self._aggregator = aggregator
+        self._request = request
+        self._layout = opened.settings.tables.layout
+        self._others = (self._layout.quarantine, self._layout.deferred)
+        self._attempts = Attempts(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        self._scratch = opened.lake.state / "rebuild" / request.id
+        stored = load_progress(opened.lake, opened.manifests, request)
+        self._found = Found(**stored) if stored else None
+
+    def step(self) -> tuple[Report, dict[str, int]] | None:
+        """What was added, nothing when the step added nothing; None when the request is done.
+
+        Raises:
+            UsageError: a name that no table has.
+        """
+        if self._found is None:
+            self._check_names()
+            self._found = self._plan()
+            return self._keep()
+        if self._found.at[0] < len(self._found.spans):
+            return self._compare_chunk()
+        if not self._found.closed:
+            self._look_outside()
+            self._found.closed = True
+            return self._keep()
+        return None
+
+    def conclude(self) -> dict[str, Any]:
+        """Gold of the tables, then the result. Not between two units: gold takes the lock itself."""
+        assert self._found is not None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        gold = self._aggregator.renew(self._names(), dry_run=self._request.dry_run)
+        wrong = any(table.get(what) for table in self._found.tables.values() for what in NAMED)
+        return {
+            "tables": {name: dict.fromkeys(COLUMNS, 0) | table for name, table in sorted(self._found.tables.items())},
+            "named": self._found.named,
+            "replayable": self._found.replayable,
+            "skipped": self._found.skipped,
+            "gold": gold,
+            "exit_code": int(ExitCode.LOSS if wrong else ExitCode.DONE),
+        }
+
+    def _names(self) -> set[str]:
+        """Routing names that are meant."""
+        admitted = set(self._opened.tables.admitted.values())
+        asked = set(self._request.arguments.get("names", []))
+        return admitted & asked if asked else admitted
+
+    def _check_names(self) -> None:
+        admitted = set(self._opened.tables.admitted.values())
+        unknown = set(self._request.arguments.get("names", [])) - admitted
+        if unknown:
+            raise UsageError(f"no table is named {', '.join(sorted(unknown))}: {', '.join(sorted(admitted)) or 'none'}")
+
+    def _keep(self) -> tuple[Report, dict[str, int]]:
+        assert self._found is not None
+        save_progress(self._opened.lake, self._opened.manifests, self._request, asdict(self._found))
+        return Report(), {}
+
+    def _plan(self) -> Found:
+        bronze = read_table(self._session, self._opened, self._layout.bronze)
+        if bronze is None:
+            return Found()
+        keys = ["topic", "topic_id", "partition"]
+        rows = bronze.groupBy(*keys).agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+        spans = [[*(row[key] for key in keys), row["first"], row["last"] + 1] for row in rows.orderBy(*keys).collect()]
+        return Found(spans, [0, spans[0][3]])
+
+    def _next(self, limit: int) -> tuple[list[Range], list[int]]:
+        """(ranges of at most `limit` offsets, where the next ones begin)."""
+        assert self._found is not None
+        spans = self._found.spans
+        position, offset = self._found.at
+        ranges = []
+        while limit > 0 and position < len(spans):
+            topic, topic_id, partition, _, last = spans[position]
+            end = min(last, offset + limit)
+            ranges.append(Range(topic, topic_id, partition, offset, end))
+            limit -= end - offset
+            offset = end
+            if end == last:
+                position += 1
+                offset = spans[position][3] if position < len(spans) else 0
+        return ranges, [position, offset]
+
+    def _compare_chunk(self) -> tuple[Report, dict[str, int]]:
+        assert self._found is not None
+        limit = self._attempts.limit()
+        ranges, after = self._next(max(limit, 1))
+        if not limit:
+            self._found.skipped += [f"{r.topic}/{r.partition}@{r.first}" for r in ranges]
+            return self._done(after)
+        expected = self._attempts.run(lambda: self._run(ranges))
+        if expected is None:
+            return self._keep()
+        verdicts = self._judge(expected, ranges)
+        self._count(verdicts)
+        added = self._copy_missing(expected, verdicts)
+        self._found.at = after
+        if added.bronze and not self._request.dry_run:
+            source = {"request": self._request.id, "records": added.bronze, "progress": asdict(self._found)}
+            self._opened.decide(added, "rebuild", source)
+            log.info("missing records added", records=added.bronze)
+        self._done(after)
+        return (Report(), {}) if self._request.dry_run else (added, {})
+
+    def _done(self, after: list[int]) -> tuple[Report, dict[str, int]]:
+        assert self._found is not None
+        self._found.at = after
+        self._attempts.succeeded()
+        return self._keep()
+
+    def _run(self, ranges: list[Range]) -> Report:
+        """The pass into the scratch folder."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        bronze = read_table(self._session, self._opened, self._layout.bronze)
+        assert bronze is not None
+        records = bronze.where(compare.within(ranges)).select(*BRONZE_SCHEMA.names)
+        records = self._units.spread(records, sum(r.end - r.first for r in ranges))
+        origin = replace(FROM_BRONZE, root=str(self._scratch))
+        return self._units.run(records, self._opened.manifests.last + 1, origin)
+
+    def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
+        """Where the records of the ranges should be and are."""
+        names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
+        silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
+        places = compare.place_silver(self._session, silver, ranges)
+        for name, (rows, side) in self._unplaced().items():
+            if rows is not None:
+                places.append(compare.place_others(rows.where(compare.within(ranges)), name, side))
+            paths = self._paths(name, expected.files.get(name, []))
+            if paths:
+                places.append(compare.place_others(self._session.read.parquet(*paths), name, EXPECTED))
+        return compare.judge(places, *self._others) if places else pa.table({})
+
+    def _unplaced(self) -> dict[str, tuple[DataFrame | None, str]]:
+        """What is not in silver: open in quarantine, or waiting. And what once was open."""
+        waiting, resolved = (
+            read_table(self._session, self._opened, name) for name in (self._layout.deferred, self._layout.resolved)
+        )
+        return {
+            self._layout.quarantine: (open_quarantine(self._session, self._opened), ACTUAL),
+            self._layout.deferred: (waiting, ACTUAL),
+            self._layout.resolved: (resolved, RESOLVED),
+        }
+
+    def _silver(self, name: str, entries: list[FileEntry], ranges: list[Range]) -> Silver:
+        table = self._table(name)
+        columns = pa.schema(table.schema().to_arrow()) if table else None
+        schema = compare.schema_of(columns, [pa.schema(Schema.from_json(e.schema).to_arrow()) for e in entries])
+        actual = _files_with(self._opened.lake.table(name), table, ranges) if table else []
+        return Silver(schema, self._paths(name, entries), actual)
+
+    def _table(self, name: str) -> DeltaTable | None:
+        """The table as it is on the disk: somebody may have written to it, or removed it."""
+        if not (self._opened.lake.table(name) / "_delta_log").is_dir():
+            self._opened.committer.forget(name)
+        table = self._opened.committer.tables.get(name)
+        if table is not None:
+            table.update_incremental()
+        return table
+
+    def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
+        return [f"{self._scratch}/{name}/{entry.path}" for entry in entries]
+
+    def _count(self, verdicts: pa.Table) -> None:
+        assert self._found is not None
+        if not verdicts.num_rows:
+            return
+        meant = {*self._others, *(self._layout.silver_of(name) for name in self._names())}
+        groups = verdicts.group_by(["expected", "actual", "verdict"]).aggregate([([], "count_all")])
+        for group in groups.to_pylist():
+            count, verdict = group["count_all"], group["verdict"]
+            if group["expected"] in meant:
+                self._add(group["expected"], "expected", count)
+                if verdict in (PRESENT, MISSING):
+                    self._add(group["expected"], "added" if verdict == MISSING else PRESENT, count)
+            if verdict in NAMED and (group["actual"] or group["expected"]) in meant:
+                self._add(group["actual"] or group["expected"], verdict, count)
+            if verdict == REPLAYABLE and group["expected"] in meant:
+                self._found.replayable += count
+        self._name(verdicts, meant)
+
+    def _add(self, table: str, column: str, count: int) -> None:
+        assert self._found is not None
+        add_counts(self._found.tables.setdefault(table, {}), {column: count})
+
+    def _name(self, verdicts: pa.Table, meant: set[str]) -> None:
+        """Keep the first identities of each table that need a person."""
+        assert self._found is not None
+        wrong = verdicts.filter(pc.is_in(verdicts["verdict"], value_set=pa.array(NAMED)))
+        for row in wrong.sort_by([(name, "ascending") for name in COORDINATES]).to_pylist():
+            table = row["actual"] or row["expected"]
+            names = self._found.named.setdefault(table, []) if table in meant else []
+            if len(names) < MOST_NAMED:
+                names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['verdict']}")
+
+    def _copy_missing(self, expected: Report, verdicts: pa.Table) -> Report:
+        """The rows that are nowhere, as files of the tables."""
+        added = Report()
+        if not verdicts.num_rows or self._request.dry_run:
+            return added
+        names = {self._layout.silver_of(name): name for name in self._names()}
+        missing = verdicts.filter(pc.equal(verdicts["verdict"], MISSING))
+        prefix = file_prefix(self._opened.manifests.last + 1)
+        for table, entries in expected.files.items():
+            wanted = missing.filter(pc.equal(missing["expected"], table)).select(COORDINATES)
+            if not wanted.num_rows or table not in (*names, *self._others):
+                continue
+            for entry in entries:
+                rows = _pick(pq.ParquetFile(f"{self._scratch}/{table}/{entry.path}").read(), wanted)
+                if rows.num_rows:
+                    name = f"{prefix}-rebuild-{sum(map(len, added.files.values())):05d}.parquet"
+                    folder = self._opened.lake.table(table)
+                    file = files.write_file(folder, name, rows, self._opened.settings.lake.compression)
+                    added.files.setdefault(table, []).append(file)
+                    self._report(added, table, names.get(table), rows)
+        return added
+
+    def _report(self, added: Report, table: str, name: str | None, rows: pa.Table) -> None:
+        added.bronze += rows.num_rows
+        if name is not None:
+            add_counts(added.silver, {name: rows.num_rows})
+            ids = compare.count(rows["_schema_id"].cast(pa.string()))
+            add_counts(added.schema_ids.setdefault(name, {}), ids)
+        elif table == self._layout.quarantine:
+            add_counts(added.quarantine, compare.count(rows["cause"]))
+        else:
+            added.deferred += rows.num_rows
+
+    def _look_outside(self) -> None:
+        """Rows of silver outside of all that bronze had when the request began: new since then, or phantoms."""
+        assert self._found is not None
+        ranges = [Range(*span) for span in self._found.spans]
+        bronze = read_table(self._session, self._opened, self._layout.bronze)
+        for name in sorted(self._names()):
+            table = self._layout.silver_of(name)
+            rows = read_table(self._session, self._opened, table)
+            if rows is None:
+                continue
+            rows = rows.select(*LINEAGE_COORDINATES).toDF(*COORDINATES).where(~compare.within(ranges))
+            if bronze is not None:
+                landed = bronze.where(~compare.within(ranges)).select(*COORDINATES)
+                rows = rows.join(landed, COORDINATES, "left_anti")
+            phantoms = rows.limit(MOST_OUTSIDE).toArrow()
+            if phantoms.num_rows:
+                columns = {"expected": pa.nulls(phantoms.num_rows, pa.string())}
+                columns["actual"] = pa.array([table] * phantoms.num_rows)
+                columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows)
+                self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))
+
+
+def _files_with(folder: Path, table: DeltaTable, ranges: list[Range]) -> list[str]:
+    """Files that may hold rows of the ranges, by the bounds that Delta keeps."""
+    low, high = min(r.first for r in ranges), max(r.end for r in ranges)
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names
+    bounds = [actions[n].to_pylist() if n in names else [None] * len(actions) for n in ("min._offset", "max._offset")]
+    return [
+        f"{folder}/{path}"
+        for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
+        if first is None or last is None or (first < high and last >= low)
+    ]
+
+
+def _pick(rows: pa.Table, wanted: pa.Table) -> pa.Table:
+    """The rows at the coordinates. By number, for Arrow does not join tables with nested columns."""
+    own = LINEAGE_COORDINATES if LINEAGE_COORDINATES[0] in rows.column_names else COORDINATES
+    numbered = rows.select(own).rename_columns(COORDINATES).append_column("row", pa.array(np.arange(rows.num_rows)))
+    picked = numbered.join(wanted, COORDINATES, join_type="left semi")["row"]
+    return rows.take(picked.take(pc.sort_indices(picked)))

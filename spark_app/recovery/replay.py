@@ -1,0 +1,251 @@
+"""Decodes again what is in quarantine, once what put it there is gone.
+
+Quarantine is never rewritten: what a replay places is entered in `resolved_events` by the same unit that adds it to
+silver. A record is open while it is in quarantine and not resolved, so a replay that is interrupted, or run twice,
+places nothing twice. Records that are still refused, or would have to wait, stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app.driver.attempts import Attempts
+from spark_app.driver.bronze import FROM_BRONZE, read_at, read_table
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.unit import UnitRunner
+from spark_app.errors import ContractError
+from spark_app.lake import file_prefix
+from spark_app.ops.events import log
+from spark_app.records import Cause, Report, add_counts, read_schema_key
+from spark_app.recovery.progress import load_progress, save_progress
+from spark_app.recovery.requests import Request, path_of
+from spark_app.worker import files
+from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, resolved_rows
+
+CHOSEN = [*COORDINATES, "schema_id", "cause"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which records of quarantine are meant; nothing set = all.
+
+    Attributes:
+        since, until: of the moment when they were quarantined, seconds since 1970; `until` is excluded.
+        offsets: [first, end], the end excluded.
+    """
+
+    causes: list[str] = field(default_factory=list)
+    schema_ids: list[int] = field(default_factory=list)
+    since: float | None = None
+    until: float | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offsets: list[int] | None = None
+
+    def condition(self) -> Column:
+        """For rows of quarantine."""
+        moment = F.unix_micros("quarantined_at")
+        parts = [F.lit(True)]
+        parts += [F.col("cause").isin(self.causes)] if self.causes else []
+        parts += [F.col("schema_id").isin(self.schema_ids)] if self.schema_ids else []
+        parts += [moment >= int(self.since * 1e6)] if self.since is not None else []
+        parts += [moment < int(self.until * 1e6)] if self.until is not None else []
+        parts += [F.col("topic") == self.topic] if self.topic is not None else []
+        parts += [F.col("partition") == self.partition] if self.partition is not None else []
+        if self.offsets is not None:
+            parts.append((F.col("offset") >= self.offsets[0]) & (F.col("offset") < self.offsets[1]))
+        condition = parts[0]
+        for part in parts[1:]:
+            condition = condition & part
+        return condition
+
+
+@dataclass
+class Counted:
+    """What a replay found so far: records.
+
+    Attributes:
+        candidates: cause -> open records that the filters name.
+        unasked: schemas that the ledger refuses and that are still to be asked for again.
+        after: coordinates of the last record tried.
+        resolved: silver table -> records placed in it.
+        refused: cause -> records refused again.
+        waiting: records whose schema id cannot be settled now; they stay in quarantine.
+    """
+
+    candidates: dict[str, int] = field(default_factory=dict)
+    unasked: list[str] = field(default_factory=list)
+    after: list[Any] | None = None
+    resolved: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+
+
+class Replay:
+    """One request. `step` runs between two units."""
+
+    def __init__(self, session: SparkSession, opened: OpenLake, units: UnitRunner, request: Request):
+        self._session = session
+        self._opened = opened
+        self._units = units
+        self._request = request
+        self._layout = opened.settings.tables.layout
+        self._filters = Filters(**request.arguments)
+        self._attempts = Attempts(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        stored = load_progress(opened.lake, opened.manifests, request)
+        self._counted = Counted(**stored) if stored else None
+
+    def step(self) -> tuple[Report, dict[str, int]] | None:
+        """What was placed and cause -> records resolved, both empty when nothing was; None when the request is done."""
+        if self._counted is None:
+            self._counted = self._count()
+            return None if self._request.dry_run else self._keep()
+        if self._counted.unasked:
+            return self._ask()
+        limit = self._attempts.limit()
+        chosen = self._choose(max(limit, 1))
+        if not chosen.num_rows:
+            return None
+        return self._decode(chosen) if limit else self._give_up(chosen)
+
+    def conclude(self) -> dict[str, Any]:
+        """The result, after the last step."""
+        assert self._counted is not None
+        found = asdict(self._counted)
+        told = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
+        return {name: found[name] for name in told}
+
+    def _keep(self) -> tuple[Report, dict[str, int]]:
+        assert self._counted is not None
+        save_progress(self._opened.lake, self._opened.manifests, self._request, asdict(self._counted))
+        return Report(), {}
+
+    def _open(self) -> DataFrame | None:
+        """Quarantine without what is resolved."""
+        rows = open_quarantine(self._session, self._opened)
+        return None if rows is None else rows.where(self._filters.condition())
+
+    def _count(self) -> Counted:
+        rows = self._open()
+        if rows is None:
+            return Counted()
+        found = rows.groupBy("cause", "refused_schema").count().collect()
+        causes: Counter[str] = Counter()
+        for row in found:
+            causes[row["cause"]] += row["count"]
+        entries = self._opened.schemas.ledger.entries
+        keys = {row["refused_schema"] for row in found} - {None}
+        refused = {str(entry.key) for entry in entries.values() if entry.outcome == "refused"}
+        return Counted(dict(causes), sorted(keys & refused))
+
+    def _ask(self) -> tuple[Report, dict[str, int]]:
+        """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: it is a network."""
+        assert self._counted is not None
+        lookups = self._opened.settings.schemas.lookups
+        for key in self._counted.unasked[:lookups]:
+            self._opened.schemas.settle(read_schema_key(key))
+        self._opened.schemas.ledger.save()
+        del self._counted.unasked[:lookups]
+        return self._keep()
+
+    def _choose(self, limit: int) -> pa.Table:
+        """The next open records by coordinates."""
+        rows = self._open()
+        assert self._counted is not None
+        if rows is None:
+            return pa.table({name: [] for name in CHOSEN})
+        if self._counted.after is not None:
+            last = zip(COORDINATES, self._counted.after, strict=True)
+            after = F.struct(*(F.lit(value).cast(rows.schema[name].dataType).alias(name) for name, value in last))
+            rows = rows.where(F.struct(*COORDINATES) > after)
+        return rows.select(*CHOSEN).orderBy(*COORDINATES).limit(limit).toArrow()
+
+    def _decode(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
+        assert self._counted is not None
+        sequence = self._opened.manifests.last + 1
+        records = self._units.spread(read_at(self._session, self._opened, chosen), chosen.num_rows)
+        report = self._attempts.run(lambda: self._units.run(records, sequence, FROM_BRONZE))
+        if report is None:
+            return self._keep()
+        if report.bronze != chosen.num_rows:
+            raise ContractError(f"{chosen.num_rows} quarantined records, but bronze has {report.bronze} of them")
+        add_counts(self._counted.refused, report.quarantine)
+        self._counted.waiting += report.deferred
+        self._counted.after = _last(chosen)
+        silver = self._without_rejects(report)
+        causes: dict[str, int] = {}
+        if silver.bronze:
+            causes = self._decide(silver, chosen)
+        self._attempts.succeeded()
+        self._keep()
+        log.info("quarantined records replayed", records=chosen.num_rows, resolved=silver.bronze)
+        return silver, causes
+
+    def _without_rejects(self, report: Report) -> Report:
+        """The part of the unit that is news: what is refused again is in quarantine already."""
+        old = {t: report.files.pop(t) for t in (self._layout.quarantine, self._layout.deferred) if t in report.files}
+        self._units.discard(Report(files=old))
+        placed = sum(report.silver.values())
+        return Report(files=report.files, bronze=placed, silver=report.silver, schema_ids=report.schema_ids)
+
+    def _decide(self, silver: Report, chosen: pa.Table) -> dict[str, int]:
+        """Silver and resolutions in one unit; returns cause -> records resolved."""
+        assert self._counted is not None
+        sequence = self._opened.manifests.last + 1
+        rows = resolved_rows(self._placed(silver, chosen), sequence, int(time.time() * 1_000_000))
+        name = f"{file_prefix(sequence)}-driver.parquet"
+        folder = self._opened.lake.table(self._layout.resolved)
+        entry = files.write_file(folder, name, rows, self._opened.settings.lake.compression)
+        add_counts(self._counted.resolved, {self._layout.silver_of(n): count for n, count in silver.silver.items()})
+        source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
+        named = Report(**(vars(silver) | {"files": {**silver.files, self._layout.resolved: [entry]}}))
+        self._opened.decide(named, "replay", source)
+        return _counts(rows["cause"])
+
+    def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
+        """The chosen records that are in the silver files, with their table."""
+        parts = []
+        for table, entries in silver.files.items():
+            for entry in entries:
+                rows = pq.ParquetFile(self._opened.lake.table(table) / entry.path).read(columns=LINEAGE_COORDINATES)
+                rows = rows.select(LINEAGE_COORDINATES).rename_columns(COORDINATES)
+                parts.append(rows.append_column("table", pa.array([table] * rows.num_rows, pa.string())))
+        placed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")
+        if placed.num_rows != silver.bronze:
+            raise ContractError(f"{silver.bronze} records replayed, but {placed.num_rows} of them were asked for")
+        return placed
+
+    def _give_up(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
+        """A record that breaks the pass all by itself stays where it is."""
+        assert self._counted is not None
+        add_counts(self._counted.refused, {Cause.DECODE_CRASH.value: 1})
+        self._counted.after = _last(chosen)
+        self._attempts.succeeded()
+        return self._keep()
+
+
+def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None:
+    """The rows of quarantine that no replay has resolved; None when there is no quarantine."""
+    layout = opened.settings.tables.layout
+    rows, resolved = (read_table(session, opened, name) for name in (layout.quarantine, layout.resolved))
+    if rows is None or resolved is None:
+        return rows
+    return rows.join(resolved.select(*COORDINATES), COORDINATES, "left_anti")
+
+
+def _last(chosen: pa.Table) -> list[Any]:
+    order = chosen.select(COORDINATES).sort_by([(name, "ascending") for name in COORDINATES])
+    return list(order.slice(order.num_rows - 1).to_pylist()[0].values())
+
+
+def _counts(column: pa.ChunkedArray) -> dict[str, int]:
+    return {item["values"]: item["counts"] for item in pc.value_counts(column.combine_chunks()).to_pylist()}

@@ -1,0 +1,98 @@
+"""What a command asks of whoever may write the lake, as files, so that a crash of either side forgets nothing.
+
+_protolake/requests/<id>.json            what is asked; removed when it is answered
+_protolake/requests/<id>.progress.json   how far it is
+_protolake/requests/<id>.attempts.json   failed tries of its next records
+_protolake/requests/<id>.result.json     the answer, removed by the command that waited for it
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from spark_app.errors import UnreachableError
+from spark_app.lake import Lake, read_json, write_durably
+
+POLL_S = 0.2
+KEPT_RESULTS = 20  # of commands that no longer waited
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    Attributes:
+        kind: which job.
+        arguments: of the job, as JSON has them.
+    """
+
+    kind: Literal["replay", "rebuild"]
+    arguments: dict[str, Any]
+    dry_run: bool = False
+    asked_at: float = field(default_factory=time.time)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+
+def submit(lake: Lake, request: Request) -> None:
+    """Ask. From here on it happens, unless somebody removes the file."""
+    lake.requests.mkdir(parents=True, exist_ok=True)
+    write_durably(path_of(lake, request), json.dumps(asdict(request)))
+
+
+def pending(lake: Lake) -> list[Request]:
+    """What is asked and not answered, oldest first."""
+    found = [read_json(path) for path in lake.requests.glob("*.json") if path.stem.isalnum()]
+    return sorted((Request(**value) for value in found if value), key=lambda request: (request.asked_at, request.id))
+
+
+def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
+    """Write the result, then forget the request."""
+    write_durably(path_of(lake, request, "result"), json.dumps(result))
+    path_of(lake, request).unlink(missing_ok=True)
+    for what in ("progress", "attempts"):
+        path_of(lake, request, what).unlink(missing_ok=True)
+    results = sorted(lake.requests.glob("*.result.json"), key=lambda path: path.stat().st_mtime)
+    for path in results[:-KEPT_RESULTS]:
+        path.unlink(missing_ok=True)
+
+
+def take_answer(lake: Lake, request: Request) -> dict[str, Any] | None:
+    """The result, once; None when there is none yet."""
+    path = path_of(lake, request, "result")
+    result: dict[str, Any] | None = read_json(path)
+    if result is not None:
+        path.unlink(missing_ok=True)
+    return result
+
+
+def wait_for_answer(lake: Lake, request: Request, patience: float, nap: Callable[[float], None] = time.sleep) -> Any:
+    """The result of a request that another process executes.
+
+    Raises:
+        UnreachableError: no sign of life for `patience` seconds. The request stays.
+    """
+    progress, seen = path_of(lake, request, "progress"), None
+    since = time.monotonic()
+    while True:
+        result = take_answer(lake, request)
+        if result is not None:
+            return result
+        moved = progress.stat().st_mtime_ns if progress.exists() else None
+        if moved != seen:
+            seen, since = moved, time.monotonic()
+        if time.monotonic() - since > patience:
+            raise UnreachableError(
+                f"whoever holds the lake {lake.root} did not answer for {patience:.0f} s: is it up? The request stays "
+                f"and is executed when the app runs; remove {path_of(lake, request)} to withdraw it"
+            )
+        nap(POLL_S)
+
+
+def path_of(lake: Lake, request: Request, what: str = "") -> Path:
+    """The file of a request, or of its progress, attempts or result."""
+    return lake.requests / (f"{request.id}.{what}.json" if what else f"{request.id}.json")
