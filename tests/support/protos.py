@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.records import Catalog, Decodable, SchemaKey
 from spark_app.schemas.caps import Caps
@@ -21,6 +22,14 @@ def compile_text(text: str, references: dict[str, str] | None = None, schema_id:
     """A schema and its references (import name -> text), compiled as the app does it."""
     descriptor_set = compile_sources(Sources(texts={ROOT: text} | (references or {})), CAPS)
     return Decodable(schema_id, descriptor_set, digest(descriptor_set))
+
+
+def renamed(decodable: Decodable, key: SchemaKey, package: str) -> Decodable:
+    """The same schema, which imports nothing, in a package of its own."""
+    files = FileDescriptorSet.FromString(decodable.descriptor_set)
+    files.file[0].package = package
+    data = files.SerializeToString()
+    return Decodable(key, data, digest(data))
 
 
 def message_class(decodable: Decodable, name: str) -> Any:

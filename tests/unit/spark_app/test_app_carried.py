@@ -9,15 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.records import Catalog, Decodable, DecodeOptions, Report, SchemaKey
-from spark_app.schemas.descriptors import digest
 from spark_app.worker import framing, one_pass
 from spark_app.worker.route import By, Routing
 from spark_app.worker.unwrap import Wrapper
 from tests.support.frames import batch_of, frame, headers_of
-from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
+from tests.support.protos import PROTO3, catalog_of, compile_text, message_class, renamed
 from tests.unit.spark_app.test_app_pass import places, plan_for, read_back
 
 GUID = str(uuid.UUID(int=5))
@@ -242,21 +240,13 @@ SCORES = {
 }
 
 
-def _renamed(decodable: Decodable, key: int, package: str) -> Decodable:
-    """The same schema in a package of its own."""
-    files = FileDescriptorSet.FromString(decodable.descriptor_set)
-    files.file[0].package = package
-    data = files.SerializeToString()
-    return Decodable(key, data, digest(data))
-
-
 def test_245_wrapped_games_have_a_table_and_a_schema_each(tmp_path: Path) -> None:
     games = [f"game{number}" for number in range(245)]
     schemas: dict[SchemaKey, Decodable] = {}
     values, tables, messages = [], {}, {}
     for number, game in enumerate(games, 100):
         kind = ("int64", "string", "double")[number % 3]
-        schemas[number] = _renamed(SCORES[kind], number, game)
+        schemas[number] = renamed(SCORES[kind], number, game)
         score: Any = {"int64": number, "string": str(number), "double": number / 2}[kind]
         values += [wrap(game, number, inner(schemas[number], f"{game}.Event", score=score))] * 2
         tables[game], messages[game] = game, (f"Outer/{game}.Event",)
