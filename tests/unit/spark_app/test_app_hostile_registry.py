@@ -165,22 +165,17 @@ def test_many_slow_references_end_in_time(answers: Answers) -> None:
 
 @pytest.mark.parametrize("what", ["too large", "compressed", "late"])
 def test_failures_leave_the_client_whole(answers: Answers, what: str) -> None:
-    """Its pool holds 100 connections: one that a failure keeps would soon be missed."""
+    """Its pool holds 100 connections: those that failures keep would soon be missed."""
     answers["/schemas/ids/1"] = {
         "too large": stream(200, chunk=b" " * 6000, times=1),
         "compressed": stream(200, ("Content-Encoding", "br"), chunk=b"x", times=1),
         "late": stream(200, ("Content-Length", "100"), chunk=b" ", times=99, pause=0.002),
     }[what]
-    client = registry(answers, replace(CAPS, text_bytes=1000), timeout_s=0.01 if what == "late" else 2)
-    for _ in range(110):
+    client = registry(answers, replace(CAPS, text_bytes=1000), timeout_s=0.1)
+    for _ in range(5):
         with pytest.raises((SchemaRefused, RegistryUnreachable)):
             client.fetch(1)
-    answers["/schemas/ids/1"] = (200, GOOD)
-    for _ in range(100):
-        with suppress(RegistryUnreachable):  # a hundredth of a second is little for a busy machine
-            assert client.fetch(1).size
-            return
-    pytest.fail("no answer any more")
+    assert len(client._rest.session._transport._pool.connections) <= 1  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
