@@ -97,7 +97,7 @@ def _run_protoc(sources: Sources, caps: Caps) -> bytes:
         with tempfile.TemporaryDirectory(prefix="protolake-protoc-") as name:
             return _compile_in(Path(name), sources, caps)
     except OSError as error:
-        raise CompileFailed(str(error)) from None
+        raise CompileFailed(error.strerror or str(error)) from None
 
 
 def _compile_in(folder: Path, sources: Sources, caps: Caps) -> bytes:

@@ -27,6 +27,8 @@ from tests.support.messages import rows_of
 from tests.support.protos import CAPS, PROTO3, compile_text
 
 FORMS = ("text", "named", "nameless")
+# Apicurio 3 answers with a descriptor's bytes as if they were text:
+MANGLED = '\n\x01B\x12\x01b"\x0e\n\x01B\x12\t\n\x01n\x18\x01 \x01(\x05b\x06proto3'
 SQUARE = [(FORMS[a], FORMS[b], FORMS[(a + b) % 3]) for a in range(3) for b in range(3)]  # each pair of forms meets
 BASE = PROTO3 + "package base; message Base { int32 n = 1; enum Kind { NONE = 0; ONE = 1; } Kind kind = 2; }"
 LEFT = PROTO3 + 'package left; import "d/base.proto"; message Left { base.Base base = 1; }'
@@ -214,19 +216,27 @@ def test_text_that_protoc_refuses_is_asked_for_compiled(answers: Answers) -> Non
     assert len(answers.asked) == 2
 
 
+def test_compiled_form_that_is_none_is_asked_for_as_text(answers: Answers) -> None:
+    answers["/schemas/ids/1?format=serialized"] = (200, {"schemaType": "PROTOBUF", "schema": MANGLED})
+    answers.schema(1, PROTO3 + "message M { int32 x = 1; }")
+    assert rows(resolve(registry(answers, format="serialized"), 1, CAPS), b"\x08\x05") == [{"x": 5}]
+
+
 @pytest.mark.parametrize(
     ("second", "outcome"),
     [
         ((200, {"schemaType": "PROTOBUF", "schema": "message M { badly printed }"}), SchemaRefused),
         ((422, {"error_code": 422, "message": "no such format"}), SchemaRefused),
-        ((500, {"error_code": 500, "message": "starting"}), RegistryUnreachable),
+        ((500, {"error_code": 500, "message": "unable to resolve option confluent.field_meta"}), SchemaRefused),
+        ((200, {"schemaType": "PROTOBUF", "schema": MANGLED}), SchemaRefused),
+        ((503, {"error_code": 503, "message": "starting"}), RegistryUnreachable),
     ],
-    ids=["text again", "no such format", "no answer"],
+    ids=["text again", "no such format", "cannot", "mangled", "no answer"],
 )
 def test_no_compiled_form_either(answers: Answers, second: Any, outcome: type[Exception]) -> None:
     answers.schema(1, "message M { badly printed }")
     answers["/schemas/ids/1?format=serialized"] = second
-    with pytest.raises(outcome):
+    with pytest.raises(outcome, match=r"schema:1:13: Expected|starting"):
         resolve(registry(answers), 1, CAPS)
     assert answers.asked.count("/schemas/ids/1") <= 3
 
