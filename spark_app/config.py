@@ -77,7 +77,8 @@ class Registry(Section):
         5.0, description="seconds without a byte; a schema and its references may take twice as long together"
     )
     format: Literal["text", "serialized"] = Field(
-        "text", description="what schemas are asked for as: .proto text, or compiled; either is taken"
+        "text",
+        description="what schemas are asked for as: .proto text or compiled, which Apicurio cannot; either is taken",
     )
 
     @field_validator("url")

@@ -23,7 +23,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from spark_app.schemas.caps import Caps, SchemaRefused, check_name
-from spark_app.schemas.protoc import REFUSED
+from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known
 from spark_app.worker.decode.reference import load_files
@@ -97,7 +97,7 @@ def _run_protoc(sources: Sources, caps: Caps) -> bytes:
         with tempfile.TemporaryDirectory(prefix="protolake-protoc-") as name:
             return _compile_in(Path(name), sources, caps)
     except OSError as error:
-        raise CompileFailed(str(error)) from None
+        raise CompileFailed(error.strerror or str(error)) from None
 
 
 def _compile_in(folder: Path, sources: Sources, caps: Caps) -> bytes:
@@ -156,16 +156,15 @@ def _said(folder: Path, titles: dict[str, str]) -> str:
 
 
 def _refusal(code: int, said: str, caps: Caps) -> Exception:
-    if code == -signal.SIGXCPU:
-        return SchemaRefused(f"protoc took more than {caps.compile_s:g} s of CPU")
+    if code == BROKEN or NO_SPACE.search(said):
+        return CompileFailed(f"protoc could not run: {said[-500:]}")
     if code == -signal.SIGKILL:
         return CompileFailed("protoc was killed: memory may be short on this machine")
-    if code < 0:
-        name = signal.Signals(-code).name
-        return SchemaRefused(f"protoc ended with {name}, as it does when it needs more than {caps.compile_bytes} bytes")
-    if code != REFUSED or NO_SPACE.search(said):
-        return CompileFailed(f"protoc could not run, {code}: {said[-500:]}")
-    return NotCompiled(f"protoc: {said[:500]}")
+    if code == -signal.SIGXCPU:
+        return SchemaRefused(f"protoc took more than {caps.compile_s:g} s of CPU")
+    if code == REFUSED:
+        return NotCompiled(f"protoc: {said[:500]}")
+    return SchemaRefused(f"protoc ended with {code}, as it does when it needs more than {caps.compile_bytes} bytes")
 
 
 def _title(name: str) -> str:

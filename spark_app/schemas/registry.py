@@ -31,7 +31,13 @@ ROOT = ""  # the import name of the schema itself: nobody imports it
 
 
 class RegistryUnreachable(Exception):
-    """No answer, or one that says nothing about the schema (a server error, a gateway's page)."""
+    """No answer, or one that says nothing about the schema (a server error, a gateway's page).
+
+    Attributes:
+        status: of the HTTP answer, when it was an error.
+    """
+
+    status = 0
 
 
 class SchemaNotFound(Exception):
@@ -62,7 +68,7 @@ class Registry:
         self._rest = SchemaRegistryClient(conf)._rest_client
         transport.bind(self._rest.session, caps.answer_bytes)
         self._caps = caps
-        self._format = settings.format
+        self.form = settings.format
         self._time_limit = partial(transport.time_limit, 2 * settings.timeout_s)
         self._secrets = _secrets(conf)
         self.url = settings.url
@@ -126,7 +132,7 @@ class Registry:
                 self._add(sources, str(reference.name), answer.schema, form)
 
     def _get_schema(self, path: str, form: str = "", **query: Any) -> RegisteredSchema:
-        form = form or self._format
+        form = form or self.form
         answer = self._get(path, **query, **({} if form == "text" else {"format": form}))
         return self._ask(partial(RegisteredSchema.from_dict, answer))
 
@@ -141,7 +147,9 @@ class Registry:
             message = self._clean(str(error.error_message))
             if error.http_status_code in SAYS_NO:
                 raise SchemaNotFound(message) from None
-            raise RegistryUnreachable(f"HTTP {error.http_status_code}: {message}") from None
+            unreachable = RegistryUnreachable(f"HTTP {error.http_status_code}: {message}")
+            unreachable.status = error.http_status_code
+            raise unreachable from None
         except transport.TooLarge as error:
             raise SchemaRefused(str(error)) from None
         except Exception as error:  # the client lets through whatever its HTTP library raises

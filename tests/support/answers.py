@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -40,8 +42,8 @@ class Answers(dict[str, tuple[int, Any] | Say]):
 
 
 @contextmanager
-def serve() -> Iterator[Answers]:
-    """A server until the end of the block."""
+def serve(certificate: Path | None = None) -> Iterator[Answers]:
+    """A server until the end of the block; with TLS when there is a certificate."""
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,7 +72,11 @@ def serve() -> Iterator[Answers]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    answers.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    answers.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield answers
     finally:

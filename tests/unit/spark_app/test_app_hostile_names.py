@@ -41,7 +41,7 @@ def test_no_name_reaches_outside(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", names.hostile("canary")[:60])
+@pytest.mark.parametrize("name", names.hostile("canary")[::16])
 def test_hostile_import_in_text_is_refused(name: str) -> None:
     escaped = "".join(f"\\{byte:03o}" for byte in name.encode(errors="surrogatepass"))
     with pytest.raises(SchemaRefused):

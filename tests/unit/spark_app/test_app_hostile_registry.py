@@ -18,6 +18,7 @@ from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS, PROTO3
+from tests.support.secure import Authority
 
 GOOD = {"schemaType": "PROTOBUF", "schema": PROTO3 + "message M { int32 x = 1; }"}
 SECRET = "ca$nary-password"
@@ -160,6 +161,55 @@ def test_many_slow_references_end_in_time(answers: Answers) -> None:
     for i in range(90):
         answers[f"/subjects/s{i}/versions/1"] = slow
     assert timed(lambda: registry(answers, timeout_s=0.5).fetch(1)) < 2.5
+
+
+@pytest.mark.parametrize("what", ["too large", "compressed", "late"])
+def test_failures_leave_the_client_whole(answers: Answers, what: str) -> None:
+    """Its pool holds 100 connections: those that failures keep would soon be missed."""
+    answers["/schemas/ids/1"] = {
+        "too large": stream(200, chunk=b" " * 6000, times=1),
+        "compressed": stream(200, ("Content-Encoding", "br"), chunk=b"x", times=1),
+        "late": stream(200, ("Content-Length", "100"), chunk=b" ", times=99, pause=0.002),
+    }[what]
+    client = registry(answers, replace(CAPS, text_bytes=1000), timeout_s=0.1)
+    for _ in range(5):
+        with pytest.raises((SchemaRefused, RegistryUnreachable)):
+            client.fetch(1)
+    assert len(client._rest.session._transport._pool.connections) <= 1  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def test_tls_keeps_the_same_bounds(authority: Authority, login: dict[str, Any]) -> None:
+    with serve(authority.server_file) as answers:
+        answers["/schemas/ids/1"] = (200, GOOD)
+        answers["/schemas/ids/2"] = stream(200, chunk=b" " * (1 << 20), times=100)
+        answers["/schemas/ids/3"] = stream(200, ("Content-Length", "9"), chunk=b" ", times=9, pause=0.3)
+        client = registry(answers, ca_file=str(authority.ca_file), timeout_s=0.5, **login)
+        assert client.fetch(1).size
+        assert answers.logins == [f"Basic {ENCODED}"]
+        with pytest.raises(SchemaRefused):
+            client.fetch(2)
+        assert timed(lambda: client.fetch(3)) < 2.5
+
+
+def test_password_waits_for_the_right_certificate(authority: Authority, login: dict[str, Any]) -> None:
+    with serve(authority.server_file) as answers:
+        with pytest.raises(RegistryUnreachable, match="certificate"):
+            registry(answers, **login).fetch(1)
+        assert answers.asked == []
+
+
+def test_proxy_keeps_the_same_bounds(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", answers.url)
+    answers["http://registry.invalid/schemas/ids/1"] = (200, GOOD)
+    answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=100, pause=0.05)
+    client = Registry(config.Registry(url="http://registry.invalid", timeout_s=0.5), CAPS)
+    assert client.fetch(1).size
+    assert timed(lambda: client.fetch(2)) < 2.5
 
 
 @pytest.mark.parametrize(
