@@ -13,6 +13,7 @@ The way of a record, in the order of the code:
       driver/manifest    decides the unit durably
       driver/commit      one Delta commit per table; redo after a crash
     driver/deferred    decodes from bronze what had to wait
+    recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild)
     driver/aggregate   folds new silver files into gold
 
 `pipeline` wires them; `schemas` knows what a schema id means; `lake` knows where everything lives.

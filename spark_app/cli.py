@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
@@ -14,16 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from spark_app import config
-from spark_app.errors import ExitCode, ProtolakeError, SchemaBump
+from spark_app.errors import ConfigurationError, ExitCode, ProtolakeError, SchemaBump, UnreachableError, UsageError
 from spark_app.lake import Lake, read_json
 from spark_app.ops.events import LEVELS, log
 from spark_app.ops.status import problem
+from spark_app.records import Cause
+from spark_app.recovery import requests, words
+from spark_app.recovery.requests import Request
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Protolake's Spark app."
 )
 SettingsFile = Annotated[Path | None, typer.Option("--settings", help="TOML file; see spark_app/settings.toml")]
 HOLD_SAYS_S = 60.0
+LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -38,7 +44,11 @@ def main() -> None:
         if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
             print(f"protolake: {error.format_message()}", file=sys.stderr)
             sys.exit(ExitCode.USAGE)
+        log.error("bug", type=type(error).__name__, reason=str(error))
         raise
+    finally:
+        if "spark_app.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
+            sys.modules["spark_app.session"].end(clean=False)
 
 
 def _say(error: ProtolakeError) -> ExitCode:
@@ -134,7 +144,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
         f"age         {value['age_s']} s from produced to visible",
         f"starts      {value['starts']}, {value['bumps']} of them left for a schema bump",
         f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
-        f"quarantine  {json.dumps(value['quarantine'])}",
+        f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]
@@ -145,6 +155,108 @@ def _lines(value: dict[str, Any]) -> list[str]:
         )
         lines.append(f"{name:<24}{table['silver']:>12}{table['gold']:>12}  {seen}")
     return lines
+
+
+Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these causes; may be repeated")]
+SchemaIds = Annotated[list[int] | None, typer.Option("--schema-id", help="only these schema ids; may be repeated")]
+Moment = Annotated[str | None, typer.Option(help="ISO 8601, of when they were quarantined; UTC unless it says more")]
+AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
+
+
+@app.command()
+def replay(
+    settings: SettingsFile = None,
+    cause: Causes = None,
+    schema_id: SchemaIds = None,
+    since: Moment = None,
+    until: Moment = None,
+    topic: Annotated[str | None, typer.Option(help="only this topic")] = None,
+    partition: Annotated[int | None, typer.Option(help="only this partition")] = None,
+    offsets: Annotated[str | None, typer.Option(help="FIRST:END, the end excluded")] = None,
+    dry_run: Annotated[bool, typer.Option(help="count the candidates, decode nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
+    arguments = {
+        "causes": [c.value for c in cause or ()],
+        "schema_ids": schema_id or [],
+        "since": _moment("--since", since),
+        "until": _moment("--until", until),
+        "topic": topic,
+        "partition": partition,
+        "offsets": _offsets(offsets),
+    }
+    result = _ask(config.load(settings), Request("replay", arguments, dry_run))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result)))
+
+
+@app.command()
+def rebuild(
+    names: Annotated[list[str] | None, typer.Argument(help="routing names; none = all")] = None,
+    settings: SettingsFile = None,
+    dry_run: Annotated[bool, typer.Option(help="compare, change nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring silver and gold to what bronze says: add what is missing, name what differs. Exit 65 when rows differ."""
+    result = _ask(config.load(settings), Request("rebuild", {"names": names or []}, dry_run))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
+    raise typer.Exit(result["exit_code"])
+
+
+def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:
+    """The result of a request: by the app that runs, or, when none does, by this process."""
+    log.level = LEVELS[settings.run.log_level]
+    lake = Lake(settings.lake.path)
+    if not lake.tables():
+        raise ConfigurationError(f"lake.path: no tables at {lake.root}")
+    result: dict[str, Any]
+    try:
+        if _is_free(lake):
+            from spark_app.recovery.alone import execute
+
+            requests.submit(lake, request)
+            result = execute(settings, lake, request)
+        else:
+            requests.submit(lake, request)
+            print(f"the app runs: it executes request {request.id} between two batches", file=sys.stderr, flush=True)
+            result = requests.wait_for_answer(lake, request, settings.run.patience_s)
+    except KeyboardInterrupt:
+        path = requests.path_of(lake, request)
+        _say(UsageError(f"not waiting any longer; the request stays and is executed. Remove {path} to withdraw it"))
+        raise typer.Exit(INTERRUPTED) from None
+    if "error" in result:
+        _say(UsageError(result["error"]))
+        raise typer.Exit(result["exit_code"])
+    return result
+
+
+def _is_free(lake: Lake) -> bool:
+    """Whether the lake's lock could be taken: then it is held until this process ends."""
+    try:
+        lake.prepare()
+        lake.lock(LOCK_S)
+    except UnreachableError:
+        return False
+    return True
+
+
+def _moment(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no ISO 8601 date or time") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _offsets(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    first, _, end = text.partition(":")
+    if not (first.isdecimal() and end.isdecimal()):
+        raise UsageError(f"--offsets: {text!r} is not FIRST:END")
+    return [int(first), int(end)]
 
 
 @app.command()

@@ -17,18 +17,16 @@ from spark_app.recovery.service import Service
 
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
-    """The result of a submitted request, and of those that were asked before it. The caller holds the lake's lock."""
+    """The result of a submitted request; others that are asked are executed too. The caller holds the lake's lock and
+    ends the session."""
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
-    try:
-        session.hold_lake(spark, lake)
-        units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
-        between_units = threading.Lock()
-        gold = Aggregator(spark, opened, between_units)
-        service = Service(spark, opened, units, gold, between_units)
-        while service.step():
-            pass
-        gold.run()
-        return requests.take_answer(lake, request) or {}
-    finally:
-        session.end(clean=False)
+    session.hold_lake(spark, lake)
+    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
+    between_units = threading.Lock()
+    gold = Aggregator(spark, opened, between_units)
+    service = Service(spark, opened, units, gold, between_units)
+    while service.step():
+        pass
+    gold.run()
+    return requests.take_answer(lake, request) or {}

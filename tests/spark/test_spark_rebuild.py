@@ -144,8 +144,8 @@ def test_what_differs_is_named_and_left(new_parts: NewParts) -> None:
     rows = table(parts, UNO).to_pyarrow_table()
     one = rows.filter(pa.compute.equal(rows["_offset"], 3))
     phantoms = [one.set_column(rows.column_names.index("_offset"), "_offset", [[n]]) for n in (11, 77)]
-    table(parts, UNO).update({"device_id": "'forged'"}, "_offset = 1")
-    table(parts, UNO).update({"col_custom_1": "NULL"}, "_offset = 6")
+    table(parts, UNO).update({"device_id": "'forged'"}, predicate="_offset = 1")
+    table(parts, UNO).update({"col_custom_1": "NULL"}, predicate="_offset = 6")
     for row in (one, *phantoms):
         write_deltalake(str(parts.lake.table(UNO)), row, mode="append")
     write_deltalake(str(parts.lake.table(RUMMY)), rows.filter(pa.compute.equal(rows["_offset"], 8)), mode="append")
@@ -189,6 +189,7 @@ def test_what_is_open_or_waits_is_left_to_replay_and_the_app(new_parts: NewParts
     parts.take(events(2, PLAYERS[:1]), replace(ORIGIN, land_only=True))
     parts = new_parts()
     parts.learn(1, 2)
+    parts.gold.run()
     before = state(parts)[0]
     result = ask(parts)
     assert result["replayable"] == 2
@@ -250,7 +251,7 @@ def test_chunks_meet_no_record_twice(new_parts: NewParts, monkeypatch: pytest.Mo
 
 def test_gold_that_differs_is_counted_and_replaced(new_parts: NewParts) -> None:
     parts = build(new_parts)
-    table(parts, "gold_rummy_player_agg").update({"session_count": "99"}, "gamer_id = 'c'")
+    table(parts, "gold_rummy_player_agg").update({"session_count": "99"}, predicate="gamer_id = 'c'")
     table(parts, "gold_rummy_player_agg").delete("gamer_id = 'a'")
     shutil.rmtree(parts.lake.table("gold_uno_player_agg"))
     parts = new_parts()

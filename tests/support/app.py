@@ -80,6 +80,18 @@ class Stack:
         finally:
             kill(app)
 
+    def command(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Another command on the same lake, such as `replay`."""
+        env = self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()}
+        return subprocess.run(
+            [sys.executable, "-m", "spark_app", *arguments],
+            env=_env(env),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=150,
+        )
+
     def drain(self) -> list[int]:
         """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
         codes = [self.run("--available-now")]

@@ -111,6 +111,15 @@ def test_deferred_rows_are_counted_down(tmp_path: Path) -> None:
     assert (status.value["deferred"], status.value["bronze"], status.value["tables"]["a"]["silver"]) == (2, 5, 3)
 
 
+def test_what_a_replay_resolved_is_no_longer_in_quarantine(tmp_path: Path) -> None:
+    status = Status(open_lake(tmp_path), Layout())
+    status.batch_done(1, Report(bronze=6, quarantine={"route_refused": 3, "route_cap": 3}), 0.1)
+    status.recovered(Report(bronze=4, silver={"a": 4}), {"route_refused": 3, "route_cap": 1})
+    assert (status.value["quarantine"], status.value["tables"]["a"]["silver"]) == ({"route_cap": 2}, 4)
+    status.recovered(Report(bronze=2, quarantine={"route_cap": 1}, deferred=1), {})
+    assert (status.value["quarantine"], status.value["deferred"]) == ({"route_cap": 3}, 1)
+
+
 def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
     status = Status(lake, Layout())

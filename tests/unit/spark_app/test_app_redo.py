@@ -1,6 +1,7 @@
 """Crashes between decide and the last commit, and what a power cut leaves: every file once, nothing refused wrongly."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,30 @@ def test_commit_lost_with_the_power_is_made_again(tmp_path: Path) -> None:
     max(log.glob("*.json")).write_bytes(b"")
     assert open_committer(lake)[1].redo() == 1
     assert values(lake) == [[1, 2, 3]] * len(TABLES)
+
+
+def test_a_removed_table_is_not_made_again_from_files_that_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = open_lake(tmp_path)
+    take(lake, 2)
+    shutil.rmtree(lake.table("silver_a_events"))
+    assert open_committer(lake)[1].redo() == 0
+    assert "silver_a_events" not in lake.tables()
+    assert "rebuild" in capsys.readouterr().err
+    take(lake, 1)
+    assert DeltaTable(str(lake.table("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
+    open_committer(lake)[1].redo()
+    assert DeltaTable(str(lake.table("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
+
+
+def test_bronze_of_a_decided_unit_must_be_there(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, _ = open_committer(lake)
+    manifests.decide(ingest_unit(lake, 1, rows_of(1)))
+    shutil.rmtree(lake.table("bronze_events"))
+    with pytest.raises(ContractError, match="files of bronze_events are gone"):
+        open_committer(lake)[1].redo()
 
 
 def test_unit_of_another_manifest_is_a_contradiction(tmp_path: Path) -> None:

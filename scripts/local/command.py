@@ -1,4 +1,5 @@
-"""`scripts/shell`: sets what `python -m spark_app shell` needs on this machine, then becomes it."""
+"""`scripts/shell`, `scripts/replay`, `scripts/rebuild`: sets what the app's command of that name needs on this machine,
+then becomes it."""
 
 import os
 import sys
@@ -11,13 +12,13 @@ from scripts.local.errors import USAGE, LocalError
 
 
 def main() -> int:
-    arguments = sys.argv[1:]
+    command, *arguments = sys.argv[1:]
     try:
         os.environ |= environment(_take_lake(arguments))
     except LocalError as fault:
-        print(f"shell: {fault}", file=sys.stderr)
+        print(f"{command}: {fault}", file=sys.stderr)
         return fault.code
-    return os.execv(sys.executable, [sys.executable, "-m", "spark_app", "shell", *arguments])
+    return os.execv(sys.executable, [sys.executable, "-m", "spark_app", command, *arguments])
 
 
 def environment(lake: Path | None) -> dict[str, str]:
@@ -33,7 +34,7 @@ def environment(lake: Path | None) -> dict[str, str]:
 
 
 def _take_lake(arguments: list[str]) -> Path | None:
-    """Takes `--lake DIR` out of the arguments; the others are the shell's own."""
+    """Takes `--lake DIR` out of the arguments; the others are the command's own."""
     if "--lake" not in arguments:
         return None
     at = arguments.index("--lake")

@@ -1,0 +1,43 @@
+"""What people read of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
+
+
+def replay_lines(result: dict[str, Any]) -> list[str]:
+    """What became of the candidates: by cause, then by table."""
+    candidates, refused = result["candidates"], result.get("refused", {})
+    if not candidates:
+        return ["nothing open in quarantine"]
+    lines = [f"{'cause':<20}{'candidates':>12}{'refused again':>15}"]
+    for cause in sorted({*candidates, *refused}):
+        again = refused.get(cause, 0) if "refused" in result else "not tried"
+        lines.append(f"{cause:<20}{candidates.get(cause, 0):>12,}{again:>15}")
+    if "resolved" in result:
+        lines += ["", f"{'table':<36}{'resolved':>10}"]
+        lines += [f"{table:<36}{count:>10,}" for table, count in sorted(result["resolved"].items())]
+        lines += [] if result["resolved"] else ["none"]
+    if result.get("waiting"):
+        lines += ["", f"{result['waiting']:,} stay in quarantine: their schema id cannot be settled now"]
+    return lines
+
+
+def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
+    """Each table, then what a person has to look at."""
+    titles = ["missing" if name == "added" and dry_run else name for name in COLUMNS]
+    lines = [f"{'table':<36}" + "".join(f"{title:>12}" for title in titles)]
+    for table, found in result["tables"].items():
+        lines.append(f"{table:<36}" + "".join(f"{found[name]:>12,}" for name in COLUMNS))
+    lines += ["", f"{'table':<36}{'rows':>12}{'differing' if dry_run else 'replaced':>12}"]
+    for table, found in result["gold"].items():
+        lines.append(f"{table:<36}{found['rows']:>12,}{found['differing']:>12,}")
+    for table, names in (*result["named"].items(), *((t, g["named"]) for t, g in result["gold"].items())):
+        lines += ["", f"{table}: the first of them", *(f"  {name}" for name in names)] if names else []
+    if result["replayable"]:
+        lines += ["", f"{result['replayable']:,} in quarantine can be decoded now: python -m spark_app replay"]
+    if result["skipped"]:
+        lines += ["", f"records that break the pass: {', '.join(result['skipped'][:20])}"]
+    return lines

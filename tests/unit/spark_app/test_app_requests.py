@@ -1,0 +1,121 @@
+"""Requests are files: asked once, answered once, whoever crashes; and what the commands make of answers."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from spark_app.errors import UnreachableError
+from spark_app.recovery import requests, words
+from spark_app.recovery.requests import Request
+from tests.support.units import open_lake
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    assert requests.pending(lake) == []
+    asked = [Request("replay", {"causes": ["route_cap"]}, asked_at=2.0), Request("rebuild", {}, True, asked_at=1.0)]
+    for request in asked:
+        requests.submit(lake, request)
+    (lake.requests / f"{asked[0].id}.progress.json").write_text("{}")
+    assert requests.pending(open_lake(tmp_path)) == asked[::-1]
+    assert requests.take_answer(lake, asked[0]) is None
+    requests.answer(lake, asked[0], {"resolved": {"a": 1}})
+    assert requests.pending(lake) == asked[1:]
+    assert requests.take_answer(lake, asked[0]) == {"resolved": {"a": 1}}
+    assert requests.take_answer(lake, asked[0]) is None
+    assert [path.name for path in lake.requests.iterdir()] == [f"{asked[1].id}.json"]
+
+
+def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    (lake.requests / "abc.json").write_text("{")
+    request = Request("replay", {})
+    requests.submit(lake, request)
+    assert requests.pending(lake) == [request]
+
+
+def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    for _ in range(requests.KEPT_RESULTS + 5):
+        request = Request("replay", {})
+        requests.submit(lake, request)
+        requests.answer(lake, request, {})
+    assert len(list(lake.requests.iterdir())) == requests.KEPT_RESULTS
+    assert requests.take_answer(lake, request) == {}
+
+
+def test_a_command_waits_as_long_as_there_is_progress(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    request = Request("replay", {})
+    requests.submit(lake, request)
+    naps = iter(range(10))
+
+    def nap(_: float) -> None:
+        threading.Event().wait(0.05)
+        number = next(naps)
+        if number == 8:
+            requests.answer(lake, request, {"resolved": {}})
+        else:
+            requests.path_of(lake, request, "progress").write_text(str(number))
+
+    assert requests.wait_for_answer(lake, request, 0.2, nap) == {"resolved": {}}
+
+
+def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    request = Request("replay", {})
+    requests.submit(lake, request)
+    with pytest.raises(UnreachableError, match=rf"{request.id}\.json to withdraw it"):
+        requests.wait_for_answer(lake, request, 0.1)
+    assert requests.pending(lake) == [request]
+
+
+def test_answers_in_words() -> None:
+    assert words.replay_lines({"candidates": {}}) == ["nothing open in quarantine"]
+    counted = words.replay_lines({"candidates": {"route_cap": 2}})
+    assert counted[1].split() == ["route_cap", "2", "not", "tried"]
+    result = {"candidates": {"route_cap": 1200}, "refused": {"frame_short": 1}, "resolved": {"silver_a": 3}}
+    lines = words.replay_lines(result | {"waiting": 7})
+    assert [line.split()[:3] for line in lines[1:3]] == [["frame_short", "0", "1"], ["route_cap", "1,200", "0"]]
+    assert lines[5].split() == ["silver_a", "3"]
+    assert lines[-1].startswith("7 stay in quarantine")
+    table = dict.fromkeys(words.COLUMNS, 0) | {"expected": 5, "added": 4, "differing": 1}
+    gold = {"gold_a": {"rows": 2, "differing": 1, "named": ["k"]}}
+    rebuilt = {"tables": {"silver_a": table}, "gold": gold, "named": {"silver_a": ["t/0@3 differing"]}}
+    text = "\n".join(words.rebuild_lines(rebuilt | {"replayable": 2, "skipped": []}, dry_run=False))
+    assert "silver_a: the first of them\n  t/0@3 differing" in text
+    assert "gold_a: the first of them\n  k" in text
+    assert "2 in quarantine can be decoded now: python -m spark_app replay" in text
+    assert text.split("\n")[1].split() == ["silver_a", "5", "0", "4", "1", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words_said"),
+    [
+        (["replay", "--offsets", "5"], 64, "'5' is not FIRST:END"),
+        (["replay", "--since", "yesterday"], 64, "--since: 'yesterday' is no ISO 8601"),
+        (["replay", "--cause", "nonsense"], 64, "--cause"),
+        (["rebuild", "--no-such-option"], 64, "no-such-option"),
+        (["replay"], 78, "no tables at"),
+        (["rebuild"], 78, "no tables at"),
+    ],
+)
+def test_usage_is_checked_first(tmp_path: Path, arguments: list[str], code: int, words_said: str) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"[lake]\npath = {json.dumps(str(tmp_path / 'lake'))}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_app", *arguments, "--settings", str(settings)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words_said in done.stderr
+    assert not (tmp_path / "lake").exists()
