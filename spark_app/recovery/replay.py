@@ -40,11 +40,12 @@ class Filters:
 
     Attributes:
         since, until: of the moment when they were quarantined, seconds since 1970; `until` is excluded.
+        schemas: ids or GUIDs, of the frame or of what a wrapper held and was refused.
         offsets: [first, end], the end excluded.
     """
 
     causes: list[str] = field(default_factory=list)
-    schema_ids: list[int] = field(default_factory=list)
+    schemas: list[str] = field(default_factory=list)
     since: float | None = None
     until: float | None = None
     topic: str | None = None
@@ -56,7 +57,7 @@ class Filters:
         moment = F.unix_micros("quarantined_at")
         parts = [F.lit(True)]
         parts += [F.col("cause").isin(self.causes)] if self.causes else []
-        parts += [F.col("schema_id").isin(self.schema_ids)] if self.schema_ids else []
+        parts += [self._by_schema()] if self.schemas else []
         parts += [moment >= int(self.since * 1e6)] if self.since is not None else []
         parts += [moment < int(self.until * 1e6)] if self.until is not None else []
         parts += [F.col("topic") == self.topic] if self.topic is not None else []
@@ -67,6 +68,11 @@ class Filters:
         for part in parts[1:]:
             condition = condition & part
         return condition
+
+    def _by_schema(self) -> Column:
+        framed = F.coalesce(F.col("schema_id").cast("string"), F.col("schema_guid"))
+        refused = F.coalesce(F.col("refused_schema").isin(self.schemas), F.lit(False))
+        return F.coalesce(framed.isin(self.schemas), F.lit(False)) | refused
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Several message types, GUIDs, bare records and wrappers: settled, decided, committed, folded into gold."""
 
+import shutil
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.records import SchemaKey
 from tests.spark.parts import ORIGIN, TOPIC, Parts, source_of
+from tests.spark.test_spark_rebuild import ask as rebuild
+from tests.spark.test_spark_replay import replay
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame, headers_of
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -150,3 +153,31 @@ def test_wrapped_events_settle_and_wait_by_their_own_schema(new_parts: NewParts,
     parts.gold.run()
     assert parts.read("silver_a_events")["_schema_id"].sort().to_list() == [1, 3]
     assert gold(parts, "a") == [{"who": "x", "session_count": 1}, {"who": "y", "session_count": 1}]
+
+
+def test_replay_and_rebuild_know_wrappers_and_guids(new_parts: NewParts, answers: Answers) -> None:
+    """What a wrapper held, or a GUID named, was refused: it is asked for again by its own key."""
+    outer_text = PROTO3 + "message Outer { string shop = 1; bytes body = 2; }"
+    answers.schema(9, outer_text)
+    answers.schema(3, 'syntax = "proto3"; message Broken {')
+    answers[f"/schemas/guids/{GUID}"] = answers["/schemas/ids/3"]
+    outer = message_class(compile_text(outer_text), "Outer")
+    sections = EVENT | {"wrapper": {"payload": "body"}}
+    bodies = [shop(key, "Placed", 0, shop="a", who="x", total=5) for key in (3, GUID)]
+    parts = new_parts(answers.url, **sections)
+    take(parts, [frame(9, outer(shop="a", body=body).SerializeToString()) for body in bodies])
+    refused = parts.read("quarantine_events").sort("offset").select("cause", "schema_id", "refused_schema").rows()
+    assert refused == [("schema_invalid", 9, "3"), ("schema_invalid", 9, GUID)]
+    answers.schema(3, SHOP)
+    answers[f"/schemas/guids/{GUID}"] = answers["/schemas/ids/3"]
+    parts = new_parts(answers.url, **sections)
+    assert replay(parts, schemas=[GUID])["resolved"] == {"silver_a_events": 1}
+    assert replay(parts)["resolved"] == {"silver_a_events": 1}
+    rows = parts.read("silver_a_events").sort("_offset")
+    assert rows.select("total", "_schema_id", "_schema_guid").rows() == [(5, 3, None), (5, None, GUID)]
+    assert rows["_wrapper"].to_list() == [{"shop": "a"}] * 2
+    shutil.rmtree(parts.lake.table("silver_a_events"))
+    parts = new_parts(answers.url, **sections)
+    found = rebuild(parts)
+    assert found["tables"]["silver_a_events"]["added"] == 2
+    assert parts.read("silver_a_events").sort("_offset").select(rows.columns).equals(rows)
