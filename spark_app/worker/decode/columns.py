@@ -36,14 +36,14 @@ class ColumnBuilder:
 
     def __init__(self, message: Descriptor):
         self.schema = arrow_schema(message)
-        self._row = _struct_converter(message, (message.full_name,))
+        self.row = _struct_converter(message, (message.full_name,))
 
     def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[Reject]]:
         """(columns, their row numbers, refused rows)."""
         values, kept, refused = [], [], []
         for row, message in rows:
             try:
-                values.append(self._row(message))
+                values.append(self.row(message))
                 kept.append(row)
             except OutOfRange as error:
                 refused.append((row, Cause.DECODE_RANGE, str(error)))

@@ -40,6 +40,7 @@ class Decoder:
 
     def __init__(self, message: Descriptor, keep_alive: object, options: DecodeOptions):
         self._keep_alive = keep_alive  # the pool owns the descriptors
+        self.message = message
         self.full_name = message.full_name
         self.schema = arrow_schema(message)
         self._parser = ReferenceParser(message)

@@ -41,7 +41,7 @@ class ReferenceParser:
     """Parses payloads of one message type."""
 
     def __init__(self, message: Descriptor):
-        self._class = message_factory.GetMessageClass(message)
+        self.message_class: type[Message] = message_factory.GetMessageClass(message)
         self._holds_maps = holds_maps(message)
 
     def judge(self, payloads: pa.Array, keep: bool = False) -> Judgement:
@@ -51,7 +51,7 @@ class ReferenceParser:
             keep: treat every accepted row as odd, so that its message is kept.
         """
         judgement = Judgement()
-        parse = self._class.FromString
+        parse = self.message_class.FromString
         for row, payload in enumerate(payloads.to_pylist()):
             try:
                 message = parse(payload)
@@ -74,4 +74,4 @@ class ReferenceParser:
         return message.SerializeToString(deterministic=True) == payload
 
     def parse(self, payloads: pa.Array, rows: list[int]) -> list[tuple[int, Message]]:
-        return [(row, self._class.FromString(payloads[row].as_py())) for row in rows]
+        return [(row, self.message_class.FromString(payloads[row].as_py())) for row in rows]
