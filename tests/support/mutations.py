@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf.message import Message
 
-from spark_app.records import Decodable
+from spark_app.records import Decodable, SchemaKey
 from tests.support.frames import frame
 from tests.support.messages import fill
 from tests.support.protos import PROTO3, compile_text, message_class
@@ -64,10 +66,16 @@ GAMES = ["rummy", "Go_Fish"]
 
 
 def schemas() -> list[Decodable]:
-    """The schemas of all frames; the golden ones have the ids that the mock registry gave them, ours come after."""
+    """The schemas of all frames; the golden ones have the ids that the mock registry gave them, ours come after, and
+    also have a GUID."""
     texts = {int.from_bytes(bytes.fromhex(case["value"])[1:5]): case["schema"] for case in GOLDEN}
     texts |= {100 + place: text for place, (text, _, _) in enumerate(KINDS)}
-    return [compile_text(text, schema_id=schema_id) for schema_id, text in texts.items()]
+    by_id = [compile_text(text, schema_id=schema_id) for schema_id, text in texts.items()]
+    return by_id + [replace(d, key=guid_of(int(d.key) - 100)) for d in by_id if int(d.key) >= 100]
+
+
+def guid_of(place: int) -> str:
+    return str(uuid.UUID(int=place + 1))
 
 
 def frames(decodables: list[Decodable], dice: random.Random, count: int) -> list[bytes]:
@@ -81,7 +89,8 @@ def frames(decodables: list[Decodable], dice: random.Random, count: int) -> list
         place = len(made) % len(KINDS)
         message = fill(classes[place](), dice, depth=1)
         message.game_name = dice.choice(GAMES)  # type: ignore[attr-defined]
-        made.append(frame(100 + place, message.SerializePartialToString(), KINDS[place][2]))
+        key: SchemaKey = dice.choice((100 + place, guid_of(place)))
+        made.append(frame(key, message.SerializePartialToString(), KINDS[place][2]))
     return made
 
 

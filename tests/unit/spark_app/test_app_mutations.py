@@ -22,7 +22,7 @@ from confluent_kafka.serialization import SerializationError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from spark_app.records import Layout
+from spark_app.records import Layout, SchemaKey
 from spark_app.worker import one_pass
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of
@@ -45,9 +45,9 @@ ENDS += [(LAYOUT.silver_of(game.lower()), "_offset") for game in GAMES]
 
 
 @functools.cache
-def class_at(schema_id: int, index: tuple[int, ...]) -> type[Message] | None:
+def class_at(key: SchemaKey, index: tuple[int, ...]) -> type[Message] | None:
     """The message that an index names in the schema's own file; None if there is none."""
-    files = FileDescriptorSet.FromString(SCHEMAS[schema_id].descriptor_set).file
+    files = FileDescriptorSet.FromString(SCHEMAS[key].descriptor_set).file
     level: Sequence[DescriptorProto] = files[-1].message_type
     names = [files[-1].package] if files[-1].package else []
     for position in index:
@@ -55,7 +55,7 @@ def class_at(schema_id: int, index: tuple[int, ...]) -> type[Message] | None:
             return None
         names.append(level[position].name)
         level = level[position].nested_type
-    kind: type[Message] = message_class(SCHEMAS[schema_id], ".".join(names))
+    kind: type[Message] = message_class(SCHEMAS[key], ".".join(names))
     return None if kind.DESCRIPTOR.GetOptions().map_entry else kind  # nobody sends the entry of a map
 
 
@@ -66,14 +66,14 @@ def due_for(value: bytes) -> tuple[str, dict[str, Any] | None]:
         header.from_bytes(stream)
     except (SerializationError, EOFError, ValueError, struct.error):
         return "frame_.*", None
-    if header.id is None:
-        return "frame_index|deferred_events", None  # a GUID that nobody registered
+    key: SchemaKey = header.id if header.guid is None else str(header.guid)
     index = tuple(header.message_indexes)
-    longer = stream.tell() != len(header.id_to_bytes())  # than it must be
+    shortest = header.id_to_bytes() if header.guid is None else header.guid_to_bytes()
+    longer = stream.tell() != len(shortest)
     odd = "frame_index|" if longer or len(index) > 32 or not 0 <= min(index) <= max(index) < 2**31 else ""
-    if header.id not in SCHEMAS:
-        return odd + ("schema_unknown" if header.id > 2**31 - 1 else LAYOUT.deferred), None
-    kind = class_at(header.id, index)
+    if key not in SCHEMAS:
+        return odd + ("schema_unknown" if isinstance(key, int) and key > 2**31 - 1 else LAYOUT.deferred), None
+    kind = class_at(key, index)
     if kind is None:
         return odd + "schema_index", None
     row = judged(kind, stream.read())
