@@ -173,6 +173,9 @@ class Schemas(Section):
     patience_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
     )
+    settle_s: PositiveFloat = Field(
+        5.0, description="seconds a batch waits for its new schemas; what takes longer waits with its records"
+    )
     lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
     compile_s: PositiveFloat = Field(
         5.0, description="CPU seconds protoc may take for one schema; three times as long on the clock"

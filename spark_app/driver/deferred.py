@@ -17,6 +17,7 @@ from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_at
 from spark_app.driver.manifest import Change
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.lake import file_prefix
@@ -39,14 +40,18 @@ class Deferred:
         self._units = units
         self._attempts = Attempts(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
 
-    def step(self) -> Report | None:
-        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left."""
+    def step(self, patience: float | None = ANSWERS_S) -> Report | None:
+        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
+
+        Args:
+            patience: seconds to wait for the registry's answers; None = until they are there.
+        """
         layout = self._settings.tables.layout
         table = self._opened.committer.tables.get(layout.deferred)
         if table is None or not table.file_uris():
             return None
         self._opened.finish_open()
-        self._schemas.retry_waiting()
+        self._schemas.retry_waiting(patience)
         limit = self._attempts.limit()
         ready, rest = self._divide(table.to_pyarrow_table(), max(limit, 1))
         if not ready.num_rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import fields
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ from spark_app.schemas.resolution import resolve
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
+RESOLVERS = 2  # schemas asked for and compiled side by side
+ANSWERS_S = 1.0  # that a look at what waits may take: no unit is decided meanwhile
+
 
 def caps_of(settings: Schemas) -> Caps:
     return Caps(**settings.model_dump(include={field.name for field in fields(Caps)}))
@@ -41,6 +45,8 @@ class SchemaDesk:
         self._caps = caps_of(settings)
         self._settings = settings
         self._next_try: dict[SchemaKey, float] = {}
+        self._asked: dict[SchemaKey, Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
 
     def learn_subject(self, subject: str) -> None:
         """Settle every version of the subject: before the first batch, so that known versions are no bump.
@@ -72,27 +78,39 @@ class SchemaDesk:
     def meet(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
         """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
 
-        After `lookups` that did not, the rest stays unmet until the next pass: corrupt frames can name any id.
+        The batch does not wait longer than `settle_s` for them all: what takes longer waits with its records, for a
+        schema may be a bomb. After `lookups` in vain the rest stays unmet until the next pass: corrupt frames can name
+        any id.
         """
         decodable: list[SchemaKey] = []
         others = 0
-        for key in new:
-            if key not in self.ledger.entries and others < self._settings.lookups:
-                self.settle(key)
-                if self.ledger.entries[key].outcome == "decodable":
-                    decodable.append(key)
-                else:
-                    others += 1
+        deadline = time.monotonic() + self._settings.settle_s
+        fresh = [key for key in new if key not in self.ledger.entries]
+        for position, key in enumerate(fresh):
+            if others >= self._settings.lookups:
+                break
+            for ahead in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
+                self._ask(ahead)
+            self.settle(key, max(0.0, deadline - time.monotonic()))
+            if self.ledger.entries[key].outcome == "decodable":
+                decodable.append(key)
+            else:
+                others += 1
         if decodable or others:
             self.ledger.save()
         return decodable
 
-    def retry_waiting(self) -> bool:
-        """Ask again for ids that wait, each at most every few seconds; True when one of them is settled now."""
+    def retry_waiting(self, patience: float | None = ANSWERS_S) -> bool:
+        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now.
+
+        Args:
+            patience: seconds to wait for all answers; None = until they are there.
+        """
         now = time.time()
-        due = [e for e in self.ledger.waiting() if self._next_try.get(e.key, 0) <= now]
+        deadline = None if patience is None else time.monotonic() + patience
+        due = [e for e in self.ledger.waiting() if e.key in self._asked or self._next_try.get(e.key, 0) <= now]
         for entry in due[: self._settings.lookups]:
-            self.settle(entry.key)
+            self.settle(entry.key, None if deadline is None else max(0.0, deadline - time.monotonic()))
             waited = now - entry.met_at
             self._next_try[entry.key] = now + min(max(1.0, waited / 4), 60.0)
         settled = [e for e in due if self.ledger.entries[e.key].outcome != "waiting"]
@@ -100,12 +118,18 @@ class SchemaDesk:
             self.ledger.save()
         return bool(settled)
 
-    def settle(self, key: SchemaKey) -> None:
-        """Ask the registry, compile, and enter the outcome."""
+    def settle(self, key: SchemaKey, patience: float | None = None) -> None:
+        """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside
+        other work, and is entered as waiting until it is asked for again."""
         old = self.ledger.entries.get(key)
         met_at = old.met_at if old else time.time()
+        answer = self._ask(key)
+        wait([answer], patience)
+        if not answer.done():
+            return self.ledger.add_waiting(key, "its answer, or compiling it, takes long", met_at)
+        del self._asked[key]
         try:
-            descriptor_set = resolve(self._registry, key, self._caps)
+            descriptor_set = answer.result()
             self._refuse_clash(descriptor_set)
         except SchemaRefused as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
@@ -118,6 +142,12 @@ class SchemaDesk:
         else:
             self.ledger.add_decodable(key, descriptor_set, met_at)
             log.info("schema settled", schema=key)
+
+    def _ask(self, key: SchemaKey) -> Future[bytes]:
+        """The answer, or the one that is under way."""
+        if key not in self._asked:
+            self._asked[key] = self._pool.submit(resolve, self._registry, key, self._caps)
+        return self._asked[key]
 
     def _not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
