@@ -54,6 +54,12 @@ class UnreachableError(ProtolakeError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class NoSpaceError(ProtolakeError):
+    """The disk is full. Only commands leave for it; the app waits in place."""
+
+    exit_code = ExitCode.NO_SPACE
+
+
 class SchemaBump(ProtolakeError):
     """A schema id that was never met: leave, so that the relaunched app starts with its columns."""
 

@@ -221,7 +221,7 @@ class Aggregator:
         """The fields of all files in one DataFrame, with the routing name. Missing columns are NULL."""
         paths = [path for group in files.values() for path in group]
         rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*paths)
-        folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
+        folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
         return rows.withColumn(TABLE, folder)
 
     def _all_fields(self, names: set[str]) -> dict[str, pa.Schema]:

@@ -10,7 +10,8 @@ from spark_app.config import Settings
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
-from spark_app.lake import Lake
+from spark_app.errors import NoSpaceError
+from spark_app.lake import Lake, free_bytes
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.recovery.service import Service
@@ -18,7 +19,11 @@ from spark_app.recovery.service import Service
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     """The result of a submitted request; others that are asked are executed too. The caller holds the lake's lock and
-    ends the session."""
+    ends the session.
+
+    Raises:
+        NoSpaceError: the request stays.
+    """
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
     session.hold_lake(spark, lake)
@@ -27,6 +32,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     gold = Aggregator(spark, opened, between_units)
     service = Service(spark, opened, units, gold, between_units)
     while service.step():
-        pass
+        if free_bytes(lake.root) < settings.lake.min_free_bytes:
+            raise NoSpaceError(f"no space left at {lake.root}: make room and ask again; what is asked already stays")
     gold.run()
     return requests.take_answer(lake, request) or {}

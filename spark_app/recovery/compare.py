@@ -70,7 +70,7 @@ def place_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequen
         for paths, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
             if paths:
                 rows = session.read.schema(schema).parquet(*paths).where(within(ranges, "_"))
-                folder = F.regexp_extract(F.col("_metadata.file_path"), "([^/]+)/[^/]+$", 1)
+                folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
                 names = zip(LINEAGE_COORDINATES, COORDINATES, strict=True)
                 columns = [F.col(column).alias(name) for column, name in names]
                 places.append(rows.select(*columns, *_place(folder, side, _fingerprint(schema))))
@@ -87,9 +87,14 @@ def _place(table: Column, side: str, fingerprint: Column) -> list[Column]:
 
 
 def _fingerprint(schema: T.StructType) -> Column:
-    """Of the content of a row: a column that a file does not have is NULL, and NULL says nothing."""
-    columns = [_ordered(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in schema.fields]
-    return F.xxhash64(F.to_json(F.struct(*columns), JSON))
+    """Of the content of a row; a column that a file does not have is NULL. The hash skips NULL, hence the flags."""
+    parts = []
+    for part in schema.fields:
+        column = F.col(f"`{part.name}`")
+        nested = isinstance(part.dataType, T.StructType | T.ArrayType | T.MapType)
+        value = F.to_json(F.struct(_ordered(column, part.dataType)), JSON) if nested else column
+        parts += [value, column.isNull()]
+    return F.xxhash64(*parts)
 
 
 def _ordered(value: Column, kind: T.DataType) -> Column:
@@ -110,24 +115,29 @@ def _ordered(value: Column, kind: T.DataType) -> Column:
     return F.array_sort(entries)
 
 
-def judge(places: Sequence[DataFrame], quarantine: str, deferred: str) -> pa.Table:
+def judge(
+    session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, more: list[str]
+) -> pa.Table:
     """One row per record: its coordinates, the tables where it should be and is, and the verdict.
 
-    `expected` is NULL for what bronze does not have as a record with a place; `actual` for what is nowhere. A record
-    that a replay resolved, whose row is gone and that is refused now, differs: it cannot be opened again.
+    `more` are the names of all other tables that the places may have. `expected` is NULL for what bronze does not have
+    as a record with a place; `actual` for what is nowhere. A record that a replay resolved, whose row is gone and that
+    is refused now, differs: it cannot be opened again.
     """
-    silver = ~F.col("table").isin(quarantine, deferred)
+    names = pa.array([quarantine, deferred, *more])
+    numbers = session.createDataFrame(pa.table({"table": names, "number": range(len(names))}))
+    rows = reduce(DataFrame.unionByName, places).join(F.broadcast(numbers), "table")
+    silver = F.col("number") > 1
     expected, actual = F.col("side") == EXPECTED, F.col("side") == ACTUAL
     found = (
-        reduce(DataFrame.unionByName, places)
-        .groupBy(*COORDINATES)
+        rows.groupBy(*COORDINATES)  # aggregates of numbers only: Spark would sort all rows for the maximum of a text
         .agg(
             F.count(F.when(expected, 1)).alias("wanted"),
             F.count(F.when(actual, 1)).alias("found"),
             F.count(F.when(F.col("side") == RESOLVED, 1)).alias("resolved"),
-            F.max(F.when(expected, F.col("table"))).alias("expected"),
-            F.max(F.when(actual & silver, F.col("table"))).alias("in_silver"),
-            F.max(F.when(actual & ~silver, F.col("table"))).alias("elsewhere"),
+            F.max(F.when(expected, F.col("number"))).alias("expected"),
+            F.max(F.when(actual & silver, F.col("number"))).alias("in_silver"),
+            F.max(F.when(actual & ~silver, F.col("number"))).alias("elsewhere"),
             F.max(F.when(expected, F.col("fingerprint"))).alias("content"),
             F.max(F.when(actual, F.col("fingerprint"))).alias("found_content"),
         )
@@ -135,17 +145,22 @@ def judge(places: Sequence[DataFrame], quarantine: str, deferred: str) -> pa.Tab
         .withColumn("actual", F.coalesce("in_silver", "elsewhere"))
     )
     same = (F.col("expected") == F.col("actual")) & F.col("content").eqNullSafe(F.col("found_content"))
+    refused, waits = F.col("expected") == 0, F.col("expected") == 1
     verdict = (
         F.when((F.col("wanted") > 1) | (F.col("found") > 1), DOUBLED)
         .when(F.col("wanted") == 0, PHANTOM)
-        .when((F.col("found") == 0) & (F.col("resolved") > 0) & (F.col("expected") == quarantine), DIFFERING)
+        .when((F.col("found") == 0) & (F.col("resolved") > 0) & refused, DIFFERING)
         .when(F.col("found") == 0, MISSING)
         .when(same, PRESENT)
         .when(F.col("in_silver").isNotNull(), DIFFERING)
-        .when((F.col("actual") == quarantine) & (F.col("expected") != deferred), REPLAYABLE)
+        .when((F.col("actual") == 0) & ~waits, REPLAYABLE)
         .otherwise(WAITING)
     )
-    return found.select(*COORDINATES, "expected", "actual", verdict.alias("verdict")).toArrow()
+    judged = found.select(*COORDINATES, "expected", "actual", verdict.alias("verdict")).toArrow()
+    for column in ("expected", "actual"):
+        at = judged.column_names.index(column)
+        judged = judged.set_column(at, column, names.take(judged[column].combine_chunks()))
+    return judged
 
 
 def schema_of(table: pa.Schema | None, files: Iterable[pa.Schema]) -> pa.Schema:

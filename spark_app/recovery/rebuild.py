@@ -220,7 +220,8 @@ class Rebuild:
             paths = self._paths(name, expected.files.get(name, []))
             if paths:
                 places.append(compare.place_others(self._session.read.parquet(*paths), name, EXPECTED))
-        return compare.judge(places, *self._others) if places else pa.table({})
+        more = [*names, self._layout.resolved]
+        return compare.judge(self._session, places, *self._others, more) if places else pa.table({})
 
     def _unplaced(self) -> dict[str, tuple[DataFrame | None, str]]:
         """What is not in silver: open in quarantine, or waiting. And what once was open."""

@@ -8,6 +8,7 @@ _protolake/requests/<id>.result.json     the answer, removed by the command that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -45,9 +46,13 @@ def submit(lake: Lake, request: Request) -> None:
 
 
 def pending(lake: Lake) -> list[Request]:
-    """What is asked and not answered, oldest first."""
-    found = [read_json(path) for path in lake.requests.glob("*.json") if path.stem.isalnum()]
-    return sorted((Request(**value) for value in found if value), key=lambda request: (request.asked_at, request.id))
+    """What is asked and not answered, oldest first. A file that is no request holds up nobody."""
+    found = []
+    for path in lake.requests.glob("*.json"):
+        if path.stem.isalnum():
+            with contextlib.suppress(TypeError):
+                found.append(Request(**read_json(path)))
+    return sorted(found, key=lambda request: (request.asked_at, request.id))
 
 
 def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:

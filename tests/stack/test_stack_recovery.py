@@ -49,6 +49,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stack: Callable[..
     truth = ledger.consume(stack.brokers, stack.topic)
     assert stack.run("--available-now") == ExitCode.DONE
     assert ledger.verify(stack.lake, truth).faults() == {}
+    assert "route_refused" not in stack.status()["quarantine"]
 
     shutil.rmtree(stack.lake / "silver_uno_events")
     rebuilt = stack.command("rebuild", "uno", "--json")

@@ -1,6 +1,7 @@
 """Requests are files: asked once, answered once, whoever crashes; and what the commands make of answers."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -35,6 +36,8 @@ def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -
 def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     (lake.requests / "abc.json").write_text("{")
+    (lake.requests / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
+    (lake.requests / "abe.json").write_text("[]")
     request = Request("replay", {})
     requests.submit(lake, request)
     assert requests.pending(lake) == [request]
@@ -95,6 +98,30 @@ def test_answers_in_words() -> None:
     assert text.split("\n")[1].split() == ["silver_a", "5", "0", "4", "1", "0", "0"]
 
 
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command on the lake in the folder, with a second of patience."""
+    settings = folder / "settings.toml"
+    settings.write_text(f"[lake]\npath = {json.dumps(str(folder / 'lake'))}\n[run]\npatience_s = 1\n")
+    words = [sys.executable, "-m", "spark_app", *arguments, "--settings", str(settings)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("interrupt", [True, False])
+def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interrupt: bool) -> None:
+    lake = open_lake(tmp_path / "lake")
+    (lake.root / "bronze_events" / "_delta_log").mkdir(parents=True)
+    lake.lock()
+    command = start(tmp_path, "replay", "--cause", "route_cap")
+    assert command.stderr is not None
+    assert "the app runs" in command.stderr.readline()
+    if interrupt:
+        command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == (130 if interrupt else 69)
+    assert [request.arguments["causes"] for request in requests.pending(lake)] == [["route_cap"]]
+    assert "to withdraw it" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words_said"),
     [
@@ -107,15 +134,8 @@ def test_answers_in_words() -> None:
     ],
 )
 def test_usage_is_checked_first(tmp_path: Path, arguments: list[str], code: int, words_said: str) -> None:
-    settings = tmp_path / "settings.toml"
-    settings.write_text(f"[lake]\npath = {json.dumps(str(tmp_path / 'lake'))}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "spark_app", *arguments, "--settings", str(settings)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (code, "")
-    assert words_said in done.stderr
+    command = start(tmp_path, *arguments)
+    out, err = command.communicate(timeout=60)
+    assert (command.returncode, out) == (code, "")
+    assert words_said in err
     assert not (tmp_path / "lake").exists()
