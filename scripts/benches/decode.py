@@ -68,7 +68,7 @@ def _decoders(made: Payloads) -> dict[str, Decode]:
 def _fallback(decoder: Decoder) -> Decode:
     """The column builder for every row."""
     parser, builder = ReferenceParser(decoder.message), ColumnBuilder(decoder.message)
-    return lambda batch: len(builder.build(parser.judge(batch, keep=True).odd)[0])
+    return lambda batch: len(builder.build(parser.parse(batch)[0])[0])
 
 
 def _loop(decoder: Decoder) -> Decode:

@@ -43,8 +43,8 @@ def prepare(body: str, options: DecodeOptions = STRICT) -> tuple[Decoder, Any]:
 
 def by_reference(decoder: Decoder, payload: bytes) -> list[dict[str, Any]]:
     """The columns as the fallback builds them from what the reference parser read."""
-    judgement = decoder._parser.judge(pa.array([payload], pa.binary()), keep=True)
-    return ColumnBuilder(type(judgement.odd[0][1]).DESCRIPTOR).build(judgement.odd)[0].to_pylist()
+    messages, _ = decoder._parser.parse(pa.array([payload], pa.binary()))
+    return ColumnBuilder(decoder.message).build(messages)[0].to_pylist()
 
 
 def land(decoder: Decoder, *payloads: bytes) -> tuple[list[dict[str, Any]], list[Cause]]:
