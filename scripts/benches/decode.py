@@ -1,8 +1,8 @@
 """Rows per second of payloads to columns: this decoder, strict and not, its fallback, and the naive ways.
 
 In one process: the decoders take turns on the same Arrow arrays of payloads, none, some, half and all of which are bad;
-`loop` is the naive way, what a row UDF does in its worker: parse each payload, make a dict of it, and a table of the
-dicts. Then the whole pass, clean and with nothing but bad records.
+`loop` is the naive way: parse each payload, make a dict of it, and a table of the dicts. Then the whole pass, clean and
+with nothing but bad records; last, as Spark jobs, a row UDF that parses, against mapInArrow with this decoder.
 """
 
 import os
@@ -21,7 +21,9 @@ from google.protobuf.message import DecodeError
 from scripts.benches import payloads, result
 from scripts.benches.options import Options
 from scripts.benches.payloads import INDEX, MESSAGES, Payloads
+from scripts.benches.row_udf import spark_rates
 from scripts.local.errors import LocalError
+from spark_app import session
 from spark_app.records import SOURCE_SCHEMA, Catalog, DecodeOptions, Layout
 from spark_app.worker import one_pass
 from spark_app.worker.decode import Decoder, decoder_for
@@ -38,18 +40,27 @@ Decode = Callable[[pa.Array], int]  # payloads to the number of rows
 
 def run(options: Options) -> None:
     """Measure, print, keep."""
-    found: dict[str, Any] = {}
-    for name, text in MESSAGES.items():
-        result.tell(f"{name}: making {options.records:,} payloads ...")
-        made = payloads.make(text, options.records)
-        found[name] = _rates(made, options.rounds)
-        _show(name, found[name])
-        found[f"{name} pass"] = _pass_rates(made, options.rounds)
-        clean, bad = found[f"{name} pass"]
-        print(f"whole pass, {name}: {clean:,.0f} records/s clean, {bad:,.0f} all bad")
-        print(result.judge("  bad / clean:", bad / clean, BAD_TARGET, at_most=False))
+    try:
+        found = {name: value for kind in MESSAGES for name, value in _measure(kind, options).items()}
+    finally:
+        session.end(clean=True)
     print(f"medians of {options.rounds} rounds of {options.records:,} payloads, load {result.load()}")
     result.keep("decode", {"records": options.records, "rates": found})
+
+
+def _measure(name: str, options: Options) -> dict[str, Any]:
+    """Everything about one kind of message."""
+    result.tell(f"{name}: making {options.records:,} payloads ...")
+    made = payloads.make(MESSAGES[name], options.records)
+    rates = _rates(made, options.rounds)
+    _show(name, rates)
+    clean, bad = _pass_rates(made, options.rounds)
+    print(f"whole pass, {name}: {clean:,.0f} records/s clean, {bad:,.0f} all bad")
+    print(result.judge("  bad / clean:", bad / clean, BAD_TARGET, at_most=False))
+    spark = spark_rates(made, options.rounds)
+    ours, naive = spark.values()
+    print(f"Spark, {name}: {ours:,.0f} rows/s by mapInArrow, {naive:,.0f} by a row UDF: {ours / naive:.1f} x")
+    return {name: rates, f"{name} pass": [clean, bad], f"{name} spark": spark}
 
 
 def _decoders(made: Payloads) -> dict[str, Decode]:
@@ -68,7 +79,7 @@ def _decoders(made: Payloads) -> dict[str, Decode]:
 def _fallback(decoder: Decoder) -> Decode:
     """The column builder for every row."""
     parser, builder = ReferenceParser(decoder.message), ColumnBuilder(decoder.message)
-    return lambda batch: len(builder.build(parser.judge(batch, keep=True).odd)[0])
+    return lambda batch: len(builder.build(parser.parse(batch)[0])[0])
 
 
 def _loop(decoder: Decoder) -> Decode:

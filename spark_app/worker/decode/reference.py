@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -28,13 +29,16 @@ def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]
     return pool, [own.message_types_by_name[m.name] for m in files[-1].message_type]
 
 
+Refused = tuple[int, str]  # row, what the parser says
+
+
 @dataclass
 class Judgement:
-    """Rows of a batch by what the reference parser says of them."""
+    """What the reference parser says of a batch: the accepted rows as it writes them, and the refused ones."""
 
-    canonical: list[int] = field(default_factory=list)
-    odd: list[tuple[int, Message]] = field(default_factory=list)  # accepted, but another encoding than its own
-    refused: list[tuple[int, str]] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    written: list[bytes] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
 
 
 class ReferenceParser:
@@ -44,34 +48,32 @@ class ReferenceParser:
         self.message_class: type[Message] = message_factory.GetMessageClass(message)
         self._holds_maps = holds_maps(message)
 
-    def judge(self, payloads: pa.Array, keep: bool = False) -> Judgement:
-        """Sort the payloads.
+    def judge(self, payloads: pa.Array) -> Judgement:
+        """Parse the payloads and write them anew.
 
-        Args:
-            keep: treat every accepted row as odd, so that its message is kept.
+        What another encoder may have sent, and a faster decoder may read otherwise, is gone then: merged sub-messages,
+        repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
+        unknown, which would be written as it came.
         """
         judgement = Judgement()
+        for row, message in self._messages(payloads, judgement.refused):
+            if self._holds_maps:
+                message.DiscardUnknownFields()
+            judgement.rows.append(row)
+            judgement.written.append(message.SerializeToString(deterministic=True))  # maps in order of their keys
+        return judgement
+
+    def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
+        """(accepted rows and their messages, refused rows)."""
+        refused: list[Refused] = []
+        return list(self._messages(payloads, refused)), refused
+
+    def _messages(self, payloads: pa.Array, refused: list[Refused]) -> Iterator[tuple[int, Message]]:
         parse = self.message_class.FromString
         for row, payload in enumerate(payloads.to_pylist()):
             try:
                 message = parse(payload)
             except DecodeError as error:
-                judgement.refused.append((row, str(error)))
+                refused.append((row, str(error)))
                 continue
-            if not keep and self._is_canonical(message, payload):
-                judgement.canonical.append(row)
-            else:
-                judgement.odd.append((row, message))
-        return judgement
-
-    def _is_canonical(self, message: Message, payload: bytes) -> bool:
-        """Whether the message would be written back to the same bytes. Else it hides something that a faster decoder
-        may read otherwise: merged sub-messages, repeated map keys, two members of a oneof. An unknown field makes its
-        map entry unknown, which is written back as it came: it must not be there.
-        """
-        if self._holds_maps:
-            message.DiscardUnknownFields()
-        return message.SerializeToString(deterministic=True) == payload
-
-    def parse(self, payloads: pa.Array, rows: list[int]) -> list[tuple[int, Message]]:
-        return [(row, self.message_class.FromString(payloads[row].as_py())) for row in rows]
+            yield row, message

@@ -43,8 +43,8 @@ def prepare(body: str, options: DecodeOptions = STRICT) -> tuple[Decoder, Any]:
 
 def by_reference(decoder: Decoder, payload: bytes) -> list[dict[str, Any]]:
     """The columns as the fallback builds them from what the reference parser read."""
-    judgement = decoder._parser.judge(pa.array([payload], pa.binary()), keep=True)
-    return ColumnBuilder(type(judgement.odd[0][1]).DESCRIPTOR).build(judgement.odd)[0].to_pylist()
+    messages, _ = decoder._parser.parse(pa.array([payload], pa.binary()))
+    return ColumnBuilder(decoder.message).build(messages)[0].to_pylist()
 
 
 def land(decoder: Decoder, *payloads: bytes) -> tuple[list[dict[str, Any]], list[Cause]]:
@@ -80,6 +80,18 @@ def test_odd_payload_lands_as_the_reference_parser_reads_it(payload: bytes) -> N
 def test_odd_payload_of_canonical_size_lands_as_the_reference_parser_reads_it(payload: bytes) -> None:
     decoder, _ = prepare(ODD)
     assert land(decoder, payload) == (by_reference(decoder, payload), [])
+
+
+def test_what_another_encoder_wrote_takes_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps come in any order: it must not cost a producer nine tenths of the speed."""
+    decoder, message = prepare(ODD)
+    value = message(n=1, m={"b": 2, "a": 1})
+    backwards = message(n=1).SerializeToString() + b"\x2a\x05\x0a\x01b\x10\x02\x2a\x05\x0a\x01a\x10\x01"
+    monkeypatch.delattr(decoder, "_builder")
+    rows, causes = land(decoder, backwards, value.SerializeToString(deterministic=True))
+    assert rows[0] == rows[1]
+    assert rows[0]["m"] == [("a", 1), ("b", 2)]
+    assert causes == []
 
 
 @pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800, 18_446_744_073_710, 1 << 60])
