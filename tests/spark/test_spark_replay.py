@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
 PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c"), ("uno", "d"), ("rummy", "e")]
 ONLY_RUMMY = {"allowed": ["rummy"]}
-RECORDS = int(os.environ.get("REPLAY_RECORDS", "100000" if os.environ.get("CI") else "20000"))
+RECORDS = int(os.environ.get("PROTOLAKE_TEST_REPLAYED", "10_000"))
 
 
 def replay(parts: Parts, dry_run: bool = False, **arguments: Any) -> dict[str, Any]:

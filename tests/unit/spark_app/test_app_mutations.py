@@ -31,7 +31,7 @@ from tests.support.oracle import judged, rows_of
 from tests.support.protos import catalog_of, message_class
 from tests.unit.spark_app.test_app_pass import read_back
 
-FRAMES = int(os.environ.get("PROTOLAKE_TEST_FRAMES", "200_000"))
+FRAMES = int(os.environ.get("PROTOLAKE_TEST_FRAMES", "20_000"))
 JUDGED = min(1.0, 1_000_000 / FRAMES)
 CHUNK, BATCH = 20_000, 5_000
 SCHEMAS = {decodable.key: decodable for decodable in schemas()}
