@@ -50,6 +50,10 @@ def _unknown_id(frame: bytes, random: Random) -> bytes:
     return frame[:1] + (0x7FFFFF00 + random.randrange(16)).to_bytes(4, "big") + frame[_HEADER:]
 
 
+def _unknown_guid(frame: bytes, random: Random) -> bytes:
+    return b"\x01" + bytes(15) + bytes([random.randrange(16)]) + frame[_HEADER:]
+
+
 def _put_index(index: bytes) -> Mutation:
     return lambda frame, random: frame[:_HEADER] + index + frame[_START:]
 
@@ -67,15 +71,11 @@ FAULTS: dict[str, Fault] = {
     "tombstone": Fault("frame", "null value", mutate=lambda frame, random: None),
     "empty_value": Fault("frame", "zero bytes", mutate=lambda frame, random: b""),
     "wrong_magic": Fault("frame", "magic byte 0x7b, like JSON", mutate=lambda frame, random: b"\x7b" + frame[1:]),
-    "guid_frame": Fault(
-        "frame",
-        "magic byte 1 and a GUID",
-        mutate=lambda frame, random: b"\x01" + random.randbytes(16) + frame[_HEADER:],
-    ),
     "short_header": Fault(
         "frame", "ends inside the schema id", mutate=lambda frame, random: frame[: random.randint(1, 4)]
     ),
     "unknown_schema_id": Fault("frame", "schema id that no registry has", mutate=_unknown_id),
+    "unknown_guid": Fault("frame", "magic byte 1 and a GUID that no registry has", mutate=_unknown_guid),
     "missing_index": Fault("index", "ends behind the schema id", mutate=lambda frame, random: frame[:_HEADER]),
     "index_out_of_range": Fault("index", "message 100 of a file that has one", mutate=_put_index(b"\x02\xc8\x01")),
     "index_negative": Fault("index", "message -1", mutate=_put_index(b"\x02\x01")),

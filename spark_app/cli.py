@@ -151,14 +151,17 @@ def _lines(value: dict[str, Any]) -> list[str]:
     versions = value["versions"]
     for name, table in sorted(value["tables"].items()):
         seen = ", ".join(
-            f"v{versions[i]}" if i in versions else f"id {i}" for i in sorted(table["schema_ids"], key=int)
+            f"v{versions[i]}" if i in versions else f"id {i}"
+            for i in sorted(table["schema_ids"], key=lambda key: (len(key), key))
         )
         lines.append(f"{name:<24}{table['silver']:>12}{table['gold']:>12}  {seen}")
     return lines
 
 
 Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these causes; may be repeated")]
-SchemaIds = Annotated[list[int] | None, typer.Option("--schema-id", help="only these schema ids; may be repeated")]
+Schemas = Annotated[
+    list[str] | None, typer.Option("--schema-id", help="only these schema ids or GUIDs; may be repeated")
+]
 Moment = Annotated[str | None, typer.Option(help="ISO 8601, of when they were quarantined; UTC unless it says more")]
 AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
 
@@ -167,7 +170,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
 def replay(
     settings: SettingsFile = None,
     cause: Causes = None,
-    schema_id: SchemaIds = None,
+    schema: Schemas = None,
     since: Moment = None,
     until: Moment = None,
     topic: Annotated[str | None, typer.Option(help="only this topic")] = None,
@@ -179,7 +182,7 @@ def replay(
     """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
     arguments = {
         "causes": [c.value for c in cause or ()],
-        "schema_ids": schema_id or [],
+        "schemas": schema or [],
         "since": _moment("--since", since),
         "until": _moment("--until", until),
         "topic": topic,

@@ -67,12 +67,19 @@ class Registry(Section):
 
     url: str = Field("http://127.0.0.1:8081", description="base address")
     subject: str = Field("", description="subject of the values; empty = <topic>-value")
+    key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
     username: str = Field("", description="for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
-    timeout_s: PositiveFloat = Field(5.0, description="seconds for one answer")
+    timeout_s: PositiveFloat = Field(
+        5.0, description="seconds without a byte; a schema and its references may take twice as long together"
+    )
+    format: Literal["text", "serialized"] = Field(
+        "text",
+        description="what schemas are asked for as: .proto text or compiled, which Apicurio cannot; either is taken",
+    )
 
     @field_validator("url")
     @classmethod
@@ -90,6 +97,32 @@ class Event(Section):
     routing: str = Field("game_name", description="field whose value names the table")
     key: str = Field("gamer_id", description="field that gold groups by")
     time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
+    route_by: Literal["field", "message", "both"] = Field(
+        "field", description="what names the table: the routing field, the message type, or both"
+    )
+
+
+class Decode(Section):
+    """How records are read."""
+
+    strict: bool = Field(
+        True, description="Google's parser judges each record; false = only those the fast decoder refuses"
+    )
+    defaults: bool = Field(
+        True, description="a scalar without presence that is absent lands as its default; false = as NULL"
+    )
+    unframed_schema_id: int = Field(
+        0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
+    )
+    unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
+    framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
+
+
+class Wrapper(Section):
+    """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
+
+    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = each payload is framed")
 
 
 def _makes(shape: str, name: str) -> bool:
@@ -140,12 +173,19 @@ class Schemas(Section):
     patience_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
     )
-    lookups: PositiveInt = Field(16, description="most unknown ids looked up per batch")
-    compile_s: PositiveFloat = Field(15.0, description="seconds protoc may take for one schema")
+    settle_s: PositiveFloat = Field(
+        5.0, description="seconds a batch waits for its new schemas; what takes longer waits with its records"
+    )
+    lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
+    compile_s: PositiveFloat = Field(
+        5.0, description="CPU seconds protoc may take for one schema; three times as long on the clock"
+    )
     compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
     text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
     files: PositiveInt = Field(100, description="most files of one schema, references included")
+    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
     leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns all messages of one schema may become")
 
 
 class Batch(Section):
@@ -244,6 +284,8 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     registry: Registry = Registry()
     event: Event = Event()
+    decode: Decode = Decode()
+    wrapper: Wrapper = Wrapper()
     tables: Tables = Tables()
     schemas: Schemas = Schemas()
     batch: Batch = Batch()
@@ -255,6 +297,12 @@ class Settings(BaseSettings):
     @property
     def subject(self) -> str:
         return self.registry.subject or f"{self.kafka.topics[0]}-value"
+
+    @property
+    def subjects(self) -> list[str]:
+        """Whose versions are known before the first batch: the values' first."""
+        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
+        return [self.subject, *keys]
 
     @classmethod
     def settings_customise_sources(

@@ -30,6 +30,7 @@ from spark_app.driver.commit import Committer
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import NO_SPACE, Ingest, Stopped
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ConfigurationError, ContractError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.lake import Lake
@@ -121,7 +122,9 @@ class Pipeline:
 
     def _learn_subject(self) -> None:
         try:
-            self._schemas.learn_subject(self._settings.subject)
+            for subject in self._settings.subjects:
+                self._schemas.learn_subject(subject)
+            self._schemas.learn(self._settings.decode.unframed_schema_id)
         except RegistryUnreachable:
             if self._ledger.entries:
                 return  # what is known keeps flowing; what is new waits
@@ -246,7 +249,7 @@ class Pipeline:
     def _decode_deferred(self) -> bool:
         assert self.status is not None
         with self._unit_lock:
-            report = self._deferred.step()
+            report = self._deferred.step(None if self._available_now else ANSWERS_S)
         if report is not None:
             self.status.deferred_done(report)
         return report is not None

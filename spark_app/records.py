@@ -12,6 +12,13 @@ import pyarrow as pa
 
 # A message index as Confluent frames it: the path from the file to the message, [0] being the first message.
 MessageIndex = tuple[int, ...]
+# What names a schema in a frame: its id, or its GUID in the usual text form.
+SchemaKey = int | str
+
+
+def read_schema_key(text: str) -> SchemaKey:
+    """The key whose `str` the text is."""
+    return int(text) if text.isdecimal() else text
 
 
 class Cause(StrEnum):
@@ -20,6 +27,8 @@ class Cause(StrEnum):
     FRAME_SHORT = "frame_short"
     FRAME_MAGIC = "frame_magic"
     FRAME_INDEX = "frame_index"
+    FRAME_HEADER = "frame_header"
+    FRAME_WRAPPER = "frame_wrapper"
     SCHEMA_UNKNOWN = "schema_unknown"
     SCHEMA_INVALID = "schema_invalid"
     SCHEMA_INDEX = "schema_index"
@@ -41,15 +50,17 @@ class Cause(StrEnum):
 Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
 
 CAUSE_HELP: Mapping[Cause, str] = {
-    Cause.FRAME_SHORT: "shorter than a frame: magic byte, 4-byte schema id and message index",
-    Cause.FRAME_MAGIC: "the first byte is not 0",
+    Cause.FRAME_SHORT: "shorter than a frame: magic byte, schema id or GUID, and message index",
+    Cause.FRAME_MAGIC: "the first byte is neither 0 nor 1, and no schema is set for records without a frame",
     Cause.FRAME_INDEX: "the message index is not a zig-zag varint list",
+    Cause.FRAME_HEADER: "the `__value_schema_id` header holds neither a schema id nor a GUID",
+    Cause.FRAME_WRAPPER: "the wrapper holds no payload, or does not name its schema",
     Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than the patience",
     Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or is over a cap",
     Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema",
     Cause.DECODE_PAYLOAD: "the Protobuf parser refuses the payload",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
-    Cause.DECODE_TYPE: "the value does not fit the type that an older version gave the column",
+    Cause.DECODE_TYPE: "the value does not fit the type that the column has, or two columns would differ only by case",
     Cause.DECODE_CRASH: "the pass ended without an answer each time this record was in it, at last alone",
     Cause.ROUTE_MISSING: "the routing field is NULL, empty or not in the message",
     Cause.ROUTE_NAME: "the routing value does not make a table name",
@@ -97,10 +108,10 @@ class Report:
     quarantine: dict[str, int] = field(default_factory=dict)  # cause -> rows
     deferred: int = 0
     tombstones: int = 0
-    schema_ids: dict[str, dict[str, int]] = field(default_factory=dict)  # routing name -> schema id -> rows
+    schema_ids: dict[str, dict[str, int]] = field(default_factory=dict)  # routing name -> schema key -> rows
     spans: dict[str, list[int]] = field(default_factory=dict)  # "topic/partition" -> [first, last, records]
-    new_ids: dict[str, int] = field(default_factory=dict)  # schema id -> records
-    new_values: dict[str, int] = field(default_factory=dict)  # routing value -> records
+    new_ids: dict[str, int] = field(default_factory=dict)  # schema key -> records
+    new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
 
@@ -109,10 +120,11 @@ class Report:
             self.files.setdefault(table, []).extend(files)
         for name in ("bronze", "deferred", "tombstones", "value_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("silver", "quarantine", "new_ids", "new_values"):
+        for name in ("silver", "quarantine", "new_ids"):
             add_counts(getattr(self, name), getattr(other, name))
-        for table, ids in other.schema_ids.items():
-            add_counts(self.schema_ids.setdefault(table, {}), ids)
+        for name in ("schema_ids", "new_values"):
+            for key, counts in getattr(other, name).items():
+                add_counts(getattr(self, name).setdefault(key, {}), counts)
         for key, (first, last, count) in other.spans.items():
             old = self.spans.get(key, [first, last, 0])
             self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
@@ -159,21 +171,36 @@ class Layout:
 
 @dataclass(frozen=True)
 class Decodable:
-    """A schema id that the pass can decode: its compiled files and the columns that its fields become."""
+    """A schema that the pass can decode: its compiled files."""
 
-    schema_id: int
+    key: SchemaKey
     descriptor_set: bytes  # a serialized FileDescriptorSet, dependencies first, the writer's own file last
     digest: str  # of `descriptor_set`: the key of every cache of what is built from it
 
 
 @dataclass(frozen=True)
-class Catalog:
-    """The closed set of schema ids a pass works with; outside it an id is new. Travels to the executors."""
+class DecodeOptions:
+    """How payloads are read.
 
-    decodable: Mapping[int, Decodable]
-    refused: Mapping[int, tuple[str, str]]  # schema id -> (cause, detail)
-    waiting: frozenset[int]  # ids that cannot be settled now
-    columns: pa.Schema  # every column any version ever had, with the type the table gives it
+    Attributes:
+        strict: the reference parser judges each record. Else only those that the fast decoder refuses: faster, but what
+            is slightly corrupt may land.
+        defaults: a field without presence that is not on the wire lands as its default. Else as NULL, and so does one
+            that was sent as its default: on the wire they are the same.
+    """
+
+    strict: bool = True
+    defaults: bool = True
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The closed set of schemas a pass works with; outside it a schema is new. Travels to the executors."""
+
+    decodable: Mapping[SchemaKey, Decodable]
+    refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
+    waiting: frozenset[SchemaKey]  # those that cannot be settled now
+    columns: Mapping[str, pa.Schema]  # full name of a message -> every column that a version of it ever had
 
 
 # The coordinates and the record itself, as the pass takes them in and bronze keeps them.
@@ -202,3 +229,6 @@ LINEAGE_SCHEMA = pa.schema(
         ("_landed_at", pa.timestamp("us", "UTC")),
     ]
 )
+
+# Column names that no field of a message can have, whatever its case; some of them only certain tables have.
+RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid"}

@@ -59,7 +59,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -
     committer = Committer(lake, manifests, settings.lake)
     registry = Registry(settings.registry, caps_of(settings.schemas))
     schemas = SchemaDesk(Ledger(lake.schemas), registry, settings.schemas)
-    units = UnitRunner(spark, lake, settings, schemas, TableDesk(lake, settings.event.routing, (), 1))
+    units = UnitRunner(spark, lake, settings, schemas, TableDesk(lake, settings.event, settings.tables))
     done = threading.Event()
 
     def take(records: DataFrame, batch_id: int) -> None:

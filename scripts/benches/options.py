@@ -25,6 +25,7 @@ class Entry:
 ENTRIES = {
     "tables": Entry("scripts.benches.tables", "seconds per 100,000-record batch into few and into many silver tables"),
     "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against a raw copy by Spark's own Delta sink"),
+    "decode": Entry("scripts.benches.decode", "payloads to columns: this decoder, its fallback and the naive ways"),
 }
 
 
@@ -82,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     _add(drain, "--rounds", "how often each side drains the topic, in turns", 2)
     _add(drain, "--partitions", "partitions of the topic", 4)
     _add(drain, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
+    decode = names.add_parser("decode", help=ENTRIES["decode"].about, description=ENTRIES["decode"].about)
+    _add(decode, "--records", "payloads of each of the two messages", 200_000)
+    _add(decode, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
     return parser
 
 

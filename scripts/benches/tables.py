@@ -115,7 +115,8 @@ def _prepare(
         Ledger(lake.schemas), SchemaSource(settings.registry, caps_of(settings.schemas)), settings.schemas
     )
     schemas.learn_subject(settings.subject)
-    desk = TableDesk(lake, settings.event.routing, settings.tables.allowed, max(tables, settings.tables.cap))
+    capped = settings.tables.model_copy(update={"cap": max(tables, settings.tables.cap)})
+    desk = TableDesk(lake, settings.event, capped)
     units = UnitRunner(spark, lake, settings, schemas, desk)
     return Case(
         tables, options.records, _cached(spark, paths), units, manifests, Committer(lake, manifests, settings.lake)

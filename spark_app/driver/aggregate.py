@@ -3,7 +3,7 @@
 The manifests since the last run name the new silver files. One Spark job folds them for all tables; then one merge per
 touched table, side by side, with the last manifest folded as its transaction, so that a crash between two merges is
 seen by the next run. `count`, `sum`, `min` and `max` are folded; tables with any other function have the touched keys
-recomputed; a changed definition or a missing file recomputes the table.
+recomputed; a changed definition or a missing file recomputes the table. A silver table without the key has no gold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -41,10 +41,16 @@ CLEAN_EVERY = 20  # merges of a table between clean-ups
 
 @dataclass
 class Work:
-    """What one run has to do. Paths are absolute."""
+    """What one run has to do. Paths are absolute.
+
+    Attributes:
+        fields: routing name -> key and aggregated fields of the table.
+        definitions: routing name -> digest of how its gold is made.
+    """
 
     upto: int
-    definition: str
+    fields: dict[str, pa.Schema]
+    definitions: dict[str, str]
     fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
     whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
     rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
@@ -94,9 +100,10 @@ class Aggregator:
                 upto = self._manifests.finished()
                 if upto < self._manifests.last:
                     raise ContractError("a decided unit is not finished yet: ask again")
-                files = {name: self._snapshot(name) for name in sorted(names) if self._exists(name)}
+                fields = self._all_fields(names)
+                files = {name: self._snapshot(name) for name in fields}
             found = {}
-            for name, part in self._compute(files).items():
+            for name, part in self._compute(files, fields).items():
                 found[self._layout.gold_of(name)] = difference = self._compare(name, part)
                 if difference["differing"] and not dry_run:
                     self._replace(name, part, upto)
@@ -119,8 +126,8 @@ class Aggregator:
             return {}
         if not work.fold and not work.whole:
             return self._finish(work)
-        parts = self._compute(work.fold) if self._foldable else self._recompute_keys(work)
-        whole = self._compute(work.whole)
+        parts = self._compute(work.fold, work.fields) if self._foldable else self._recompute_keys(work)
+        whole = self._compute(work.whole, work.fields)
         jobs = [self._pool.submit(self._merge, name, part, work.upto) for name, part in parts.items()]
         jobs += [self._pool.submit(self._replace, name, part, work.upto) for name, part in whole.items()]
         wait(jobs)  # all, or one that failed would let the next run fold the same files beside those that go on
@@ -129,44 +136,47 @@ class Aggregator:
         return self._finish(work, {*parts, *whole})
 
     def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
-        if work.upto > self.folded() or self._changed(work):
-            write_quickly(self._state, {"folded": work.upto, "definition": work.definition})
+        if work.upto > self.folded() or self._definitions() != work.definitions:
+            write_quickly(self._state, {"folded": work.upto, "definitions": work.definitions})
         return {name: self._rows(name) for name in touched or ()}
 
-    def _changed(self, work: Work) -> bool:
-        return bool((read_json(self._state) or {}).get("definition") != work.definition)
+    def _definitions(self) -> dict[str, str]:
+        """Those of the gold tables as they are."""
+        return dict((read_json(self._state) or {}).get("definitions", {}))
 
-    def _definition(self) -> str:
+    def _definition(self, fields: pa.Schema) -> str:
         """Of the settings and the types of the fields, for a field may have no version yet that knows its type."""
+        event = self._settings.event
         declared = {name: aggregate.model_dump() for name, aggregate in self._aggregates.items()}
-        settings = [self._settings.event.model_dump(), declared]
-        return hashlib.sha256(json.dumps([*settings, str(self._fields())]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([event.key, event.time, declared, str(fields)]).encode()).hexdigest()
 
     def _plan(self) -> Work | None:
         """Between two units, so that the manifests and the snapshots of silver say the same; None when they do not."""
         with self._between_units:
             if self._manifests.finished() < self._manifests.last:
                 return None  # a commit failed: some tables are ahead of the others until it is made again
-            work = Work(self._manifests.finished(), self._definition())
-            if self._changed(work):
-                write_quickly(self._state, {"folded": self.folded(), "definition": None})  # some tables will be ahead
-                work.whole = {name: self._snapshot(name) for name in self._names() if self._exists(name)}
-                return work
-            new, rebuilt = self._new_files(work.upto)
+            fields = self._all_fields(self._names())
+            work = Work(self._manifests.finished(), fields, {n: self._definition(f) for n, f in fields.items()})
+            known = self._definitions()
+            same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
+            if len(same) < len(fields):
+                write_quickly(self._state, {"folded": self.folded(), "definitions": same})  # some tables will be ahead
+                work.whole = {name: self._snapshot(name) for name in fields if name not in same}
+            new, rebuilt = self._new_files(work.upto, set(same))
             for name, files in new.items():
                 has_gold = self._gold.get(self._layout.gold_of(name)) is not None
                 if has_gold and name not in rebuilt and all(self._lake.exists(path) for path in files):
                     work.fold[name] = files
-                elif self._exists(name):  # else somebody removed the table
+                else:
                     work.whole[name] = self._snapshot(name)
             if not self._foldable:
                 work.rows = {name: self._snapshot(name) for name in work.fold}
         return work
 
-    def _new_files(self, upto: int) -> tuple[dict[str, list[str]], set[str]]:
+    def _new_files(self, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
         """Silver files that are not yet in their gold table, by routing name; and the names that a rebuild touched,
         whose gold may have rows of these files already: silver was removed, gold was not."""
-        names = {self._layout.silver_of(name): name for name in self._names()}
+        names = {self._layout.silver_of(name): name for name in of}
         files: dict[str, list[str]] = {}
         rebuilt = set()
         for manifest in self._manifests.since(self.folded() - RECHECKED):
@@ -188,40 +198,44 @@ class Aggregator:
         folder = self._lake.table(self._layout.silver_of(name))
         return [f"{folder}/{path}" for path in DeltaTable(str(folder)).get_add_actions()["path"].to_pylist()]
 
-    def _compute(self, files: dict[str, list[str]]) -> dict[str, pa.Table]:
+    def _compute(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
         """Aggregates of the rows of the files, by routing name."""
-        if not files:
-            return {}
-        return self._collect(self._read(files))
+        parts: dict[str, pa.Table] = {}
+        for schema, names in _alike(files, fields):
+            parts |= self._collect(self._read({name: files[name] for name in names}, schema))
+        return parts
 
     def _recompute_keys(self, work: Work) -> dict[str, pa.Table]:
         """Aggregates over all rows of the keys that the new files touch."""
-        if not work.fold:
-            return {}
         key = self._settings.event.key
-        touched = (
-            self._read(work.fold)
-            .select(TABLE, F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table"))
-            .distinct()
-        )
-        rows = self._read(work.rows)
-        same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
-        return self._collect(rows.join(touched.drop(TABLE), same, "left_semi"))
+        parts: dict[str, pa.Table] = {}
+        for schema, names in _alike(work.fold, work.fields):
+            touched = self._read({name: work.fold[name] for name in names}, schema)
+            touched = touched.select(F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table")).distinct()
+            rows = self._read({name: work.rows[name] for name in names}, schema)
+            same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
+            parts |= self._collect(rows.join(touched, same, "left_semi"))
+        return parts
 
-    def _read(self, files: dict[str, list[str]]) -> DataFrame:
-        """Key and aggregated fields of all files in one DataFrame, with the routing name. Missing columns are NULL."""
+    def _read(self, files: dict[str, list[str]], fields: pa.Schema) -> DataFrame:
+        """The fields of all files in one DataFrame, with the routing name. Missing columns are NULL."""
         paths = [path for group in files.values() for path in group]
-        rows = self._session.read.schema(from_arrow_schema(self._fields())).parquet(*paths)
+        rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*paths)
         folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
         return rows.withColumn(TABLE, folder)
 
-    def _fields(self) -> pa.Schema:
-        """Key and aggregated fields; one that no version knows yet is taken for text."""
-        wanted = {self._settings.event.key, *(self._field(a) for a in self._aggregates.values())} - {""}
-        columns = self._opened.schemas.ledger.catalog().columns
-        return pa.schema(
-            [columns.field(name) if name in columns.names else (name, pa.string()) for name in sorted(wanted)]
-        )
+    def _all_fields(self, names: set[str]) -> dict[str, pa.Schema]:
+        """Routing name -> `_fields`, of the silver tables that exist and have the key."""
+        fields = {name: self._fields(name) for name in sorted(names) if self._exists(name)}
+        return {name: found for name, found in fields.items() if self._settings.event.key in found.names}
+
+    def _fields(self, name: str) -> pa.Schema:
+        """Key and aggregated fields of a table, the key only if it has it; another that no version knows yet is taken
+        for text."""
+        columns = self._opened.tables.columns(name, self._opened.schemas.ledger.catalog().columns)
+        wanted = {self._field(a) for a in self._aggregates.values()} - {""}
+        wanted |= {self._settings.event.key} & set(columns.names)
+        return pa.schema([columns.field(f) if f in columns.names else (f, pa.string()) for f in sorted(wanted)])
 
     def _collect(self, rows: DataFrame) -> dict[str, pa.Table]:
         key = self._settings.event.key
@@ -314,6 +328,14 @@ class Aggregator:
     def _rows(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
         return int(pc.sum(pa.array(table.get_add_actions()["num_records"].to_pylist())).as_py() or 0) if table else 0
+
+
+def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.Schema, list[str]]]:
+    """The tables by their fields: one Spark job reads all that have the same."""
+    found: dict[pa.Schema, list[str]] = {}
+    for name in names:
+        found.setdefault(fields[name], []).append(name)
+    return list(found.items())
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:

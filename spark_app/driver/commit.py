@@ -56,6 +56,11 @@ class Tables:
             self._handles[name] = DeltaTable(str(path))
         return self._handles[name]
 
+    def columns(self, name: str) -> pa.Schema | None:
+        """The table's columns, or None when there is no such table yet."""
+        table = self.get(name)
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
     def refresh_soon(self, name: str) -> None:
         """Refresh the handle beside other work; the next `get` of the table waits for it."""
         self._refreshing[name] = self._pool.submit(self._handles[name].update_incremental)

@@ -17,6 +17,7 @@ from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_at
 from spark_app.driver.manifest import Change
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.lake import file_prefix
@@ -39,14 +40,18 @@ class Deferred:
         self._units = units
         self._attempts = Attempts(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
 
-    def step(self) -> Report | None:
-        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left."""
+    def step(self, patience: float | None = ANSWERS_S) -> Report | None:
+        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
+
+        Args:
+            patience: seconds to wait for the registry's answers; None = until they are there.
+        """
         layout = self._settings.tables.layout
         table = self._opened.committer.tables.get(layout.deferred)
         if table is None or not table.file_uris():
             return None
         self._opened.finish_open()
-        self._schemas.retry_waiting()
+        self._schemas.retry_waiting(patience)
         limit = self._attempts.limit()
         ready, rest = self._divide(table.to_pyarrow_table(), max(limit, 1))
         if not ready.num_rows:
@@ -77,14 +82,14 @@ class Deferred:
         layout = self._settings.tables.layout
         record = self._read(ready).toArrow().cast(BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
-        rows = quarantine_rows(record, causes, details, [""], int(time.time() * 1_000_000))
+        rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
         entry = self._write(layout.quarantine, rows)
         return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
 
     def _divide(self, waiting: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
         """(records to decode now, records that go on waiting)."""
-        ids = pa.array([entry.schema_id for entry in self._schemas.ledger.waiting()], pa.int64())
-        held = pc.is_in(waiting["schema_id"], value_set=ids)
+        keys = pa.array([str(entry.key) for entry in self._schemas.ledger.waiting()], pa.string())
+        held = pc.is_in(waiting["waits_for"], value_set=keys)
         ready, rest = waiting.filter(pc.invert(held)), waiting.filter(held)
         if ready.num_rows > limit:
             ready = ready.sort_by([(name, "ascending") for name in COORDINATES])

@@ -46,7 +46,7 @@ class OpenLake:
             manifests,
             committer,
             Maintainer(committer.tables, settings.lake),
-            TableDesk(lake, settings.event.routing, settings.tables.allowed, settings.tables.cap),
+            TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,
         )

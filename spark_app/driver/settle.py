@@ -1,30 +1,39 @@
-"""Answers what a pass met outside its closed set: new schema ids and new routing values.
+"""Answers what a pass met outside its closed set: new schemas, new routing values, new message types of a table.
 
-An id that resolves and was never met is a bump: it goes into the ledger, the batch is not decided, and the app leaves
-(or, on an empty lake or by setting, goes on in place). An id that does not resolve is no reason to leave: its records
-wait. So a corrupt frame cannot make the app restart, and no id can do it twice.
+A schema id (or GUID) that resolves and was never met is a bump: it goes into the ledger, the batch is not decided, and
+the app leaves (or, on an empty lake or by setting, goes on in place). One that does not resolve is no reason to leave:
+its records wait. So a corrupt frame cannot make the app restart, and no id can do it twice.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import fields
 
-from spark_app.config import Schemas
+import pyarrow as pa
+
+from spark_app.config import Event, Schemas, Tables
 from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
-from spark_app.records import Cause
+from spark_app.records import Cause, SchemaKey
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.columns import find_clash, merge_columns
-from spark_app.schemas.descriptors import CompileFailed, compile_sources
+from spark_app.schemas.descriptors import CompileFailed
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
-from spark_app.worker.route import Routing, normalize
+from spark_app.schemas.resolution import resolve
+from spark_app.worker.fit import NOTHING, table_columns
+from spark_app.worker.route import By, Routing, name_of, normalize
+
+RESOLVERS = 2  # schemas asked for and compiled side by side
+ANSWERS_S = 1.0  # that a look at what waits may take: no unit is decided meanwhile
 
 
 def caps_of(settings: Schemas) -> Caps:
-    return Caps(settings.text_bytes, settings.files, settings.leaves, settings.compile_s, settings.compile_bytes)
+    return Caps(**settings.model_dump(include={field.name for field in fields(Caps)}))
 
 
 class SchemaDesk:
@@ -35,7 +44,9 @@ class SchemaDesk:
         self._registry = registry
         self._caps = caps_of(settings)
         self._settings = settings
-        self._next_try: dict[int, float] = {}
+        self._next_try: dict[SchemaKey, float] = {}
+        self._asked: dict[SchemaKey, Future[bytes]] = {}
+        self._pool = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
 
     def learn_subject(self, subject: str) -> None:
         """Settle every version of the subject: before the first batch, so that known versions are no bump.
@@ -50,6 +61,13 @@ class SchemaDesk:
             self.ledger.name_versions({schema_id: version})
         self.ledger.save()
 
+    def learn(self, schema_id: int) -> None:
+        """Settle a schema that the settings name (0 = none), as `learn_subject` does."""
+        entry = self.ledger.entries.get(schema_id)
+        if schema_id and (entry is None or entry.outcome == "waiting"):
+            self.settle(schema_id)
+            self.ledger.save()
+
     def ask_versions(self, subject: str) -> dict[int, int]:
         """schema id -> version of the subject; for people only, so that failures do not matter."""
         try:
@@ -57,92 +75,165 @@ class SchemaDesk:
         except RegistryUnreachable:
             return {}
 
-    def meet(self, new_ids: Iterable[int]) -> list[int]:
-        """Settle ids that a pass met for the first time; returns those that turned out to be decodable."""
-        fresh = [i for i in new_ids if i not in self.ledger.entries][: self._settings.lookups]
-        for schema_id in fresh:
-            self.settle(schema_id)
-        if fresh:
-            self.ledger.save()
-        return [i for i in fresh if self.ledger.entries[i].outcome == "decodable"]
+    def meet(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
+        """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
 
-    def retry_waiting(self) -> bool:
-        """Ask again for ids that wait, each at most every few seconds; True when one of them is settled now."""
+        The batch does not wait longer than `settle_s` for them all: what takes longer waits with its records, for a
+        schema may be a bomb. After `lookups` in vain the rest stays unmet until the next pass: corrupt frames can name
+        any id.
+        """
+        decodable: list[SchemaKey] = []
+        others = 0
+        deadline = time.monotonic() + self._settings.settle_s
+        fresh = [key for key in new if key not in self.ledger.entries]
+        for position, key in enumerate(fresh):
+            if others >= self._settings.lookups:
+                break
+            for ahead in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
+                self._ask(ahead)
+            self.settle(key, max(0.0, deadline - time.monotonic()))
+            if self.ledger.entries[key].outcome == "decodable":
+                decodable.append(key)
+            else:
+                others += 1
+        if decodable or others:
+            self.ledger.save()
+        return decodable
+
+    def retry_waiting(self, patience: float | None = ANSWERS_S) -> bool:
+        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now.
+
+        Args:
+            patience: seconds to wait for all answers; None = until they are there.
+        """
         now = time.time()
-        due = [e for e in self.ledger.waiting() if self._next_try.get(e.schema_id, 0) <= now]
+        deadline = None if patience is None else time.monotonic() + patience
+        due = [e for e in self.ledger.waiting() if e.key in self._asked or self._next_try.get(e.key, 0) <= now]
         for entry in due[: self._settings.lookups]:
-            self.settle(entry.schema_id)
+            self.settle(entry.key, None if deadline is None else max(0.0, deadline - time.monotonic()))
             waited = now - entry.met_at
-            self._next_try[entry.schema_id] = now + min(max(1.0, waited / 4), 60.0)
-        settled = [e for e in due if self.ledger.entries[e.schema_id].outcome != "waiting"]
+            self._next_try[entry.key] = now + min(max(1.0, waited / 4), 60.0)
+        settled = [e for e in due if self.ledger.entries[e.key].outcome != "waiting"]
         if settled:
             self.ledger.save()
         return bool(settled)
 
-    def settle(self, schema_id: int) -> None:
-        """Ask the registry, compile, and enter the outcome."""
-        old = self.ledger.entries.get(schema_id)
+    def settle(self, key: SchemaKey, patience: float | None = None) -> None:
+        """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside
+        other work, and is entered as waiting until it is asked for again."""
+        old = self.ledger.entries.get(key)
         met_at = old.met_at if old else time.time()
+        answer = self._ask(key)
+        wait([answer], patience)
+        if not answer.done():
+            return self.ledger.add_waiting(key, "its answer, or compiling it, takes long", met_at)
+        del self._asked[key]
         try:
-            descriptor_set = compile_sources(self._registry.fetch(schema_id), self._caps)
+            descriptor_set = answer.result()
             self._refuse_clash(descriptor_set)
         except SchemaRefused as error:
-            self.ledger.add_refused(schema_id, Cause.SCHEMA_INVALID, str(error), met_at)
-            log.warning("schema refused", schema_id=schema_id, reason=str(error))
+            self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
+            log.warning("schema refused", schema=key, reason=str(error))
         except (RegistryUnreachable, CompileFailed) as error:
-            self.ledger.add_waiting(schema_id, str(error), met_at)
-            log.warning("schema cannot be settled now, records wait", schema_id=schema_id, reason=str(error))
+            self.ledger.add_waiting(key, str(error), met_at)
+            log.warning("schema cannot be settled now, records wait", schema=key, reason=str(error))
         except SchemaNotFound as error:
-            self._not_found(schema_id, str(error), met_at)
+            self._not_found(key, str(error), met_at)
         else:
-            self.ledger.add_decodable(schema_id, descriptor_set, met_at)
-            log.info("schema settled", schema_id=schema_id)
+            self.ledger.add_decodable(key, descriptor_set, met_at)
+            log.info("schema settled", schema=key)
 
-    def _not_found(self, schema_id: int, detail: str, met_at: float) -> None:
+    def _ask(self, key: SchemaKey) -> Future[bytes]:
+        """The answer, or the one that is under way."""
+        if key not in self._asked:
+            self._asked[key] = self._pool.submit(resolve, self._registry, key, self._caps)
+        return self._asked[key]
+
+    def _not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
         waited = time.time() - met_at
         if waited < self._settings.patience_s:
-            self.ledger.add_waiting(schema_id, detail, met_at)
+            self.ledger.add_waiting(key, detail, met_at)
             return
-        self.ledger.add_refused(schema_id, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
-        log.warning("schema id given up", schema_id=schema_id, waited_s=round(waited))
+        self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
+        log.warning("schema id given up", schema=key, waited_s=round(waited))
 
     def _refuse_clash(self, descriptor_set: bytes) -> None:
-        clash = find_clash(merge_columns(self.ledger.catalog().columns, *message_schemas(descriptor_set).roots))
-        if clash is not None:
-            raise SchemaRefused(
-                f"field {clash!r} clashes with another column that differs only by case, or with our own"
-            )
+        """Versions of a message share a table."""
+        known = self.ledger.catalog().columns
+        for name, schema in message_schemas(descriptor_set).items():
+            clash = find_clash(merge_columns(known.get(name, schema), schema))
+            if clash is not None:
+                raise SchemaRefused(
+                    f"field {clash!r} of {name} clashes with another column that differs only by case, or with our own"
+                )
 
 
 class TableDesk:
-    """Admits tables under the cap and remembers who owns which name."""
+    """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
 
-    def __init__(self, lake: Lake, field: str, allowed: Iterable[str], cap: int):
+    def __init__(
+        self,
+        lake: Lake,
+        event: Event,
+        tables: Tables,
+        columns: Callable[[str], pa.Schema | None] = lambda table: None,
+    ):
+        """`columns` gives those that a table has already, or None."""
         self._path = lake.state / "tables.json"
-        self._field = field
-        self._allowed = frozenset(map(normalize, allowed))
-        self._cap = cap
-        self.admitted: dict[str, str] = read_durable(self._path) or {}  # routing value -> routing name
+        self._event = event
+        self._by: By = event.route_by
+        self._allowed = frozenset(map(normalize, tables.allowed))
+        self._cap = tables.cap
+        self._layout = tables.layout
+        self._columns = columns
+        stored = read_durable(self._path) or {"names": {}, "messages": {}}
+        self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
+        self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
 
     def routing(self, final: bool = False) -> Routing:
         """The closed set for a pass; `final` when what is still new is over the cap."""
         room = len(self.admitted) < self._cap and not final
-        return Routing(self._field, self.admitted, self._allowed, room)
+        fixed = {name: self.fixed(name) for name, messages in self.messages.items() if len(messages) > 1}
+        return Routing(
+            self._event.routing,
+            self.admitted,
+            self._allowed,
+            room,
+            self._by,
+            self.messages,
+            {name: columns for name, columns in fixed.items() if columns is not None},
+        )
 
-    def admit(self, values: Iterable[str]) -> list[str]:
-        """Give the values tables, in order, up to the cap; returns the names admitted."""
+    def fixed(self, name: str) -> pa.Schema | None:
+        """Columns that the table has already, where the order of its message types would not tell their types."""
+        return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
+
+    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
+        messages = self.messages.get(name, ())
+        if len(messages) == 1:
+            return known.get(messages[0].rpartition("/")[2], NOTHING)
+        return table_columns(messages, known, fixed=self.fixed(name))
+
+    def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
+        """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the
+        names admitted."""
         admitted = []
         owned = set(self.admitted.values())
-        for value in sorted(values, key=lambda v: (v != normalize(v), v)):  # the plain spelling owns the name
-            name = normalize(value)
-            if name in owned or len(owned) >= self._cap:
-                continue
-            self.admitted[value] = name
-            owned.add(name)
-            admitted.append(name)
+        names, messages = dict(self.admitted), dict(self.messages)
+        for value in sorted(values, key=lambda v: (v != name_of(v, self._by), v)):  # the plain spelling owns the name
+            name = name_of(value, self._by)
+            if value not in names:
+                if name in owned or len(owned) >= self._cap:
+                    continue
+                names[value] = name
+                owned.add(name)
+                admitted.append(name)
+            messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
+        if (names, messages) != (self.admitted, self.messages):
+            self.admitted, self.messages = names, messages
+            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1))
         if admitted:
-            self.admitted = dict(self.admitted)
-            write_durably(self._path, json.dumps(self.admitted, indent=1))
             log.info("tables admitted", tables=admitted, total=len(owned))
         return admitted

@@ -18,10 +18,13 @@ from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import SchemaBump
 from spark_app.lake import Lake, file_prefix
-from spark_app.records import Catalog, Report
+from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.worker import one_pass
+from spark_app.worker.framing import Bare
+from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
+ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
 
 
 @dataclass(frozen=True)
@@ -58,23 +61,24 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema id that was never met.
         """
-        report = self._execute(records, self._plan(sequence, origin))
-        if not report.new_ids and not report.new_values:
-            return report
-        bumps = self._schemas.meet(int(i) for i in report.new_ids)
+        for _ in range(ROUNDS):
+            report = self._execute(records, self._plan(sequence, origin))
+            if not report.new_ids and not report.new_values:
+                return report
+            self.discard(report)
+            if not self._settle(report, origin):
+                break
+        final = replace(self._plan(sequence, origin), settled=True, routing=self._tables.routing(final=True))
+        return self._execute(records, final)
+
+    def _settle(self, report: Report, origin: Origin) -> bool:
+        """Answer what a run met; True when the next one will know more."""
+        bumps = self._schemas.meet(map(read_schema_key, report.new_ids))
         if bumps and not origin.settle_in_place:
-            self.discard(report)
-            raise SchemaBump(f"new schema ids {bumps}: leaving to come back with their columns")
+            raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
+        before = self._tables.messages
         self._tables.admit(report.new_values)
-        self.discard(report)
-        first = self._plan(sequence, origin)
-        report = self._execute(records, first)
-        if report.new_ids or report.new_values:  # rows that only the new schemas could decode name further tables
-            self._tables.admit(report.new_values)
-            self.discard(report)
-            plan = replace(first, settled=True, routing=self._tables.routing(final=True))
-            report = self._execute(records, plan)
-        return report
+        return bool(bumps) or self._tables.messages != before
 
     def discard(self, report: Report) -> None:
         """Remove the files of a run that will not be decided."""
@@ -82,7 +86,14 @@ class UnitRunner:
             for entry in files:
                 (self._lake.table(table) / entry.path).unlink(missing_ok=True)
 
+    def _bare(self) -> Bare | None:
+        """The schema of records without a frame."""
+        decode = self._settings.decode
+        schema_id = decode.unframed_schema_id
+        return (schema_id, self._schemas.ledger.index_of(schema_id, decode.unframed_message)) if schema_id else None
+
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
+        decode, wrapper = self._settings.decode, self._settings.wrapper
         return one_pass.Plan(
             root=origin.root or str(self._lake.root),
             prefix=file_prefix(sequence),
@@ -92,6 +103,10 @@ class UnitRunner:
             landed_at=int(time.time() * 1_000_000),
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
+            bare=self._bare(),
+            framed_keys=decode.framed_keys,
+            options=DecodeOptions(decode.strict, decode.defaults),
+            wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
             compression=self._settings.lake.compression,
         )

@@ -311,8 +311,9 @@ class Rebuild:
         added.bronze += rows.num_rows
         if name is not None:
             add_counts(added.silver, {name: rows.num_rows})
-            ids = compare.count(rows["_schema_id"].cast(pa.string()))
-            add_counts(added.schema_ids.setdefault(name, {}), ids)
+            keys = rows["_schema_id"].cast(pa.string())
+            keys = pc.coalesce(keys, rows["_schema_guid"]) if "_schema_guid" in rows.column_names else keys
+            add_counts(added.schema_ids.setdefault(name, {}), compare.count(keys))
         elif table == self._layout.quarantine:
             add_counts(added.quarantine, compare.count(rows["cause"]))
         else:

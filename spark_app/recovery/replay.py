@@ -25,7 +25,7 @@ from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.lake import file_prefix
 from spark_app.ops.events import log
-from spark_app.records import Cause, Report, add_counts
+from spark_app.records import Cause, Report, add_counts, read_schema_key
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
 from spark_app.worker import files
@@ -40,11 +40,12 @@ class Filters:
 
     Attributes:
         since, until: of the moment when they were quarantined, seconds since 1970; `until` is excluded.
+        schemas: ids or GUIDs, of the frame or of what a wrapper held and was refused.
         offsets: [first, end], the end excluded.
     """
 
     causes: list[str] = field(default_factory=list)
-    schema_ids: list[int] = field(default_factory=list)
+    schemas: list[str] = field(default_factory=list)
     since: float | None = None
     until: float | None = None
     topic: str | None = None
@@ -56,7 +57,7 @@ class Filters:
         moment = F.unix_micros("quarantined_at")
         parts = [F.lit(True)]
         parts += [F.col("cause").isin(self.causes)] if self.causes else []
-        parts += [F.col("schema_id").isin(self.schema_ids)] if self.schema_ids else []
+        parts += [self._by_schema()] if self.schemas else []
         parts += [moment >= int(self.since * 1e6)] if self.since is not None else []
         parts += [moment < int(self.until * 1e6)] if self.until is not None else []
         parts += [F.col("topic") == self.topic] if self.topic is not None else []
@@ -68,6 +69,11 @@ class Filters:
             condition = condition & part
         return condition
 
+    def _by_schema(self) -> Column:
+        framed = F.coalesce(F.col("schema_id").cast("string"), F.col("schema_guid"))
+        refused = F.coalesce(F.col("refused_schema").isin(self.schemas), F.lit(False))
+        return F.coalesce(framed.isin(self.schemas), F.lit(False)) | refused
+
 
 @dataclass
 class Counted:
@@ -75,7 +81,7 @@ class Counted:
 
     Attributes:
         candidates: cause -> open records that the filters name.
-        unasked: schema ids that the ledger refuses and that are still to be asked for again.
+        unasked: schemas that the ledger refuses and that are still to be asked for again.
         after: coordinates of the last record tried.
         resolved: silver table -> records placed in it.
         refused: cause -> records refused again.
@@ -83,7 +89,7 @@ class Counted:
     """
 
     candidates: dict[str, int] = field(default_factory=dict)
-    unasked: list[int] = field(default_factory=list)
+    unasked: list[str] = field(default_factory=list)
     after: list[Any] | None = None
     resolved: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
@@ -138,20 +144,21 @@ class Replay:
         rows = self._open()
         if rows is None:
             return Counted()
-        found = rows.groupBy("cause", "schema_id").count().collect()
+        found = rows.groupBy("cause", "refused_schema").count().collect()
         causes: Counter[str] = Counter()
         for row in found:
             causes[row["cause"]] += row["count"]
         entries = self._opened.schemas.ledger.entries
-        ids = {row["schema_id"] for row in found if row["schema_id"] in entries}
-        return Counted(dict(causes), sorted(i for i in ids if entries[i].outcome == "refused"))
+        keys = {row["refused_schema"] for row in found} - {None}
+        refused = {str(entry.key) for entry in entries.values() if entry.outcome == "refused"}
+        return Counted(dict(causes), sorted(keys & refused))
 
     def _ask(self) -> tuple[Report, dict[str, int]]:
         """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: it is a network."""
         assert self._counted is not None
         lookups = self._opened.settings.schemas.lookups
-        for schema_id in self._counted.unasked[:lookups]:
-            self._opened.schemas.settle(schema_id)
+        for key in self._counted.unasked[:lookups]:
+            self._opened.schemas.settle(read_schema_key(key))
         self._opened.schemas.ledger.save()
         del self._counted.unasked[:lookups]
         return self._keep()

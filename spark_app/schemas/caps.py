@@ -1,16 +1,34 @@
-"""How large a schema may be. A schema comes from outside: it must not cost more than it is worth."""
+"""How large a schema may be. A schema comes from outside: it must not cost more than it is worth.
+
+| cap | what it holds | over it |
+|---|---|---|
+| answer | 5 x `text_bytes` per answer of the registry, uncompressed | refused |
+| time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
+| `text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
+| `files` | the schema and its references | refused before any more are asked for |
+| `compile_s` | CPU of protoc; three times as long on the clock | refused; on the clock: waits, the machine is busy |
+| `compile_bytes` | address space of protoc | refused |
+| descriptors | 8 x `text_bytes`, what protoc writes | refused |
+| `messages` | messages of the schema's own file, nested ones included | refused |
+| `leaves` | columns of one message, nested ones included | refused |
+| `all_leaves` | columns of all messages of the schema's own file | refused |
+| depth | `typemap.DEEPEST` levels of messages become structs | JSON text below that |
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
-from spark_app.worker.decode.typemap import is_json
+from spark_app.worker.decode.typemap import WRAPPERS, is_json, is_map, map_fields
 
 IMPORT_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}")
+ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 
 
 class SchemaRefused(Exception):
@@ -18,7 +36,7 @@ class SchemaRefused(Exception):
 
 
 class _Sized(Protocol):
-    size: int  # characters, of all files
+    size: int  # bytes, of all files
 
     def names(self) -> set[str]: ...
 
@@ -32,28 +50,84 @@ class Caps:
     leaves: int
     compile_s: float
     compile_bytes: int
+    messages: int = 1000
+    all_leaves: int = 20_000
 
-    def check_source(self, sources: _Sized, name: str, text: str) -> None:
-        """Refuse a source file by its name, size or the number of those before it."""
-        if name and not IMPORT_NAME.fullmatch(name):
-            raise SchemaRefused(f"reference name {name[:100]!r} is not a plain relative path")
-        if sources.size + len(text) > self.text_bytes:
-            raise SchemaRefused(f"{sources.size + len(text)} characters are over the cap of {self.text_bytes}")
-        if len(sources.names()) >= self.files:
-            raise SchemaRefused(f"more than {self.files} files")
+    @property
+    def answer_bytes(self) -> int:
+        return 5 * self.text_bytes
 
-    def check_message(self, message: Descriptor) -> None:
-        """Refuse a message that would become too many columns, before any type is built of it."""
-        leaves = count_leaves(message, (), {})
-        if leaves > self.leaves:
-            raise SchemaRefused(f"{message.full_name} would become {leaves} columns, over the cap of {self.leaves}")
+    @property
+    def descriptor_bytes(self) -> int:
+        return 8 * self.text_bytes
+
+    @property
+    def compile_clock_s(self) -> float:
+        return 3 * self.compile_s
+
+    def check_source(self, sources: _Sized, name: str, size: int) -> None:
+        """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""
+        if name:
+            check_name(name)
+        if sources.size + size > self.text_bytes:
+            raise SchemaRefused(f"{sources.size + size} bytes are over the cap of {self.text_bytes}")
+        self.check_files(len(sources.names()) + 1)
+
+    def check_files(self, files: int) -> None:
+        if files > self.files:
+            raise SchemaRefused(f"{files} files are over the cap of {self.files}")
+
+    def check_file(self, file: FileDescriptorProto) -> None:
+        """Refuse the schema's own file by its number of messages, before any of them is linked."""
+        messages = sum(_count_messages(message) for message in file.message_type)
+        if messages > self.messages:
+            raise SchemaRefused(f"{messages} messages are over the cap of {self.messages}")
+
+    def check_messages(self, messages: list[Descriptor]) -> None:
+        """Refuse messages that would become too many columns, before any type is built of them."""
+        total = 0
+        for message in _with_nested(messages):
+            leaves = count_leaves(message, self.leaves)
+            if leaves > self.leaves:
+                raise SchemaRefused(f"{message.full_name[:200]} would become over {self.leaves} columns, the cap")
+            total += leaves
+        if total > self.all_leaves:
+            raise SchemaRefused(f"all messages would become {total} columns, over the cap of {self.all_leaves}")
 
 
-def count_leaves(message: Descriptor, above: tuple[str, ...], known: dict[tuple[str, int], int]) -> int:
-    """Columns of a message with everything nested in it. Each type is counted once per depth."""
-    key = (message.full_name, len(above))
-    if key not in known:
-        inside = (*above, message.full_name)
-        nested = [f.message_type for f in message.fields]
-        known[key] = sum(1 if n is None or is_json(n, inside) else count_leaves(n, inside, known) for n in nested) or 1
-    return known[key]
+def check_name(name: object) -> None:
+    """Refuse what is not a plain relative path."""
+    if not isinstance(name, str) or not IMPORT_NAME.fullmatch(name):
+        raise SchemaRefused(f"reference name {str(name)[:100]!r} is not a plain relative path")
+
+
+def count_leaves(message: Descriptor, most: int, above: tuple[str, ...] = ()) -> int:
+    """Columns of a message with everything nested in it. Counting ends at `most` + 1: a few bytes can nest billions."""
+    inside = (*above, message.full_name)
+    leaves = 0
+    for field in message.fields:
+        value = field
+        if is_map(field):
+            leaves += 1
+            _, value = map_fields(field)
+        leaves += _count_value(value, most - leaves, inside)
+        if leaves > most:
+            break
+    return leaves or 1
+
+
+def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> int:
+    message = field.message_type
+    if message is None or message.full_name in ONE_COLUMN or is_json(message, above):
+        return 1
+    return count_leaves(message, most, above)
+
+
+def _count_messages(message: DescriptorProto) -> int:
+    return 1 + sum(_count_messages(nested) for nested in message.nested_type)
+
+
+def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
+    for message in messages:
+        yield message
+        yield from _with_nested([nested for nested in message.nested_types if not nested.GetOptions().map_entry])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_app.records import LINEAGE_SCHEMA
-
-RESERVED = frozenset(LINEAGE_SCHEMA.names)
+from spark_app.records import RESERVED
 
 
 def merge_columns(columns: pa.Schema, *more: pa.Schema) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The ledger of schema ids: every id ever met and what became of it. Once in the ledger, an id is never a bump again.
+"""The ledger of schemas: every schema id (or GUID) ever met and what became of it. What is in it is never a bump again.
 
 Kept in the lake as one JSON file, replaced durably; compiled descriptor sets lie beside it under their digest.
 """
@@ -7,35 +7,38 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
 
 from spark_app.errors import ContractError
 from spark_app.lake import read_durable, write_durably
-from spark_app.records import Catalog, Cause, Decodable
-from spark_app.schemas.columns import find_clash, merge_columns
+from spark_app.records import Catalog, Cause, Decodable, MessageIndex, SchemaKey
+from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.descriptors import digest
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
 
 Outcome = Literal["decodable", "refused", "waiting"]
+MOST_UNKNOWN = 10_000  # ids that no registry knows are remembered; corrupt frames can name billions
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One schema id.
+    """One schema id or GUID.
 
     Attributes:
-        met_at: when the id was first met, seconds since 1970; patience counts from here.
+        met_at: when it was first met, seconds since 1970; patience counts from here.
         digest: of its descriptor set, when it is decodable.
         cause, detail: when it is refused, or why it waits.
         version: of the configured subject, when it is one of its versions.
     """
 
-    schema_id: int
+    key: SchemaKey
     outcome: Outcome
     met_at: float
     digest: str = ""
@@ -51,34 +54,39 @@ class Ledger:
         self._folder = folder
         self._path = folder / "ledger.json"
         stored = read_durable(self._path) or []
-        self.entries: dict[int, Entry] = {item["schema_id"]: Entry(**item) for item in stored}
+        self.entries: dict[SchemaKey, Entry] = {item["key"]: Entry(**item) for item in stored}
         self._catalog: Catalog | None = None
 
-    def add_decodable(self, schema_id: int, descriptor_set: bytes, met_at: float) -> None:
-        key = digest(descriptor_set)
-        path = self._folder / f"{key}.fds"
+    def add_decodable(self, key: SchemaKey, descriptor_set: bytes, met_at: float) -> None:
+        name = digest(descriptor_set)
+        path = self._folder / f"{name}.fds"
         if not path.exists():
             write_durably(path, descriptor_set)
-        self._put(Entry(schema_id, "decodable", met_at, digest=key))
+        self._put(Entry(key, "decodable", met_at, digest=name))
 
-    def add_refused(self, schema_id: int, cause: Cause, detail: str, met_at: float) -> None:
-        self._put(Entry(schema_id, "refused", met_at, cause=cause.value, detail=detail))
+    def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
+        self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
+        unknown = [e.key for e in self.entries.values() if e.cause == Cause.SCHEMA_UNKNOWN]
+        for forgotten in unknown[:-MOST_UNKNOWN]:
+            del self.entries[forgotten]
 
-    def add_waiting(self, schema_id: int, detail: str, met_at: float) -> None:
-        self._put(Entry(schema_id, "waiting", met_at, detail=detail))
+    def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
+        self._put(Entry(key, "waiting", met_at, detail=detail))
 
     def name_versions(self, versions: dict[int, int]) -> None:
         """Enter the versions of ids that are known."""
-        for schema_id in versions.keys() & self.entries.keys():
-            self.entries[schema_id] = replace(self.entries[schema_id], version=versions[schema_id])
+        for key in versions.keys() & self.entries.keys():
+            self.entries[key] = replace(self.entries[key], version=versions[int(key)])
 
     def has_unnamed(self) -> bool:
-        """Whether a decodable id has no version yet: it was met before the subject was asked."""
-        return any(e.outcome == "decodable" and e.version is None for e in self.entries.values())
+        """Whether a decodable id has no version yet, perhaps because it was met before the subject was asked."""
+        return any(
+            e.outcome == "decodable" and e.version is None and isinstance(e.key, int) for e in self.entries.values()
+        )
 
     def _put(self, entry: Entry) -> None:
-        self.entries.pop(entry.schema_id, None)
-        self.entries[entry.schema_id] = entry
+        self.entries.pop(entry.key, None)
+        self.entries[entry.key] = entry
         self._catalog = None
 
     def save(self) -> None:
@@ -90,7 +98,7 @@ class Ledger:
 
     def versions(self) -> dict[str, int]:
         """schema id -> version of the subject, for people. Also from the status thread, hence the copy."""
-        return {str(e.schema_id): e.version for e in list(self.entries.values()) if e.version is not None}
+        return {str(e.key): e.version for e in list(self.entries.values()) if e.version is not None}
 
     def catalog(self) -> Catalog:
         """What a pass works with. The same object until an entry changes."""
@@ -99,18 +107,24 @@ class Ledger:
         return self._catalog
 
     def _build_catalog(self) -> Catalog:
+        entries = list(self.entries.values())
         decodable = {
-            e.schema_id: Decodable(e.schema_id, self._descriptor_set(e.digest), e.digest)
-            for e in self.entries.values()
+            e.key: Decodable(e.key, self._descriptor_set(e.digest), e.digest)
+            for e in entries
             if e.outcome == "decodable"
         }
-        schemas = [message_schemas(d.descriptor_set) for d in decodable.values()]
-        columns = merge_columns(pa.schema([]), *(root for found in schemas for root in found.roots))
-        for part in (part for found in schemas for part in found.parts):
-            grown = merge_columns(columns, part)
-            columns = grown if find_clash(grown) is None else columns
-        refused = {e.schema_id: (e.cause, e.detail) for e in self.entries.values() if e.outcome == "refused"}
-        return Catalog(decodable, refused, frozenset(e.schema_id for e in self.waiting()), columns)
+        refused = {e.key: (e.cause, e.detail) for e in entries if e.outcome == "refused"}
+        waiting = frozenset(e.key for e in entries if e.outcome == "waiting")
+        return Catalog(decodable, refused, waiting, message_columns(d.descriptor_set for d in decodable.values()))
+
+    def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
+        """The index of a message, by its full name, in the file of a decodable schema; "" is the first. One that names
+        nothing where there is no such message."""
+        if not message:
+            return (0,)
+        entry = self.entries.get(key)
+        descriptor_set = self._descriptor_set(entry.digest) if entry and entry.outcome == "decodable" else b""
+        return find_message(descriptor_set, message)
 
     def _descriptor_set(self, key: str) -> bytes:
         data = (self._folder / f"{key}.fds").read_bytes()
@@ -119,25 +133,33 @@ class Ledger:
         return data
 
 
-@dataclass(frozen=True)
-class MessageSchemas:
-    """Columns of the messages of one file: `roots` are not a field of another message, `parts` are.
-
-    A record may be of any of them, but a part's columns must not decide the types of a root's.
-    """
-
-    roots: list[pa.Schema]
-    parts: list[pa.Schema]
+def message_columns(descriptor_sets: Iterable[bytes]) -> dict[str, pa.Schema]:
+    """Full name of each message -> the columns of all its versions; the order decides which gives a column its type."""
+    columns: dict[str, pa.Schema] = {}
+    for descriptor_set in descriptor_sets:
+        for name, schema in message_schemas(descriptor_set).items():
+            columns[name] = merge_columns(columns.get(name, pa.schema([])), schema)
+    return columns
 
 
 @functools.lru_cache(maxsize=1024)
-def message_schemas(descriptor_set: bytes) -> MessageSchemas:
-    """Columns of every message of the schema's own file."""
-    _, messages = load_files(descriptor_set)
-    found = list(messages)
-    for message in found:
-        found += [nested for nested in message.nested_types if not nested.GetOptions().map_entry]
-    used = {f.message_type.full_name for m in found for f in m.fields if f.message_type not in (None, m)}
-    roots = [m for m in messages if m.full_name not in used] or messages[:1]
-    parts = [m for m in found if m not in roots]
-    return MessageSchemas([arrow_schema(m) for m in roots], [arrow_schema(m) for m in parts])
+def message_schemas(descriptor_set: bytes) -> dict[str, pa.Schema]:
+    """Columns of every message of the schema's own file, nested ones too: a record may be of any of them."""
+    return {message.full_name: arrow_schema(message) for _, message in _messages(descriptor_set)}
+
+
+def find_message(descriptor_set: bytes, full_name: str) -> MessageIndex:
+    """The index of the message in the schema's own file; an empty one, which names nothing, if it is not there."""
+    return next((index for index, message in _messages(descriptor_set) if message.full_name == full_name), ())
+
+
+def _messages(descriptor_set: bytes) -> list[tuple[MessageIndex, Descriptor]]:
+    if not descriptor_set:
+        return []
+    found: list[tuple[MessageIndex, Descriptor]] = []
+    for position, message in enumerate(load_files(descriptor_set)[1]):
+        found.append(((position,), message))
+    for index, message in found:
+        nested = enumerate(message.nested_types)
+        found += [((*index, at), inner) for at, inner in nested if not inner.GetOptions().map_entry]
+    return found

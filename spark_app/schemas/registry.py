@@ -1,7 +1,7 @@
 """Schemas by id, from any server with Confluent's API, with their references.
 
 Out: source files by import name, as .proto text or as a compiled FileDescriptorProto. Servers differ: the same schema
-comes as text (Confluent) or in base64 as its serializer registered it (Apicurio).
+comes as text (Confluent), in base64 as its serializer registered it (Apicurio), or in base64 because it was asked for.
 """
 
 from __future__ import annotations
@@ -11,23 +11,33 @@ import binascii
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote
 
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from spark_app import config
-from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas import transport
+from spark_app.schemas.caps import Caps, SchemaRefused, check_name
+from spark_app.schemas.well_known import is_well_known
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
+MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them
 T = TypeVar("T")
 ROOT = ""  # the import name of the schema itself: nobody imports it
 
 
 class RegistryUnreachable(Exception):
-    """No answer, or one that says nothing about the schema (a server error, a gateway's page)."""
+    """No answer, or one that says nothing about the schema (a server error, a gateway's page).
+
+    Attributes:
+        status: of the HTTP answer, when it was an error.
+    """
+
+    status = 0
 
 
 class SchemaNotFound(Exception):
@@ -36,7 +46,7 @@ class SchemaNotFound(Exception):
 
 @dataclass
 class Sources:
-    """One schema: its own file under `ROOT`, its references under their import names."""
+    """One schema: its own file under `ROOT`, its references under their import names. `size` is in bytes."""
 
     size: int = 0
     texts: dict[str, str] = field(default_factory=dict)
@@ -47,58 +57,115 @@ class Sources:
 
 
 class Registry:
-    """A client with this project's caps."""
+    """A client with this project's caps.
+
+    It asks through Confluent's REST client, for its logins and retries, and not through the typed methods above that:
+    they keep every answer for ever, whatever it was asked for, and drop the id that the answer is about.
+    """
 
     def __init__(self, settings: config.Registry, caps: Caps):
-        self._client = SchemaRegistryClient(client_settings(settings))
+        conf = client_settings(settings)
+        self._rest = SchemaRegistryClient(conf)._rest_client
+        transport.bind(self._rest.session, caps.answer_bytes)
         self._caps = caps
+        self.form = settings.format
+        self._time_limit = partial(transport.time_limit, 2 * settings.timeout_s)
+        self._secrets = _secrets(conf)
         self.url = settings.url
 
-    def fetch(self, schema_id: int) -> Sources:
-        """The schema and all it refers to.
+    def fetch(self, key: int | str, form: str = "") -> Sources:
+        """The schema and all it refers to. One import name is one file: the first reference by that name counts.
+
+        Args:
+            key: a schema id, or a GUID in text with dashes.
+            form: `text` or `serialized`, instead of the setting; servers may ignore it.
 
         Raises:
             SchemaNotFound, RegistryUnreachable, SchemaRefused
         """
-        schema = _ask(partial(self._client.get_schema, schema_id))
+        path = f"schemas/ids/{key}" if isinstance(key, int) else f"schemas/guids/{quote(key, safe='')}"
         sources = Sources()
-        self._add(sources, ROOT, schema)
+        with self._time_limit():
+            answer = self._get_schema(path, form)
+            told = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
+            if told is not None and told != (key if isinstance(key, int) else key.lower()):
+                raise RegistryUnreachable(f"asked for {key}, the answer is about {str(told)[:50]}")
+            self._add(sources, ROOT, answer.schema, form)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
         """schema id -> version of the subject; empty when there is no such subject."""
-        found: dict[int, int | None] = {}
+        found: dict[int, int] = {}
+        path = f"subjects/{quote(subject, safe='')}/versions"
         try:
-            for version in _ask(partial(self._client.get_versions, subject)) or []:
-                found[version] = _ask(partial(self._client.get_version, subject, version)).schema_id
+            versions = self._get(path)
+            known = [v for v in versions if isinstance(v, int)] if isinstance(versions, list) else []
+            for version in known[-MOST_VERSIONS:]:
+                schema_id = self._get_schema(f"{path}/{version}").schema_id
+                if isinstance(schema_id, int):
+                    found.setdefault(schema_id, version)
         except SchemaNotFound:
             pass  # no such subject, or a version deleted meanwhile
-        return {schema_id: version for version, schema_id in found.items() if schema_id is not None}
+        return found
 
-    def _add(self, sources: Sources, name: str, schema: Schema) -> None:
+    def _add(self, sources: Sources, name: str, schema: Schema, form: str) -> None:
         text = schema.schema_str
         if not isinstance(text, str) or not text:
             raise RegistryUnreachable("the answer holds no schema")
         if schema.schema_type != "PROTOBUF":
-            raise SchemaRefused(f"its type is {schema.schema_type or 'AVRO'}, not PROTOBUF")
-        self._caps.check_source(sources, name, text)
-        sources.size += len(text)
+            raise SchemaRefused(f"its type is {str(schema.schema_type or 'AVRO')[:50]}, not PROTOBUF")
+        size = _size(text)
+        self._caps.check_source(sources, name, size)
+        sources.size += size
         compiled = _as_descriptor(text)
         if compiled is None:
             sources.texts[name] = text
         else:
             sources.compiled[name] = compiled
-        for reference in schema.references or []:
-            if reference.name and reference.name not in sources.names():
-                ask = partial(
-                    self._client.get_version, reference.subject or "", reference.version or "latest", deleted=True
-                )
-                self._add(sources, reference.name, _ask(ask).schema)
+        references = [r for r in schema.references or [] if r.name]
+        for reference in references:
+            check_name(reference.name)
+        self._caps.check_files(len(sources.names() | {str(r.name) for r in references}))
+        for reference in references:
+            if reference.name not in sources.names() and not is_well_known(str(reference.name)):
+                answer = self._get_schema(_version_path(reference), form, deleted=True)
+                self._add(sources, str(reference.name), answer.schema, form)
+
+    def _get_schema(self, path: str, form: str = "", **query: Any) -> RegisteredSchema:
+        form = form or self.form
+        answer = self._get(path, **query, **({} if form == "text" else {"format": form}))
+        return self._ask(partial(RegisteredSchema.from_dict, answer))
+
+    def _get(self, path: str, **query: Any) -> Any:
+        with self._time_limit():
+            return self._ask(partial(self._rest.get, path, query))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            message = self._clean(str(error.error_message))
+            if error.http_status_code in SAYS_NO:
+                raise SchemaNotFound(message) from None
+            unreachable = RegistryUnreachable(f"HTTP {error.http_status_code}: {message}")
+            unreachable.status = error.http_status_code
+            raise unreachable from None
+        except transport.TooLarge as error:
+            raise SchemaRefused(str(error)) from None
+        except Exception as error:  # the client lets through whatever its HTTP library raises
+            raise RegistryUnreachable(self._clean(f"{type(error).__name__}: {error}")) from None
+
+    def _clean(self, text: str) -> str:
+        """Short, and without the password, which a server may send back: messages end in logs and in the ledger."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text[:500]
 
 
 def client_settings(settings: config.Registry) -> dict[str, object]:
     """The keys of Confluent's client, from ours; nothing else is passed on."""
     conf: dict[str, object] = {"url": settings.url, "timeout": settings.timeout_s, "max.retries": 1}
+    conf["retries.wait.ms"] = 200
     if settings.username:
         password = config.read_secret(settings.password_file, "registry.password_file")
         conf["basic.auth.user.info"] = f"{settings.username}:{password}"
@@ -110,17 +177,31 @@ def client_settings(settings: config.Registry) -> dict[str, object]:
     return conf | {key: path for key, path in files.items() if path}
 
 
-def _ask(question: Callable[[], T]) -> T:
+def _secrets(conf: dict[str, object]) -> list[str]:
+    login = str(conf.get("basic.auth.user.info", ""))
+    _, _, password = login.partition(":")
+    return [secret for secret in (base64.b64encode(login.encode()).decode(), password) if secret]
+
+
+def _version_path(reference: SchemaReference) -> str:
+    """Where a reference is. Its parts come from outside and must stay one segment of the path each."""
+    subject, version = reference.subject, reference.version
+    if not isinstance(subject, str) or subject in ("", ".", "..") or _size(subject) > 4096:
+        raise SchemaRefused(f"reference {reference.name} has the subject {str(subject)[:100]!r}")
+    if version is None or version == -1:
+        version_text = "latest"
+    elif isinstance(version, int) and not isinstance(version, bool) and 0 < version < 1 << 31:
+        version_text = str(version)
+    else:
+        raise SchemaRefused(f"reference {reference.name} has the version {str(version)[:100]!r}")
+    return f"subjects/{quote(subject, safe='')}/versions/{version_text}"
+
+
+def _size(text: str) -> int:
     try:
-        return question()
-    except SchemaRegistryError as error:
-        if error.http_status_code in SAYS_NO:
-            raise SchemaNotFound(error.error_message) from None
-        raise RegistryUnreachable(f"HTTP {error.http_status_code}: {error.error_message}") from None
-    except SchemaRefused:
-        raise
-    except Exception as error:  # the client lets through whatever its HTTP library raises
-        raise RegistryUnreachable(f"{type(error).__name__}: {error}") from None
+        return len(text.encode())
+    except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
+        raise SchemaRefused("it is not Unicode text") from None
 
 
 def _as_descriptor(schema: str) -> FileDescriptorProto | None:

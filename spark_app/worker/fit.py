@@ -1,26 +1,67 @@
-"""Decoded columns into the columns of the tables.
+"""Decoded columns into the columns of their table.
 
-A table's column keeps the type the first version gave it. A version that has another type for the field fits where the
-value survives the change: it can be changed back into itself. A row with a value that does not is refused.
+A table has the columns of all versions of its message types; a column keeps the type that it first had. A version that
+has another type for the field fits where the value survives the change: it can be changed back into itself. A row with
+a value that does not is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import pyarrow as pa
 
-from spark_app.records import Cause, Reject
-from spark_app.schemas.columns import grows
+from spark_app.records import RESERVED, Cause, Reject
+from spark_app.schemas.columns import find_clash, grows, merge_columns
+from spark_app.worker import unwrap
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
 # What the registry takes for compatible, as (the version's type, the column's).
 CHANGES = frozenset(
     {(INTEGER, BIG), (BIG, INTEGER), (FLAG, INTEGER), (INTEGER, FLAG), (INTEGER, TEXT), (TEXT, BYTES), (BYTES, TEXT)}
 )
+NOTHING = pa.schema([])
+CLASH = "its columns clash with those of the table's other message types: they differ only by case"
+
+
+def table_columns(
+    messages: Iterable[str],
+    known: Mapping[str, pa.Schema],
+    wrapper: unwrap.Wrapper | None = None,
+    fixed: pa.Schema | None = None,
+) -> pa.Schema:
+    """The columns of a table with rows of these message types, in this order.
+
+    Args:
+        messages: full names, `Wrapper/Inner` where a wrapper was around them; a clashing one is left out.
+        known: full name -> columns of all versions of the message.
+        fixed: what the table has already, when it has several message types: it comes first.
+    """
+    fixed = fixed or NOTHING
+    columns = pa.schema([field for field in fixed if field.name not in RESERVED])
+    rest = pa.schema([field for field in fixed if field.name == unwrap.COLUMN])
+    for message in messages:
+        outer, _, inner = message.rpartition("/")
+        grown = merge_columns(columns, known.get(inner, NOTHING))
+        if find_clash(grown) is None:
+            columns = grown
+            rest = merge_columns(rest, _rest_of(outer, known, wrapper))
+    return pa.schema([*columns, *rest])
+
+
+def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> pa.Schema:
+    """The column that keeps what else a wrapper says, if anything."""
+    if wrapper is None or not outer:
+        return NOTHING
+    fields = [field for field in known.get(outer, NOTHING) if field.name not in wrapper.own]
+    return pa.schema([(unwrap.COLUMN, pa.struct(fields))] if fields else [])
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:
-    """(fitted rows, their row numbers, the refused rows). Every field of `table` must be one of `columns`."""
+    """(fitted rows, their row numbers, the refused rows)."""
+    if not set(table.column_names) <= set(columns.names):
+        return table.slice(0, 0), np.arange(0), [(row, Cause.DECODE_TYPE, CLASH) for row in range(len(table))]
     bad: dict[int, str] = {}
     fitted = []
     for field in table.schema:

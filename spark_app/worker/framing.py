@@ -1,7 +1,17 @@
-"""Confluent's frame: magic byte 0, schema id (4 bytes, big-endian), message index, payload.
+"""Confluent's frame: what schema wrote a record, which of its messages it is, and where the payload begins.
 
-In: an Arrow binary array of record values. Out: one `Frames` of numpy arrays over its rows. Refused here: values that
-are too short, have another magic byte, or a message index that is not a list of zig-zag varints.
+In: Arrow arrays of record values (or keys) and headers. Out: one `Frames` of numpy arrays over the rows. The schema is
+named, in this order of precedence, by
+
+    a header        `__value_schema_id` (`__key_schema_id`): magic byte, schema id or GUID, message index; the value is
+                    the bare payload
+    magic byte 0    schema id (4 bytes, big-endian), message index, payload
+    magic byte 1    schema GUID (16 bytes), message index, payload
+    the settings    for values without any frame. No Protobuf payload begins with byte 0 or 1, for there is no field 0:
+                    framed and bare records can be told apart
+
+Refused here: values that are too short, have another magic byte where no schema is set for bare ones, or a message
+index that is not a list of zig-zag varints.
 
 The message index is a count and that many numbers, each a zig-zag varint. [0], by far the usual case, has a short form:
 the single byte 0. Everything is read from the array's buffers at once; only another index byte costs a Python loop.
@@ -9,101 +19,216 @@ the single byte 0. Everything is read from the array's buffers at once; only ano
 
 from __future__ import annotations
 
+import base64
+import binascii
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from spark_app.records import Cause, MessageIndex
+from spark_app.records import Cause, MessageIndex, SchemaKey
 
-MAGIC = 0
-HEADER = 5  # magic byte and schema id
-SHORTEST = HEADER + 1
+ID_MAGIC, GUID_MAGIC = 0, 1
+ID_HEADER = 5  # magic byte and schema id
+GUID_HEADER = 17  # magic byte and GUID
 DEEPEST_INDEX = 32  # protoc refuses deeper nesting
+LONGEST_INDEX = 5 * (DEEPEST_INDEX + 1)
 LARGEST_ID = 2**31 - 1
 FIRST_MESSAGE: MessageIndex = (0,)
+VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 
-OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX = range(5)
-CAUSES = {SHORT: Cause.FRAME_SHORT, WRONG_MAGIC: Cause.FRAME_MAGIC, WRONG_INDEX: Cause.FRAME_INDEX}
+OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX, WRONG_HEADER, WRONG_WRAPPER, HELD = range(8)
+CAUSES = {
+    SHORT: Cause.FRAME_SHORT,
+    WRONG_MAGIC: Cause.FRAME_MAGIC,
+    WRONG_INDEX: Cause.FRAME_INDEX,
+    WRONG_HEADER: Cause.FRAME_HEADER,
+    WRONG_WRAPPER: Cause.FRAME_WRAPPER,
+}
+NO_SCHEMA = -1
+Bare = tuple[int, MessageIndex]  # schema id and message of values without a frame
 
 
-@dataclass(frozen=True)
+@dataclass
 class Frames:
     """One entry per record value.
 
     Attributes:
-        verdict: OK, TOMBSTONE (a NULL value) or the reason why there is no frame; int8.
-        schema_id: int64; -1 where there is no frame.
+        verdict: OK, TOMBSTONE (a NULL value), HELD (set by the caller: not now) or why there is no frame; int8.
+        schema: the schema id; -1 where there is no frame; -2 - n for the GUID `guids[n]`; int64.
+        guids: the distinct GUIDs of the batch.
         index: position in `indexes` of the record's message index; int64.
         indexes: the distinct message indexes of the batch; [0] is always first.
         body: where in the value the payload begins, bytes; int64.
     """
 
     verdict: np.ndarray
-    schema_id: np.ndarray
+    schema: np.ndarray
+    guids: list[str]
     index: np.ndarray
     indexes: list[MessageIndex]
     body: np.ndarray
 
+    def key_of(self, row: int) -> SchemaKey:
+        """What names the schema of a row that is framed."""
+        code = int(self.schema[row])
+        return code if code >= 0 else self.guids[-2 - code]
 
-def split(values: pa.Array) -> Frames:
-    """Find the frame of each value. `values` is binary (32-bit offsets), NULL = tombstone."""
-    start, length, data = _extents(values)
-    verdict = np.zeros(len(values), np.int8)
-    header = _header(data, start, length)
-    verdict[header[:, 0] != MAGIC] = WRONG_MAGIC
-    verdict[length < SHORTEST] = SHORT
-    verdict[length == 0] = SHORT
-    if values.null_count:
-        verdict[np.asarray(values.is_null())] = TOMBSTONE
-    schema_id = header[:, 1:5].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
-    schema_id[verdict != OK] = -1
-    index = np.zeros(len(values), np.int64)
-    body = np.full(len(values), SHORTEST, np.int64)
-    indexes = _read_long_indexes(
-        np.flatnonzero((verdict == OK) & (header[:, 5] != 0)), data, start, length, verdict, index, body
-    )
-    schema_id[verdict != OK] = -1
-    return Frames(verdict, schema_id, index, indexes, body)
+    def groups(self) -> Iterator[np.ndarray]:
+        """The rows of each kind of frame: one schema, message index and place of the payload. One stable sort, so that
+        a batch of one kind keeps its order."""
+        framed = np.flatnonzero(self.verdict == OK)
+        if not len(framed):
+            return
+        kind = (self.schema[framed] * len(self.indexes) + self.index[framed]) << 8 | self.body[framed]
+        order = np.argsort(kind, kind="stable")
+        _, starts = np.unique(kind[order], return_index=True)
+        yield from np.split(framed[order], starts[1:])
 
-
-def _extents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    _, offsets_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    data = (
-        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(1, np.uint8)
-    )
-    return offsets[:-1], np.diff(offsets), data
+    def refuse(self, rows: np.ndarray, verdict: int) -> None:
+        self.verdict[rows] = verdict
+        self.schema[rows] = NO_SCHEMA
 
 
-def _header(data: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """The first six bytes of each value; what lies beyond a short value is never looked at by the caller."""
-    positions = start[:, None] + np.arange(SHORTEST)
-    header: np.ndarray = data[np.minimum(positions, len(data) - 1)]
-    return header
+def split(values: pa.Array, headers: pa.Array = None, header: str = VALUE_HEADER, bare: Bare | None = None) -> Frames:
+    """Find the frame of each value.
+
+    Args:
+        values: binary (32-bit offsets), NULL = tombstone.
+        headers: JSON text of each record's headers as `records.SOURCE_SCHEMA` has them, or NULL; None = there are none.
+        header: the name of the header that may name the schema.
+        bare: the schema of values without a frame; None = there must be one.
+    """
+    return _Splitter(values, bare).split(headers, header)
 
 
-def _read_long_indexes(
-    rows: np.ndarray,
-    data: np.ndarray,
-    start: np.ndarray,
-    length: np.ndarray,
-    verdict: np.ndarray,
-    index: np.ndarray,
-    body: np.ndarray,
-) -> list[MessageIndex]:
-    """Fill `index` and `body` (or `verdict`) of the rows whose index is not the short form."""
-    known: dict[MessageIndex, int] = {FIRST_MESSAGE: 0}
-    for row in rows:
-        frame = data[start[row] + HEADER : start[row] + length[row]]
-        try:
-            path, size = read_message_index(bytes(frame[: 5 * (DEEPEST_INDEX + 1)]))
-        except ValueError:
-            verdict[row] = WRONG_INDEX
-            continue
-        index[row] = known.setdefault(path, len(known))
-        body[row] = HEADER + size
-    return list(known)
+class _Splitter:
+    """Fills one `Frames`, kind of frame by kind of frame."""
+
+    def __init__(self, values: pa.Array, bare: Bare | None):
+        count = len(values)
+        self._values = values
+        self._bare = bare
+        self._start, self._length, self._data = _extents(values)
+        self._guids: dict[str, int] = {}
+        self._indexes: dict[MessageIndex, int] = {FIRST_MESSAGE: 0}
+        self._frames = Frames(
+            np.zeros(count, np.int8),
+            np.full(count, NO_SCHEMA),
+            [],
+            np.zeros(count, np.int64),
+            [],
+            np.zeros(count, np.int64),
+        )
+
+    def split(self, headers: pa.Array, header: str) -> Frames:
+        found = self._frames
+        alive = np.ones(len(self._start), bool)
+        if self._values.null_count:
+            alive = ~np.asarray(self._values.is_null())
+            found.verdict[~alive] = TOMBSTONE
+        by_header = self._read_headers(headers, header, alive)
+        rest = alive & ~by_header
+        filled = rest & (self._length > 0)
+        magic = self._bytes(np.arange(len(self._start)), 0, 1)[:, 0]
+        self._read_ids(np.flatnonzero(filled & (magic == ID_MAGIC)))
+        self._read_guids(np.flatnonzero(filled & (magic == GUID_MAGIC)))
+        self._read_bare(np.flatnonzero(filled & (magic > GUID_MAGIC)), WRONG_MAGIC)
+        self._read_bare(np.flatnonzero(rest & ~filled), SHORT)
+        found.guids, found.indexes = list(self._guids), list(self._indexes)
+        return found
+
+    def _read_ids(self, rows: np.ndarray) -> None:
+        rows = self._long_enough(rows, ID_HEADER)
+        self._frames.schema[rows] = self._bytes(rows, 1, 4).astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+        self._read_indexes(rows, ID_HEADER)
+
+    def _read_guids(self, rows: np.ndarray) -> None:
+        rows = self._long_enough(rows, GUID_HEADER)
+        distinct, inverse = np.unique(self._bytes(rows, 1, 16), axis=0, return_inverse=True)
+        codes = np.array([self._guid(guid.tobytes()) for guid in distinct], np.int64)
+        self._frames.schema[rows] = codes[inverse.reshape(-1)] if len(rows) else NO_SCHEMA
+        self._read_indexes(rows, GUID_HEADER)
+
+    def _read_bare(self, rows: np.ndarray, otherwise: int) -> None:
+        if self._bare is None:
+            return self._frames.refuse(rows, otherwise)
+        schema_id, index = self._bare
+        self._frames.schema[rows] = schema_id
+        self._frames.index[rows] = self._indexes.setdefault(index, len(self._indexes))
+
+    def _read_headers(self, headers: pa.Array, header: str, alive: np.ndarray) -> np.ndarray:
+        """Which rows have their schema in a header: each distinct header is read once."""
+        texts = find_headers(headers, header)
+        if texts is None:
+            return np.zeros(len(self._start), bool)
+        encoded = pc.dictionary_encode(texts)
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        named = np.logical_and(codes >= 0, alive)
+        for code, text in enumerate(encoded.dictionary.to_pylist()):
+            rows = np.flatnonzero(named & (codes == code))
+            try:
+                schema, index = self._read_header(base64.b64decode(text, validate=True))
+            except (ValueError, binascii.Error):
+                self._frames.refuse(rows, WRONG_HEADER)
+                continue
+            self._frames.schema[rows], self._frames.index[rows] = schema, index
+        return np.asarray(named)
+
+    def _read_header(self, data: bytes) -> tuple[int, int]:
+        """(schema code, position of the message index)."""
+        size = {ID_MAGIC: ID_HEADER, GUID_MAGIC: GUID_HEADER}.get(data[0] if data else -1)
+        if size is None or len(data) <= size:
+            raise ValueError("no frame")
+        index, _ = read_message_index(data[size:])
+        schema = int.from_bytes(data[1:size], "big") if size == ID_HEADER else self._guid(data[1:size])
+        return schema, self._indexes.setdefault(index, len(self._indexes))
+
+    def _guid(self, data: bytes) -> int:
+        return -2 - self._guids.setdefault(str(uuid.UUID(bytes=data)), len(self._guids))
+
+    def _long_enough(self, rows: np.ndarray, header: int) -> np.ndarray:
+        """The rows that hold a header and at least one byte of message index."""
+        short = self._length[rows] <= header
+        self._frames.refuse(rows[short], SHORT)
+        long: np.ndarray = rows[~short]
+        return long
+
+    def _read_indexes(self, rows: np.ndarray, header: int) -> None:
+        """Fill `index` and `body` (or `verdict`) of rows whose message index begins after `header` bytes."""
+        found = self._frames
+        found.body[rows] = header + 1
+        for row in rows[self._bytes(rows, header, 1)[:, 0] != 0]:
+            first = self._start[row] + header
+            end = min(self._start[row] + self._length[row], first + LONGEST_INDEX)
+            try:
+                path, size = read_message_index(self._data[first:end].tobytes())
+            except ValueError:
+                found.refuse(row, WRONG_INDEX)
+                continue
+            found.index[row] = self._indexes.setdefault(path, len(self._indexes))
+            found.body[row] = header + size
+
+    def _bytes(self, rows: np.ndarray, first: int, count: int) -> np.ndarray:
+        """Bytes of each row's value; the caller never looks at what lies beyond a short one."""
+        positions = (self._start[rows] + first)[:, None] + np.arange(count)
+        found: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
+        return found
+
+
+def find_headers(headers: pa.Array, name: str) -> pa.Array:
+    """The base64 text of each record's last header of that name, NULL where there is none; None if no record has it.
+
+    Inside a JSON string each quote has a backslash before it, so what the pattern finds is a header of its own.
+    """
+    if headers is None or headers.null_count == len(headers):
+        return None
+    pattern = rf'.*\{{"key":"{name}","value":"(?P<data>[A-Za-z0-9+/=]*)"\}}'
+    found = pc.struct_field(pc.extract_regex(headers, pattern), 0)
+    return None if found.null_count == len(found) else found
 
 
 def read_message_index(data: bytes) -> tuple[MessageIndex, int]:
@@ -136,3 +261,13 @@ def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
     raise ValueError("a varint that is cut off or too long")
+
+
+def _extents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(where each value starts, its length, all bytes), from the array's buffers."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    data = (
+        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(1, np.uint8)
+    )
+    return offsets[:-1], np.diff(offsets), data

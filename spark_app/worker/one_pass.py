@@ -19,13 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Catalog, Cause, FileEntry, Layout, MessageIndex, Reject, Report, add_counts
-from spark_app.worker import files, framing, tables
-from spark_app.worker.decode import decoder_for
-from spark_app.worker.fit import fit
-from spark_app.worker.route import Routing, route
+from spark_app.records import (
+    Catalog,
+    Cause,
+    DecodeOptions,
+    FileEntry,
+    Layout,
+    MessageIndex,
+    Reject,
+    Report,
+    SchemaKey,
+    add_counts,
+)
+from spark_app.worker import files, framing, tables, unwrap
+from spark_app.worker.decode.decoder import STRICT, decoder_for
+from spark_app.worker.fit import fit, table_columns
+from spark_app.worker.keys import read_keys
+from spark_app.worker.route import Routed, Routing, route
 
-CLASH = "its columns clash with those of the other messages: they differ only by case, or are our own"
 WRITERS = ThreadPoolExecutor(4, thread_name_prefix="write")
 MOST_REPORTED = 10_000  # distinct new values or ids a task names; the rest waits for the next batch
 
@@ -43,7 +54,11 @@ class Plan:
         landed_at: microseconds since 1970.
         write_bronze: False where the records come from bronze.
         land_only: decode nothing, defer every record.
-        settled: this is the run after settling; what is still new waits (ids) or is over the cap (tables).
+        settled: this is the run after settling; what is still new waits (schemas) or is over the cap (tables).
+        bare: the schema of records without a frame; None = they are refused.
+        framed_keys: decode record keys.
+        options: how payloads are decoded.
+        wrapper: the records' messages hold other messages; None = they are the events.
         buffer_bytes: decoded bytes a task holds before it writes files.
     """
 
@@ -56,6 +71,10 @@ class Plan:
     write_bronze: bool = True
     land_only: bool = False
     settled: bool = False
+    bare: framing.Bare | None = None
+    framed_keys: bool = False
+    options: DecodeOptions = STRICT
+    wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
     compression: str = "zstd"
 
@@ -71,6 +90,23 @@ def run(batches: Iterator[pa.RecordBatch], plan: Plan, catalog: Catalog, task: s
     return work.report
 
 
+@dataclass(frozen=True)
+class _Payloads:
+    """Framed payloads: the records' own values, or what wrappers hold.
+
+    Attributes:
+        values: binary; `frames` has an entry per value.
+        rows: for each value the row of its record.
+        outer: the wrappers, one row per value, and their message type.
+    """
+
+    values: pa.Array
+    frames: framing.Frames
+    rows: np.ndarray
+    outer: pa.Table | None = None
+    outer_name: str = ""
+
+
 @dataclass
 class _Task:
     plan: Plan
@@ -81,32 +117,31 @@ class _Task:
     _files: int = 0
     _bronze: list[pa.Table] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _columns: dict[object, pa.Schema] = field(default_factory=dict)
     _records: pa.Table = None  # of the Arrow batch at hand
-    _rejects: list[tuple[int, Cause, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
-    _decoded: dict[tuple[int, str], list[pa.Table]] = field(default_factory=dict)
+    _lineage: pa.Table = None  # of the Arrow batch at hand
+    _rejects: list[tuple[int, Cause, str, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
+    _decoded: dict[object, list[pa.Table]] = field(default_factory=dict)  # one list per schema of the rows
     _rejected: list[pa.Table] = field(default_factory=list)
     _deferred: list[pa.Table] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._columns = set(self.catalog.columns.names)
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Frame, group and decode one Arrow batch."""
         if batch.num_rows == 0:
             return
-        frames = framing.split(batch.column("value"))
-        self._records = tables.bronze_rows(batch, frames.schema_id, self.plan.topic_ids, self.plan.landed_at)
+        values = batch.column("value")
+        frames = framing.split(values, batch.column("headers"), bare=self.plan.bare)
+        self._records = tables.bronze_rows(batch, frames, self.plan.topic_ids, self.plan.landed_at)
         self._observe(self._records)
         if self.plan.write_bronze:
             self._bronze.append(self._records)
             self.buffered += self._records.nbytes
         self.report.tombstones += int((frames.verdict == framing.TOMBSTONE).sum())
         if self.plan.land_only:
-            self._defer(np.flatnonzero(frames.verdict != framing.TOMBSTONE), "landed only")
+            self._defer(np.flatnonzero(frames.verdict != framing.TOMBSTONE), None)
             return
-        for verdict, cause in framing.CAUSES.items():
-            self._reject_all(np.flatnonzero(frames.verdict == verdict), cause, "")
-        self._decode(frames)
+        self._lineage = tables.lineage_rows(self._records, self._read_keys(batch, frames))
+        self._decode(_Payloads(values, frames, np.arange(len(values))))
         self._keep_rejects()
 
     def _observe(self, records: pa.Table) -> None:
@@ -117,100 +152,158 @@ class _Task:
             self.report.newest = max(self.report.newest or newest, newest)
         self.report.merge(Report(spans=tables.spans(records)))
 
-    def _decode(self, frames: framing.Frames) -> None:
-        """Group rows by (schema id, message index) in one stable sort, so that a batch of one kind is not copied."""
-        framed = np.flatnonzero(frames.verdict == framing.OK)
-        if not len(framed):
-            return
-        key = (frames.schema_id[framed] * len(frames.indexes) + frames.index[framed]) << 8 | frames.body[framed]
-        order = np.argsort(key, kind="stable")
-        _, starts = np.unique(key[order], return_index=True)
-        for rows in np.split(framed[order], starts[1:]):
-            first = rows[0]
-            index = frames.indexes[frames.index[first]]
-            self._decode_group(rows, int(frames.schema_id[first]), index, int(frames.body[first]))
+    def _read_keys(self, batch: pa.RecordBatch, frames: framing.Frames) -> pa.Array | None:
+        """The decoded keys. Records whose key has a schema that is not settled wait with their value."""
+        if not self.plan.framed_keys:
+            return None
+        keys = read_keys(batch, self.catalog)
+        for key, rows in keys.unsettled.items():
+            rows = rows[frames.verdict[rows] == framing.OK]
+            self._wait(rows, key)
+            frames.refuse(rows, framing.HELD)
+        return keys.texts
 
-    def _decode_group(self, rows: np.ndarray, schema_id: int, index: MessageIndex, body: int) -> None:
-        if schema_id > framing.LARGEST_ID:
-            return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{schema_id} is no schema id: they end at 2^31 - 1")
-        refused = self.catalog.refused.get(schema_id)
+    def _decode(self, payloads: _Payloads) -> None:
+        frames = payloads.frames
+        for verdict, cause in framing.CAUSES.items():
+            self._reject_all(payloads.rows[frames.verdict == verdict], cause, "", payloads.outer_name)
+        for group in frames.groups():
+            index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
+            self._decode_group(payloads, group, frames.key_of(group[0]), index, body)
+
+    def _decode_group(
+        self, payloads: _Payloads, group: np.ndarray, key: SchemaKey, index: MessageIndex, body: int
+    ) -> None:
+        """Decode what one schema wrote as one message; `group` are positions among the payloads."""
+        rows = payloads.rows[group]
+        if isinstance(key, int) and key > framing.LARGEST_ID:
+            return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is no schema id: they end at 2^31 - 1")
+        refused = self.catalog.refused.get(key)
         if refused is not None:
-            return self._reject_all(rows, Cause(refused[0]), refused[1])
-        decodable = self.catalog.decodable.get(schema_id)
+            return self._reject_all(rows, Cause(refused[0]), refused[1], schema=str(key))
+        decodable = self.catalog.decodable.get(key)
         if decodable is None:
-            return self._wait(rows, schema_id)
-        decoder = decoder_for(decodable, index)
+            return self._wait(rows, key)
+        decoder = decoder_for(decodable, index, self.plan.options)
         if decoder is None:
             return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
-        if not decoder.schema.names:  # Arrow keeps no rows without columns
-            return self._reject_all(rows, Cause.ROUTE_MISSING, "the message has no fields", decoder.full_name)
-        if not set(decoder.schema.names) <= self._columns:
-            return self._reject_all(rows, Cause.SCHEMA_INVALID, CLASH, decoder.full_name)
-        values = _pick(self._records, rows).column("value").combine_chunks()
+        if self.plan.wrapper and payloads.outer is None and not decoder.schema.names:
+            return self._reject_all(rows, Cause.FRAME_WRAPPER, "the message has no fields", decoder.full_name)
+        values = _pick(pa.table([payloads.values], names=["value"]), group).column(0).combine_chunks()
         decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
         self._reject(rows, decoded.rejects, decoder.full_name)
-        kept = rows[decoded.rows]
-        fitted, good, misfits = fit(decoded.table, self.catalog.columns)
-        self._reject(kept, misfits, decoder.full_name)
-        self._place(fitted, kept[good], schema_id, decoder.full_name)
+        rows = rows[decoded.rows]
+        if payloads.outer is not None:
+            outer = _pick(payloads.outer, group[decoded.rows])
+            self._place(decoded.table, rows, key, decoder.full_name, outer, payloads.outer_name)
+        elif self.plan.wrapper is None:
+            self._place(decoded.table, rows, key, decoder.full_name)
+        else:
+            inner, frames = unwrap.unwrap(decoded.table, self.plan.wrapper)
+            self._decode(_Payloads(inner, frames, rows, decoded.table, decoder.full_name))
 
-    def _wait(self, rows: np.ndarray, schema_id: int) -> None:
-        if schema_id not in self.catalog.waiting and not self.plan.settled:
-            self._report_new(self.report.new_ids, str(schema_id), len(rows))
+    def _wait(self, rows: np.ndarray, key: SchemaKey) -> None:
+        if key not in self.catalog.waiting and not self.plan.settled:
+            if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:
+                add_counts(self.report.new_ids, {str(key): len(rows)})
             return
-        self._defer(rows, f"schema id {schema_id} is not settled")
+        self._defer(rows, key)
 
-    def _place(self, table: pa.Table, rows: np.ndarray, schema_id: int, message: str) -> None:
+    def _place(
+        self,
+        table: pa.Table,
+        rows: np.ndarray,
+        key: SchemaKey,
+        full_name: str,
+        outer: pa.Table | None = None,
+        outer_name: str = "",
+    ) -> None:
         """Route decoded rows and keep them until the task writes its files. `rows` are theirs among the records."""
-        routed = route(table, self.plan.routing)
-        counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
-        numbers = np.full(len(routed.values), -1, np.int64)
-        for code, (verdict, count) in enumerate(zip(routed.verdicts, counts, strict=True)):
-            if verdict.name is not None:
-                numbers[code] = self._count_silver(verdict.name, schema_id, count)
-            elif verdict.new:
-                self._report_new(self.report.new_values, str(routed.values[code]), count)
-        numbers = numbers[routed.codes]
+        routing, message = self.plan.routing, f"{outer_name}/{full_name}" if outer_name else full_name
+        by_outer = outer is not None and routing.field in outer.column_names
+        routed = route(outer if by_outer else table, len(rows), routing, message)
+        if outer is not None and self.plan.wrapper is not None:
+            rest = unwrap.keep_rest(outer, self.plan.wrapper)
+            table = table if rest is None else table.append_column(unwrap.COLUMN, rest)
+        self._report_new(routed, message)
         self._reject(rows, routed.rejects(), message)
-        placed = np.flatnonzero(numbers >= 0)
-        if len(placed):
-            silver = tables.silver_rows(_pick(table, placed), _pick(self._records, rows[placed]), numbers[placed])
-            self._decoded.setdefault((schema_id, message), []).append(silver)
-            self.buffered += silver.nbytes
+        for columns, codes in self._by_columns(routed):
+            placed = np.flatnonzero(np.isin(routed.codes, codes))
+            fitted, good, misfits = fit(_pick(table, placed), columns) if table.column_names else (table, placed, [])
+            self._reject(rows[placed], misfits, message)
+            placed = placed[good] if table.column_names else placed
+            if len(placed):
+                numbers = self._count_silver(routed, routed.codes[placed], str(key))
+                silver = tables.silver_rows(fitted, _pick(self._lineage, rows[placed]), key, numbers)
+                self._decoded.setdefault((key, message, id(columns)), []).append(silver)
+                self.buffered += silver.nbytes
 
-    def _count_silver(self, name: str, schema_id: int, count: int) -> int:
-        """Count the rows, and give the table's number within this task."""
-        add_counts(self.report.silver, {name: count})
-        add_counts(self.report.schema_ids.setdefault(name, {}), {str(schema_id): count})
-        return self._numbers.setdefault(name, len(self._numbers))
+    def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
+        """The codes that have a table, by the columns of their tables: those of one message type share them."""
+        routing = self.plan.routing
+        found: dict[object, list[int]] = {}
+        for code, verdict in enumerate(routed.verdicts):
+            if verdict.name is not None:
+                alike = verdict.name if verdict.name in routing.fixed else routing.messages[verdict.name]
+                found.setdefault(alike, []).append(code)
+        return [(self._columns_of(alike), codes) for alike, codes in found.items()]
 
-    def _report_new(self, into: dict[str, int], key: str, count: int) -> None:
-        if key in into or len(into) < MOST_REPORTED:
-            add_counts(into, {key: count})
+    def _columns_of(self, alike: object) -> pa.Schema:
+        """Columns of a table with `fixed` ones, by its name; of the others, by their message types."""
+        if alike not in self._columns:
+            routing = self.plan.routing
+            name = alike if isinstance(alike, str) else ""
+            messages = routing.messages[name] if name else alike
+            self._columns[alike] = table_columns(
+                messages,  # type: ignore[arg-type]
+                self.catalog.columns,
+                self.plan.wrapper,
+                routing.fixed.get(name),
+            )
+        return self._columns[alike]
+
+    def _count_silver(self, routed: Routed, codes: np.ndarray, key: str) -> np.ndarray:
+        """Count the rows, and give for each its table's number within this task."""
+        numbers = np.full(len(routed.values), -1, np.int64)
+        for code, count in enumerate(np.bincount(codes, minlength=len(routed.values)).tolist()):
+            name = routed.verdicts[code].name
+            if count and name is not None:
+                add_counts(self.report.silver, {name: count})
+                add_counts(self.report.schema_ids.setdefault(name, {}), {key: count})
+                numbers[code] = self._numbers.setdefault(name, len(self._numbers))
+        found: np.ndarray = numbers[codes]
+        return found
+
+    def _report_new(self, routed: Routed, message: str) -> None:
+        new = self.report.new_values
+        counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
+        for value, verdict, count in zip(routed.values, routed.verdicts, counts, strict=True):
+            if verdict.new and (value in new or len(new) < MOST_REPORTED):
+                add_counts(new.setdefault(str(value), {}), {message: count})
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note rejects of a group; `rows` are the group's rows among the records."""
         for row, cause, detail in rejects:
-            self._rejects.append((int(rows[row]), cause, detail, message))
+            self._rejects.append((int(rows[row]), cause, detail, message, ""))
 
-    def _reject_all(self, rows: np.ndarray, cause: Cause, detail: str, message: str = "") -> None:
-        self._rejects += [(row, cause, detail, message) for row in rows.tolist()]
+    def _reject_all(self, rows: np.ndarray, cause: Cause, detail: str, message: str = "", schema: str = "") -> None:
+        self._rejects += [(row, cause, detail, message, schema) for row in rows.tolist()]
 
     def _keep_rejects(self) -> None:
         """One Arrow batch of quarantine rows for all rejects of the batch."""
         if not self._rejects:
             return
-        rows, causes, details, messages = zip(*sorted(self._rejects), strict=True)
+        rows, causes, details, messages, schemas = zip(*sorted(self._rejects), strict=True)
         records = self._records.take(pa.array(rows))
-        rejected = tables.quarantine_rows(records, causes, details, messages, self.plan.landed_at)
+        rejected = tables.quarantine_rows(records, causes, details, messages, schemas, self.plan.landed_at)
         self._rejected.append(rejected)
         self.buffered += rejected.nbytes
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))
         self._rejects = []
 
-    def _defer(self, rows: np.ndarray, reason: str) -> None:
+    def _defer(self, rows: np.ndarray, waits_for: SchemaKey | None) -> None:
         if len(rows):
-            deferred = tables.deferred_rows(_pick(self._records, rows), reason, self.plan.landed_at)
+            deferred = tables.deferred_rows(_pick(self._records, rows), waits_for, self.plan.landed_at)
             self._deferred.append(deferred)
             self.buffered += deferred.nbytes
             self.report.deferred += len(rows)
@@ -232,7 +325,7 @@ class _Task:
         layout, names = self.plan.layout, list(self._numbers)
         own = ((layout.bronze, self._bronze), (layout.quarantine, self._rejected), (layout.deferred, self._deferred))
         parts = [(table, pa.concat_tables(rows)) for table, rows in own if rows]
-        split = tables.split_by_table(list(self._decoded.values()))
+        split = tables.split_by_table(self._decoded.values())
         parts += [(layout.silver_of(names[number]), rows) for number, rows in split]
         first, self._files = self._files, self._files + len(parts)
         prefix = f"{self.plan.prefix}-{self.task}"

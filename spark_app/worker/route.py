@@ -1,7 +1,11 @@
-"""The routing field names the table.
+"""A rule names the table: the routing field, the message type, or both.
 
-In: the decoded rows and the closed set of tables. Out: for each row its routing name, or the cause why it has none, or
-a report that the value is new. Names become folders and SQL identifiers, so only what the pattern allows is a name.
+In: the decoded rows of one message type and the closed set of tables. Out: for each row its routing name, or the cause
+why it has none, or a report that the value is new. Names become folders and SQL identifiers, so only what the pattern
+allows is a name.
+
+The routing value owns the name: it is the field's value, or the full name of the message type, or both as
+`package.Message/value`.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +26,8 @@ from spark_app.records import Cause, Reject
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 LONGEST_DETAIL = 200  # characters of a hostile value that are worth keeping; the raw record has all of it
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+By = Literal["field", "message", "both"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,18 @@ class Routing:
         admitted: routing value -> routing name, for every admitted table.
         allowed: routing names that may become tables; empty = any.
         room: whether a new value may be reported, or is over the cap (or this is the pass after settling).
+        by: what makes the routing value.
+        messages: routing name -> the message types of its rows, in the order of admission; another one is new.
+        fixed: columns that a table of several message types already has.
     """
 
     field: str
     admitted: Mapping[str, str]
     allowed: frozenset[str]
     room: bool
+    by: By = "field"
+    messages: Mapping[str, tuple[str, ...]] = attribute(default_factory=dict)
+    fixed: Mapping[str, pa.Schema] = attribute(default_factory=dict)
 
     @cached_property
     def owned(self) -> frozenset[str]:
@@ -57,14 +71,24 @@ def normalize(value: str) -> str:
     return unicodedata.normalize("NFKC", value).casefold()
 
 
-def judge(value: str | None, routing: Routing) -> Verdict:
-    """The table of one routing value."""
+def name_of(value: str, by: By) -> str:
+    """The name that a routing value asks for; it need not be one that is allowed."""
+    if by == "field":
+        return normalize(value)
+    message, _, rest = value.partition("/")
+    name = HUMP.sub("_", message.rpartition(".")[2])
+    return normalize(f"{name}_{rest}" if by == "both" else name)
+
+
+def judge(value: str | None, routing: Routing, message: str) -> Verdict:
+    """The table of one routing value for rows of a message type."""
     if value is None or value == "":
         return Verdict(cause=Cause.ROUTE_MISSING)
     name = routing.admitted.get(value)
     if name is not None:
-        return Verdict(name=name)
-    name = normalize(value)
+        known = message in routing.messages.get(name, ())
+        return Verdict(name=name) if known else Verdict(new=True)
+    name = name_of(value, routing.by)
     if not NAME.fullmatch(name):
         return Verdict(cause=Cause.ROUTE_NAME)
     if routing.allowed and name not in routing.allowed:
@@ -90,12 +114,25 @@ class Routed:
         return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
 
 
-def route(table: pa.Table, routing: Routing) -> Routed:
-    """Judge each distinct routing value once. A message without the field, or where it is no string, has none."""
-    index = table.schema.get_field_index(routing.field)
+def route(table: pa.Table, count: int, routing: Routing, message: str) -> Routed:
+    """Judge each distinct routing value of `count` rows once.
+
+    Args:
+        table: the rows, or the wrappers around them. Without the field, or where it is no string, there is no value.
+        message: the message type, after that of its wrapper and "/" if there is one.
+    """
+    full_name = message.rpartition("/")[2]
+    if routing.by == "message":
+        return Routed(np.zeros(count, np.int64), [full_name], [judge(full_name, routing, message)])
+    codes, values = _field_values(table, count, routing.field)
+    if routing.by == "both":
+        values = [value and f"{full_name}/{value}" for value in values]
+    return Routed(codes, values, [judge(value, routing, message) for value in values])
+
+
+def _field_values(table: pa.Table, count: int, name: str) -> tuple[np.ndarray, list[str | None]]:
+    index = table.schema.get_field_index(name)
     if index < 0 or not pa.types.is_string(table.schema.field(index).type):
-        return Routed(np.zeros(table.num_rows, np.int64), [None], [Verdict(cause=Cause.ROUTE_MISSING)])
+        return np.zeros(count, np.int64), [None]
     encoded = pc.dictionary_encode(table.column(index).combine_chunks(), null_encoding="encode")
-    values = encoded.dictionary.to_pylist()
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Routed(codes, values, [judge(value, routing) for value in values])
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import LINEAGE_SCHEMA, SOURCE_SCHEMA, Cause
+from spark_app.records import LINEAGE_SCHEMA, SOURCE_SCHEMA, Cause, SchemaKey
+from spark_app.worker.framing import Frames
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 COORDINATES = ["topic", "topic_id", "partition", "offset"]
 BRONZE_SCHEMA = pa.schema(
-    [*SOURCE_SCHEMA, ("topic_id", pa.string()), ("schema_id", pa.int64()), ("landed_at", TIMESTAMP)]
+    [
+        *SOURCE_SCHEMA,
+        ("topic_id", pa.string()),
+        ("schema_id", pa.int64()),
+        ("schema_guid", pa.string()),
+        ("landed_at", TIMESTAMP),
+    ]
 )
 LINEAGE_OF = {
     "_topic": "topic",
@@ -21,57 +28,76 @@ LINEAGE_OF = {
     "_partition": "partition",
     "_offset": "offset",
     "_kafka_timestamp": "timestamp",
-    "_schema_id": "schema_id",
     "_landed_at": "landed_at",
 }
 LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
-def bronze_rows(batch: pa.RecordBatch, schema_id: np.ndarray, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
+def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
     """Every byte and coordinate of the records, with what the frame says. Rows from bronze stay as they are."""
     rows = pa.Table.from_batches([batch])
     if "landed_at" in batch.schema.names:
         return rows.select(BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
     topics = pc.dictionary_encode(batch.column("topic"))
     ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string())
-    framed = pa.array(schema_id, mask=schema_id < 0)
     columns = [
         *rows.select(SOURCE_SCHEMA.names).columns,
         ids.take(topics.indices),
-        framed,
+        pa.array(frames.schema, mask=frames.schema < 0),
+        pa.array(frames.guids, pa.string()).take(pa.array(-2 - frames.schema, mask=frames.schema > -2)),
         _moment(landed_at, len(rows)),
     ]
     return pa.Table.from_arrays(columns, names=BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
 
 
-def silver_rows(table: pa.Table, records: pa.Table, numbers: np.ndarray) -> pa.Table:
-    """The message's fields, the record's lineage, and the number of its table until the files are written."""
-    for name in LINEAGE_SCHEMA.names:
-        table = table.append_column(name, records.column(LINEAGE_OF[name]))
-    return table.append_column(NUMBER, pa.array(numbers))
+def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:
+    """What silver rows say of their record; `keys` are the decoded record keys, where keys are decoded."""
+    lineage = records.select(list(LINEAGE_OF.values())).rename_columns(list(LINEAGE_OF))
+    return lineage if keys is None else lineage.append_column("_key", keys)
+
+
+def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.ndarray) -> pa.Table:
+    """The message's fields, the record's lineage with the schema, and the number of the row's table until the files are
+    written."""
+    count = len(lineage)
+    schema_id = pa.array(np.full(count, key)) if isinstance(key, int) else pa.nulls(count, pa.int64())
+    lineage = lineage.append_column("_schema_id", schema_id)
+    extra = [name for name in lineage.column_names if name not in LINEAGE_SCHEMA.names]
+    lineage = lineage.select([*LINEAGE_SCHEMA.names, *extra])
+    if isinstance(key, str):
+        lineage = lineage.append_column("_schema_guid", pa.repeat(pa.scalar(key), count))
+    columns = [*table.columns, *lineage.columns, pa.array(numbers)]
+    return pa.Table.from_arrays(columns, names=[*table.column_names, *lineage.column_names, NUMBER])
 
 
 def quarantine_rows(
-    records: pa.Table, causes: Sequence[Cause], details: Sequence[str], messages: Sequence[str], moment: int
+    records: pa.Table,
+    causes: Sequence[Cause],
+    details: Sequence[str],
+    messages: Sequence[str],
+    schemas: Sequence[str],
+    moment: int,
 ) -> pa.Table:
-    """The raw records with the reason: one cause, detail and message type per row."""
+    """The raw records with the reason: one cause and detail per row, the message type if it was known, and the schema
+    if it was refused."""
     count = len(records)
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
         "hop": pa.array([cause.hop for cause in causes], pa.string()),
         "detail": pa.array([detail or None for detail in details], pa.string()),
         "message_type": pa.array([message or None for message in messages], pa.string()),
+        "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),
     }
     return pa.table(columns | {name: records.column(name) for name in BRONZE_SCHEMA.names})
 
 
-def deferred_rows(records: pa.Table, reason: str, moment: int) -> pa.Table:
-    """Coordinates of records that are in bronze and wait to be decoded."""
+def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:
+    """Coordinates of records that are in bronze and wait to be decoded, and the schema that they wait for."""
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
-    extra = {"reason": pa.array([reason] * len(records)), "deferred_at": _moment(moment, len(records))}
-    return pa.table(columns | extra)
+    waited = pa.array([None if waits_for is None else str(waits_for)] * len(records), pa.string())
+    return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
 
 
 def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
@@ -94,7 +120,7 @@ def spans(records: pa.Table) -> dict[str, list[int]]:
     return {f"{r['topic']}/{r['partition']}": [r["offset_min"], r["offset_max"], r["offset_count"]] for r in rows}
 
 
-def split_by_table(groups: list[list[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
     """Rows of all schema versions by table number. One stable sort per version: the cost is flat in the tables."""
     pieces: dict[int, list[pa.Table]] = {}
     for group in groups:

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
@@ -33,6 +33,7 @@ NESTED = (
     + "message A { int32 a = 1; } message B { message C { message D { string d = 1; } } message E { bool e = 1; } }"
 )
 MOMENT = "2026-01-02T03:04:05.678901Z"
+IN_HEADER = "in header"  # the GUID of the schema in a record header, the payload bare
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("event", EVENT, "protolake.demo.GameEvent", {"game_name": "rummy", "gamer_id": "g", "event_timestamp": MOMENT}),
     ("event with optional", EVENT, "protolake.demo.GameEvent", {"game_name": "uno", "col_custom_1": ""}),
@@ -40,6 +41,8 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("first message", NESTED, "A", {"a": -1}),
     ("nested message", NESTED, "B.C.D", {"d": "é"}),
     ("second nested message", NESTED, "B.E", {"e": True}),
+    (f"event {IN_HEADER}", EVENT, "protolake.demo.GameEvent", {"game_name": "rummy"}),
+    (f"nested message {IN_HEADER}", NESTED, "B.C.D", {"d": "é"}),
 ]
 
 
@@ -48,10 +51,13 @@ def make() -> list[dict[str, Any]]:
     made = []
     for name, text, message_name, fields in CASES:
         kind = message_class(compile_text(text), message_name)
-        serializer = ProtobufSerializer(kind, client)
+        conf = {"schema.id.serializer": header_schema_id_serializer} if IN_HEADER in name else {}
+        serializer = ProtobufSerializer(kind, client, conf)
         message = json_format.ParseDict(fields, kind())
-        value = serializer(message, SerializationContext(name.replace(" ", "_"), MessageField.VALUE))
-        made.append({"name": name, "schema": text, "message": message_name, "fields": fields, "value": value.hex()})
+        headers: list[tuple[str, bytes]] = []
+        value = serializer(message, SerializationContext(name.replace(" ", "_"), MessageField.VALUE, headers))
+        case = {"name": name, "schema": text, "message": message_name, "fields": fields, "value": value.hex()}
+        made.append(case | {"headers": [(name, data.hex()) for name, data in headers]})
     return made
 
 

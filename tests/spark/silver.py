@@ -26,7 +26,7 @@ Row = tuple[str | None, int | None, int | None]  # gamer, second, score
 def learn(parts: Parts) -> Parts:
     """Enter the schema and the tables of the tests, as passes would have."""
     parts.ledger.add_decodable(1, compile_text(SCHEMA).descriptor_set, 0.0)
-    parts.tables.admit(["a", "b", "c"])
+    parts.tables.admit({key: ["Event"] for key in "abc"})
     return parts
 
 

@@ -196,7 +196,7 @@ def test_unit_that_is_not_finished_is_not_counted_twice(new_parts: NewParts) -> 
 def test_field_that_comes_later_has_its_own_type(new_parts: NewParts) -> None:
     parts = new_parts(gold={"aggregates": SCORES})
     parts.learn(1)
-    parts.tables.admit(["a"])
+    parts.tables.admit({"a": ["protolake.demo.GameEvent"]})
     add(parts, a=OLD)
     parts.gold.run()
     parts = opened(new_parts)

@@ -141,7 +141,7 @@ def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch:
 def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewParts) -> None:
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
-    parts.tables.admit(["rummy", "uno"])
+    parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     obstacle = parts.lake.table("silver_uno_events")
     obstacle.touch()  # a file where the pass makes a folder
     take(parts, 0, events(1, PLAYERS), 0)

@@ -112,8 +112,8 @@ def test_filters_choose(new_parts: NewParts) -> None:
     for arguments, candidates in [
         ({"causes": ["route_refused"]}, refused),
         ({"causes": ["frame_magic", "decode_payload"]}, magic | payload),
-        ({"schema_ids": [1]}, refused | payload),
-        ({"schema_ids": [2]}, {}),
+        ({"schemas": ["1"]}, refused | payload),
+        ({"schemas": ["2"]}, {}),
         ({"until": 1.0}, {}),
         ({"since": 1.0}, refused | magic | payload),
         ({"since": 4e9}, {}),
@@ -155,7 +155,7 @@ def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers
     assert placed(parts)["open"] == [3, 4]
     answers.schema(3, source(3))
     parts.ledger.add_refused(3, *REFUSAL)
-    assert replay(parts, schema_ids=[3])["resolved"] == {"silver_rummy_events": 1, "silver_uno_events": 1}
+    assert replay(parts, schemas=["3"])["resolved"] == {"silver_rummy_events": 1, "silver_uno_events": 1}
     parts.gold.run()
     assert ledger.verify(parts.lake.root, truth(parts)).faults() == {}
 

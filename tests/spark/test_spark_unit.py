@@ -92,7 +92,7 @@ def test_tables_over_the_cap_are_quarantined(new_parts: NewParts) -> None:
 def test_failing_pass_leaves_no_files(new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
-    parts.tables.admit(["rummy", "uno"])
+    parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     parts.lake.table("silver_uno_events").touch()  # a file where the pass makes a folder, after it wrote bronze
     with pytest.raises(PySparkException, match="silver_uno_events"):
         parts.run(events(1, PLAYERS))

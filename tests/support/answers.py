@@ -3,38 +3,60 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
-class Answers(dict[str, tuple[int, Any]]):
-    """Path -> (status, body); a body that is no text is sent as JSON. `asked` lists every path in order."""
+Say = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Answers(dict[str, tuple[int, Any] | Say]):
+    """Path, with its query or without, -> (status, body), or a function that answers all by itself.
+
+    A body that is no text is sent as JSON. `asked` lists every path in order, `logins` what came as Authorization.
+    """
 
     url = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.logins: list[str | None] = []
 
     def schema(self, schema_id: int, text: str, **more: Any) -> None:
         self[f"/schemas/ids/{schema_id}"] = (200, {"schemaType": "PROTOBUF", "schema": text} | more)
 
+    def version(self, subject: str, version: int, text: str, **more: Any) -> dict[str, Any]:
+        """Serve a version of a subject; returns what refers to it, but for the import name."""
+        body = {"subject": subject, "version": version, "schemaType": "PROTOBUF", "schema": text} | more
+        self[f"/subjects/{quote(subject, safe='')}/versions/{version}"] = (200, body)
+        return {"subject": subject, "version": version}
+
 
 @contextmanager
-def serve() -> Iterator[Answers]:
-    """A server until the end of the block."""
+def serve(certificate: Path | None = None) -> Iterator[Answers]:
+    """A server until the end of the block; with TLS when there is a certificate."""
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.split("?")[0]
             answers.asked.append(path)
-            status, body = answers.get(path, UNKNOWN)
+            answers.logins.append(self.headers["Authorization"])
+            answer = answers.get(self.path) or answers.get(path, UNKNOWN)
+            if callable(answer):
+                with suppress(OSError):  # the client may hang up in the middle
+                    answer(self)
+                return
+            status, body = answer
             data = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(status)
             if status in (301, 302):
@@ -50,7 +72,11 @@ def serve() -> Iterator[Answers]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    answers.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    answers.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
     try:
         yield answers
     finally:

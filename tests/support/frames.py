@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
 from confluent_kafka.schema_registry.serde import SchemaId
 
-from spark_app.records import SOURCE_SCHEMA
+from spark_app.records import SOURCE_SCHEMA, SchemaKey
 
 
-def frame(schema_id: int, payload: bytes, index: Sequence[int] = (0,)) -> bytes:
-    """A record value: header by the official client, then the payload."""
-    header = SchemaId("PROTOBUF", schema_id=schema_id, message_indexes=list(index)).id_to_bytes()
-    return header + payload
+def frame(schema: SchemaKey, payload: bytes, index: Sequence[int] = (0,)) -> bytes:
+    """A record value: frame by the official client (magic byte 1 for a GUID), then the payload."""
+    if isinstance(schema, str):
+        return bytes(SchemaId("PROTOBUF", guid=schema, message_indexes=list(index)).guid_to_bytes()) + payload
+    return bytes(SchemaId("PROTOBUF", schema_id=schema, message_indexes=list(index)).id_to_bytes()) + payload
 
 
-def batch_of(values: Sequence[bytes | None], first: int = 0, topic: str = "t", partition: int = 0) -> pa.RecordBatch:
-    """Records at consecutive offsets of one partition; their keys, headers and times follow from the offset."""
+def headers_of(headers: Sequence[Sequence[tuple[str, bytes]] | None]) -> pa.Array:
+    """Record headers as the source hands them on: JSON, values in base64."""
+    texts = [
+        None
+        if each is None
+        else json.dumps(
+            [{"key": name, "value": base64.b64encode(data).decode()} for name, data in each], separators=(",", ":")
+        )
+        for each in headers
+    ]
+    return pa.array(texts, pa.string())
+
+
+def batch_of(
+    values: Sequence[bytes | None],
+    first: int = 0,
+    topic: str = "t",
+    partition: int = 0,
+    **columns_given: pa.Array,
+) -> pa.RecordBatch:
+    """Records at consecutive offsets of one partition; keys, headers and times follow from the offset if not given."""
     offsets = range(first, first + len(values))
     columns = {
         "key": [b"k%d" % offset for offset in offsets],
@@ -30,5 +52,5 @@ def batch_of(values: Sequence[bytes | None], first: int = 0, topic: str = "t", p
         "timestamp_type": [0] * len(values),
     }
     return pa.RecordBatch.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in SOURCE_SCHEMA], schema=SOURCE_SCHEMA
+        [columns_given.get(f.name, pa.array(columns[f.name], f.type)) for f in SOURCE_SCHEMA], schema=SOURCE_SCHEMA
     )

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.records import Catalog, Decodable
+from spark_app.records import Catalog, Decodable, SchemaKey
 from spark_app.schemas.caps import Caps
-from spark_app.schemas.columns import merge_columns
 from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import message_schemas
+from spark_app.schemas.ledger import message_columns
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.reference import load_files
 
-CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=15, compile_bytes=512 << 20)
+CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=5, compile_bytes=512 << 20)
 PROTO3 = 'syntax = "proto3";\n'
 
 
-def compile_text(text: str, references: dict[str, str] | None = None, schema_id: int = 1) -> Decodable:
+def compile_text(text: str, references: dict[str, str] | None = None, schema_id: SchemaKey = 1) -> Decodable:
     """A schema and its references (import name -> text), compiled as the app does it."""
     descriptor_set = compile_sources(Sources(texts={ROOT: text} | (references or {})), CAPS)
     return Decodable(schema_id, descriptor_set, digest(descriptor_set))
+
+
+def renamed(decodable: Decodable, key: SchemaKey, package: str) -> Decodable:
+    """The same schema, which imports nothing, in a package of its own."""
+    files = FileDescriptorSet.FromString(decodable.descriptor_set)
+    files.file[0].package = package
+    data = files.SerializeToString()
+    return Decodable(key, data, digest(data))
 
 
 def message_class(decodable: Decodable, name: str) -> Any:
@@ -31,9 +38,7 @@ def message_class(decodable: Decodable, name: str) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
-def catalog_of(*decodables: Decodable, refused: dict[int, tuple[str, str]] | None = None) -> Catalog:
+def catalog_of(*decodables: Decodable, refused: dict[SchemaKey, tuple[str, str]] | None = None) -> Catalog:
     """A catalog as the ledger builds it, in the order given."""
-    schemas = [message_schemas(decodable.descriptor_set) for decodable in decodables]
-    columns = merge_columns(pa.schema([]), *(root for found in schemas for root in found.roots))
-    columns = merge_columns(columns, *(part for found in schemas for part in found.parts))
-    return Catalog({d.schema_id: d for d in decodables}, refused or {}, frozenset(), columns)
+    columns = message_columns(decodable.descriptor_set for decodable in decodables)
+    return Catalog({d.key: d for d in decodables}, refused or {}, frozenset(), columns)

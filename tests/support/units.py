@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from spark_app.config import LakeSettings
+from spark_app.config import Event, LakeSettings, Tables
 from spark_app.driver.commit import Committer
 from spark_app.driver.manifest import Change, Manifest, Manifests
+from spark_app.driver.settle import TableDesk
 from spark_app.lake import Lake
 from spark_app.worker import files
 
@@ -23,6 +26,12 @@ def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Ma
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
     return manifests, Committer(lake, manifests, settings or LakeSettings())
+
+
+def table_desk(
+    lake: Lake, allowed: tuple[str, ...] = (), cap: int = 10, event: Mapping[str, Any] | None = None
+) -> TableDesk:
+    return TableDesk(lake, Event(**(event or {})), Tables(allowed=allowed, cap=cap))
 
 
 def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records: int = 1) -> Manifest:

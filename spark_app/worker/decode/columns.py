@@ -5,30 +5,30 @@ Gives the types of `typemap` and so the same schema as the fast path.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from spark_app.records import Cause, Reject
-from spark_app.worker.decode.typemap import WRAPPERS, arrow_schema, is_json, is_map, map_fields, ordered_fields
-
-FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
-LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
-LONGEST_DURATION = 315_576_000_000_999_999  # microseconds: ten thousand years, the most google.protobuf.Duration allows
+from spark_app.worker.decode.json_text import to_json
+from spark_app.worker.decode.moments import OutOfRange, duration, timestamp
+from spark_app.worker.decode.typemap import (
+    WRAPPERS,
+    arrow_schema,
+    enum_names,
+    is_json,
+    is_map,
+    map_fields,
+    ordered_fields,
+)
 
 NO_TEXT = "a string of the message is not UTF-8"
 Convert = Callable[[Any], Any]
-
-
-class OutOfRange(ValueError):
-    """A timestamp or duration that is not one."""
+Row = tuple[Any, ...]
 
 
 class ColumnBuilder:
@@ -36,14 +36,14 @@ class ColumnBuilder:
 
     def __init__(self, message: Descriptor):
         self.schema = arrow_schema(message)
-        self._row = _struct_converter(message, (message.full_name,))
+        self.row = _struct_converter(message, (message.full_name,))
 
     def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[Reject]]:
         """(columns, their row numbers, refused rows)."""
         values, kept, refused = [], [], []
         for row, message in rows:
             try:
-                values.append(self._row(message))
+                values.append(self.row(message))
                 kept.append(row)
             except OutOfRange as error:
                 refused.append((row, Cause.DECODE_RANGE, str(error)))
@@ -57,21 +57,23 @@ class ColumnBuilder:
         table = self._table([value for value, ok in zip(values, good, strict=True) if ok])
         return table, [row for row, ok in zip(kept, good, strict=True) if ok], refused
 
-    def _table(self, values: list[dict[str, Any]]) -> pa.Table:
-        arrays = [pa.array([value[f.name] for value in values], f.type) for f in self.schema]
+    def _table(self, rows: list[Row]) -> pa.Table:
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.schema)
+        arrays = [pa.array(column, f.type) for column, f in zip(columns, self.schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def _is_storable(self, value: dict[str, Any]) -> bool:
+    def _is_storable(self, row: Row) -> bool:
         try:
-            self._table([value])
+            self._table([row])
         except (pa.ArrowException, UnicodeError, TypeError):
             return False
         return True
 
 
-def _struct_converter(message: Descriptor, above: tuple[str, ...]) -> Convert:
-    readers = [(f.name, _reader(f, above)) for f in ordered_fields(message)]
-    return lambda value: {name: read(value) for name, read in readers}
+def _struct_converter(message: Descriptor, above: tuple[str, ...]) -> Callable[[Message], Row]:
+    """A message to the values of its fields in number order: Arrow takes a tuple for a struct."""
+    readers = [_reader(f, above) for f in ordered_fields(message)]
+    return lambda value: tuple([read(value) for read in readers])
 
 
 def _reader(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
@@ -93,13 +95,13 @@ def _value_converter(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
     if message is None:
         return _enum_converter(field) if field.type == FieldDescriptor.TYPE_ENUM else _same
     if message.full_name == "google.protobuf.Timestamp":
-        return _timestamp
+        return timestamp
     if message.full_name == "google.protobuf.Duration":
-        return _duration
+        return duration
     if message.full_name in WRAPPERS:
         return lambda value: value.value
     if is_json(message, above):
-        return partial(_json, message.file.pool)
+        return partial(to_json, message.file.pool)
     if not message.fields:
         return lambda value: True
     return _struct_converter(message, (*above, message.full_name))
@@ -111,31 +113,5 @@ def _same(value: Any) -> Any:
 
 def _enum_converter(field: FieldDescriptor) -> Convert:
     assert field.enum_type is not None
-    names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+    names = enum_names(field.enum_type)
     return lambda number: names.get(number, str(number))
-
-
-def _timestamp(value: Any) -> int:
-    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
-    if not FIRST_MICROSECOND <= micros <= LAST_MICROSECOND:
-        raise OutOfRange(f"timestamp of {value.seconds} s is outside the years 1 to 9999")
-    return micros
-
-
-def _duration(value: Any) -> int:
-    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
-    if abs(micros) > LONGEST_DURATION:
-        raise OutOfRange(f"duration of {value.seconds} s is longer than ten thousand years")
-    return micros
-
-
-def _json(pool: Any, value: Message) -> str:
-    """Protobuf's JSON form. What has none (an Any of a type that nobody sent, NaN in a Value) is kept as bytes."""
-    try:
-        return json_format.MessageToJson(
-            value, preserving_proto_field_name=True, indent=None, ensure_ascii=False, descriptor_pool=pool
-        )
-    except (json_format.Error, TypeError, ValueError):
-        type_url = getattr(value, "type_url", "") or value.DESCRIPTOR.full_name
-        data = value.value if type_url != value.DESCRIPTOR.full_name else value.SerializeToString()  # type: ignore[attr-defined]
-        return json.dumps({"@type": type_url, "value": base64.b64encode(data).decode()})

@@ -1,29 +1,29 @@
-"""One decoder per (descriptor set, message index), kept for the life of the worker process.
+"""One decoder per (descriptor set, message index, options), kept for the life of the worker process.
 
-Each payload is first parsed by the reference parser: what it refuses is rejected with its words. What it would write
-back to the same bytes goes through ptars, ten times faster than building columns in Python; the rest, and messages
-ptars cannot be trusted with, through the column builder. A panic in ptars ends nobody: its batch is built that way too.
+Strictly: each payload is first parsed by the reference parser, and what it refuses is rejected with its words. What it
+would write back to the same bytes goes through ptars; the rest, and messages ptars cannot be trusted with, through the
+column builder. Not strictly: ptars gets the whole batch, and the reference parser only what ptars has no answer to.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor
-from ptars import HandlerPool, PtarsConfig
 
-from spark_app.records import Cause, Decodable, MessageIndex, Reject
-from spark_app.worker.decode.columns import FIRST_MICROSECOND, LAST_MICROSECOND, LONGEST_DURATION, ColumnBuilder
-from spark_app.worker.decode.reference import Judgement, ReferenceParser, load_files
-from spark_app.worker.decode.typemap import arrow_schema, message_at, suits_ptars
+from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
+from spark_app.worker.decode.columns import ColumnBuilder
+from spark_app.worker.decode.defaults import Blanks
+from spark_app.worker.decode.fast import fast_columns
+from spark_app.worker.decode.moments import OUT_OF_RANGE
+from spark_app.worker.decode.reference import ReferenceParser, load_files
+from spark_app.worker.decode.typemap import arrow_schema, message_at
 
-CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", timestamp_tz="UTC", enum_repr="string")
-OUT_OF_RANGE = "a timestamp or duration is outside the years 1 to 9999"
+STRICT = DecodeOptions()
+SLICE = 512  # rows: a bad one sends as many to the reference parser, and a call of ptars has a price of its own
 
 
 @dataclass(frozen=True)
@@ -38,116 +38,80 @@ class Decoded:
 class Decoder:
     """Decodes payloads of one message type of one schema id."""
 
-    def __init__(self, message: Descriptor, keep_alive: object):
+    def __init__(self, message: Descriptor, keep_alive: object, options: DecodeOptions):
         self._keep_alive = keep_alive  # the pool owns the descriptors
+        self.message = message
         self.full_name = message.full_name
         self.schema = arrow_schema(message)
         self._parser = ReferenceParser(message)
         self._builder = ColumnBuilder(message)
-        self._handler = _fast_handler(message)
+        self._fast = fast_columns(message)
+        self._blanks = None if options.defaults else Blanks(message)
+        self._trusting = not options.strict and self._fast is not None
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
-        judgement = self._parser.judge(payloads, keep=self._handler is None)
+        decoded = self._decode_trusting(payloads) if self._trusting else self._decode_strictly(payloads)
+        return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
+
+    def _decode_strictly(self, payloads: pa.Array) -> Decoded:
+        judgement = self._parser.judge(payloads, keep=self._fast is None)
         rejects: list[Reject] = [(row, Cause.DECODE_PAYLOAD, detail) for row, detail in judgement.refused]
-        fast, fast_rows, beyond = self._decode_fast(payloads, judgement)
-        rejects += [(int(row), Cause.DECODE_RANGE, OUT_OF_RANGE) for row in beyond]
-        if not judgement.odd:
-            return Decoded(fast, fast_rows, rejects)
-        slow, slow_rows, refused = self._builder.build(judgement.odd)
-        rejects += refused
-        rows = np.concatenate([fast_rows, np.array(slow_rows, np.int64)])
-        order = np.argsort(rows, kind="stable")
-        return Decoded(pa.concat_tables([fast, slow]).take(order), rows[order], rejects)
-
-    def _decode_fast(self, payloads: pa.Array, judgement: Judgement) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-        """(columns, their rows, rows out of range) of the canonical payloads. A panic makes them all odd."""
-        rows = np.array(judgement.canonical, np.int64)
-        nothing = self.schema.empty_table(), rows[:0], rows[:0]
-        if not len(rows) or self._handler is None:
-            return nothing
-        picked = payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
-        try:
-            batch = self._handler.array_to_record_batch(picked)
-        except BaseException as error:
-            _pass_interrupts(error)
+        fast = self._decode_fast(payloads, np.array(judgement.canonical, np.int64))
+        if fast is None:
             judgement.odd += self._parser.parse(payloads, judgement.canonical)
-            return nothing
-        table = pa.Table.from_batches([batch])
-        bad = _any_out_of_range(batch)
-        if bad.any():
-            table = table.filter(pa.array(~bad))
-        return table.cast(self.schema), rows[~bad], rows[bad]
+        parts = [] if fast is None else [fast]
+        if judgement.odd or fast is None:
+            table, rows, refused = self._builder.build(judgement.odd)
+            parts.append(Decoded(table, np.array(rows, np.int64), refused))
+        return _join([Decoded(self.schema.empty_table(), np.zeros(0, np.int64), rejects), *parts])
+
+    def _decode_trusting(self, payloads: pa.Array) -> Decoded:
+        whole = self._decode_fast(payloads, np.arange(len(payloads)))
+        if whole is not None:
+            return whole
+        parts = []
+        for start in range(0, len(payloads), SLICE):
+            piece = payloads.slice(start, SLICE)
+            part = self._decode_fast(piece, np.arange(len(piece))) or self._decode_strictly(piece)
+            rejects = [(start + row, cause, detail) for row, cause, detail in part.rejects]
+            parts.append(Decoded(part.table, start + part.rows, rejects))
+        return _join(parts)
+
+    def _decode_fast(self, payloads: pa.Array, rows: np.ndarray) -> Decoded | None:
+        """The rows by ptars; None where it has no answer for one of them."""
+        if self._fast is None:
+            return None
+        built = self._fast.build(payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows)))
+        if built is None:
+            return None
+        table, bad = built
+        return Decoded(table, rows[~bad], [(int(row), Cause.DECODE_RANGE, OUT_OF_RANGE) for row in rows[bad]])
 
 
-def _fast_handler(message: Descriptor) -> Any:
-    """ptars' handler, or None where it cannot be trusted with the message or with a file it imports."""
-    if not suits_ptars(message):
-        return None
-    try:
-        return HandlerPool([message.file], CONFIG).get_for_message(message)
-    except BaseException as error:
-        _pass_interrupts(error)
-        return None
-
-
-def _pass_interrupts(error: BaseException) -> None:
-    """A Rust panic is not an `Exception`; neither is an interrupt, which must pass."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
-
-
-def _any_out_of_range(batch: pa.RecordBatch) -> np.ndarray:
-    bad = np.zeros(batch.num_rows, bool)
-    for column in batch.columns:
-        if _holds_moments(column.type):
-            bad |= out_of_range(column)
-    return bad
-
-
-def _holds_moments(kind: pa.DataType) -> bool:
-    moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-    return moment or any(_holds_moments(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def out_of_range(array: pa.Array) -> np.ndarray:
-    """Which rows hold, at any depth, a timestamp outside the years 1 to 9999 or a duration longer than they are.
-
-    ptars clamps what 64 bits cannot hold; what it clamps is out of this range.
-    """
-    if pa.types.is_timestamp(array.type):
-        return _outside(array, FIRST_MICROSECOND, LAST_MICROSECOND)
-    if pa.types.is_duration(array.type):
-        return _outside(array, -LONGEST_DURATION, LONGEST_DURATION)
-    bad = np.zeros(len(array), bool)
-    if pa.types.is_struct(array.type):
-        for child in array.flatten():
-            bad |= out_of_range(child)
-    elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
-        offsets = array.offsets.to_numpy()
-        values = array.items if pa.types.is_map(array.type) else array.values
-        parents = np.repeat(np.arange(len(array)), np.diff(offsets))
-        bad[parents[out_of_range(values.slice(offsets[0], offsets[-1] - offsets[0]))]] = True
-    return bad
-
-
-def _outside(array: pa.Array, low: int, high: int) -> np.ndarray:
-    micros = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    outside: np.ndarray = (micros < low) | (micros > high)
-    return outside
+def _join(parts: list[Decoded]) -> Decoded:
+    """The parts as one, in the order of their rows."""
+    rejects = [reject for part in parts for reject in part.rejects]
+    filled = [part for part in parts if len(part.rows)] or parts[:1]
+    rows = np.concatenate([part.rows for part in filled])
+    table = pa.concat_tables([part.table for part in filled])
+    if (np.diff(rows) < 0).any():
+        order = np.argsort(rows)
+        rows, table = rows[order], table.take(order)
+    return Decoded(table, rows, rejects)
 
 
 _loaded: dict[str, Decodable] = {}
 
 
-def decoder_for(decodable: Decodable, index: MessageIndex) -> Decoder | None:
+def decoder_for(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> Decoder | None:
     """The decoder of a schema id's message; None if the index names no message of its file."""
     _loaded[decodable.digest] = decodable
-    return _build(decodable.digest, index)
+    return _build(decodable.digest, index, options)
 
 
 @functools.lru_cache(maxsize=4096)
-def _build(digest: str, index: MessageIndex) -> Decoder | None:
+def _build(digest: str, index: MessageIndex, options: DecodeOptions) -> Decoder | None:
     pool, messages = load_files(_loaded[digest].descriptor_set)
     message = message_at(messages, index)
-    return None if message is None else Decoder(message, pool)
+    return None if message is None else Decoder(message, pool, options)

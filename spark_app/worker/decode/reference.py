@@ -12,6 +12,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.worker.decode.typemap import holds_maps
+
 if api_implementation.Type() != "upb":
     raise ImportError("Protobuf's upb backend is needed: unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
 
@@ -39,28 +41,37 @@ class ReferenceParser:
     """Parses payloads of one message type."""
 
     def __init__(self, message: Descriptor):
-        self._class = message_factory.GetMessageClass(message)
+        self.message_class: type[Message] = message_factory.GetMessageClass(message)
+        self._holds_maps = holds_maps(message)
 
     def judge(self, payloads: pa.Array, keep: bool = False) -> Judgement:
-        """Sort the payloads. A parse that would not be written back to the same bytes hides something a faster decoder
-        may read otherwise (merged sub-messages, repeated map keys, two members of a oneof): it is odd.
+        """Sort the payloads.
 
         Args:
             keep: treat every accepted row as odd, so that its message is kept.
         """
         judgement = Judgement()
-        parse = self._class.FromString
+        parse = self.message_class.FromString
         for row, payload in enumerate(payloads.to_pylist()):
             try:
                 message = parse(payload)
             except DecodeError as error:
                 judgement.refused.append((row, str(error)))
                 continue
-            if keep or message.SerializeToString(deterministic=True) != payload:
-                judgement.odd.append((row, message))
-            else:
+            if not keep and self._is_canonical(message, payload):
                 judgement.canonical.append(row)
+            else:
+                judgement.odd.append((row, message))
         return judgement
 
+    def _is_canonical(self, message: Message, payload: bytes) -> bool:
+        """Whether the message would be written back to the same bytes. Else it hides something that a faster decoder
+        may read otherwise: merged sub-messages, repeated map keys, two members of a oneof. An unknown field makes its
+        map entry unknown, which is written back as it came: it must not be there.
+        """
+        if self._holds_maps:
+            message.DiscardUnknownFields()
+        return message.SerializeToString(deterministic=True) == payload
+
     def parse(self, payloads: pa.Array, rows: list[int]) -> list[tuple[int, Message]]:
-        return [(row, self._class.FromString(payloads[row].as_py())) for row in rows]
+        return [(row, self.message_class.FromString(payloads[row].as_py())) for row in rows]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from spark_app.records import MessageIndex
+from spark_app.records import RESERVED, MessageIndex
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 DEEPEST = 15  # levels of nested messages that become structs; below that, JSON
@@ -43,7 +44,8 @@ JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct"
 
 
 def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | None:
-    """The message that an index names, from the top-level messages of the writer's own file; None if there is none."""
+    """The message that an index names, from the top-level messages of the writer's own file; None if there is none, or
+    if it is the entry of a map, which is no message of its own."""
     messages = files
     found = None
     for position in index:
@@ -51,12 +53,39 @@ def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | Non
             return None
         found = messages[position]
         messages = list(found.nested_types)
-    return found
+    return None if found is None or found.GetOptions().map_entry else found
 
 
 def arrow_schema(message: Descriptor) -> pa.Schema:
     """The columns of a message, in field number order."""
-    return pa.schema([pa.field(f.name, column_type(f, (message.full_name,))) for f in ordered_fields(message)])
+    names = column_names(message, RESERVED)
+    above = (message.full_name,)
+    return pa.schema([pa.field(names[f.number], column_type(f, above)) for f in ordered_fields(message)])
+
+
+def column_names(message: Descriptor, taken: frozenset[str] = frozenset()) -> dict[int, str]:
+    """Field number -> column name, in number order. `taken` are names, in lower case, that no field can have.
+
+    Delta takes names that differ only by case for the same: the lowest number keeps such a name, the others get theirs
+    with the number behind it.
+    """
+    fields = ordered_fields(message)
+    owners = {f.name.casefold(): f.number for f in reversed(fields)}
+    used = taken | owners.keys()
+    names = {}
+    for field in fields:
+        name = field.name
+        if owners[name.casefold()] != field.number or name.casefold() in taken:
+            while name.casefold() in used:
+                name = f"{name}_{field.number}"
+            used |= {name.casefold()}
+        names[field.number] = name
+    return names
+
+
+def enum_names(enum: EnumDescriptor) -> dict[int, str]:
+    """Number -> name; of aliases the one that is declared first."""
+    return {value.number: value.name for value in reversed(enum.values)}
 
 
 def ordered_fields(message: Descriptor) -> list[FieldDescriptor]:
@@ -89,7 +118,8 @@ def value_type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
     if not message.fields:
         return pa.bool_()  # an empty message has nothing but its presence; Parquet has no empty struct
     inside = (*above, message.full_name)
-    return pa.struct([pa.field(f.name, column_type(f, inside)) for f in ordered_fields(message)])
+    names = column_names(message)
+    return pa.struct([pa.field(names[f.number], column_type(f, inside)) for f in ordered_fields(message)])
 
 
 def is_json(message: Descriptor, above: tuple[str, ...]) -> bool:
@@ -108,12 +138,22 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
+def holds_maps(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
+    """Whether the message has a map, at any depth."""
+    inside = (*above, message.full_name)
+    nested = [f.message_type for f in message.fields if f.message_type and f.message_type.full_name not in inside]
+    return any(map(is_map, message.fields)) or any(holds_maps(n, inside) for n in nested)
+
+
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
     """Whether ptars decodes this message as the reference parser does, given that its payload is canonical.
 
-    It drops groups, panics on editions, ignores closed enums, has no JSON and special cases for google.type.
+    It drops groups, panics on editions and on names that differ only by case, ignores closed enums, has no JSON and
+    special cases for google.type.
     """
     if message.full_name in above or not message.fields or is_json(message, above):
+        return False
+    if len({f.name.casefold() for f in message.fields}) < len(message.fields):
         return False
     if _syntax(message) != "proto3" or message.full_name.startswith("google.type."):
         return False
@@ -124,8 +164,6 @@ def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
 
 
 def _syntax(message: Descriptor) -> str:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
     proto = FileDescriptorProto()
     message.file.CopyToProto(proto)
     return proto.syntax or "proto2"

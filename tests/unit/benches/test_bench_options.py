@@ -25,7 +25,7 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_list_names_every_measurement_before_anything_is_installed() -> None:
     done = _bench("--list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain", "decode"]
     assert listing() in done.stdout
 
 

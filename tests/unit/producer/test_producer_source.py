@@ -4,6 +4,7 @@ Frames come from the official serializer against the client library's own in-mem
 """
 
 import struct
+import uuid
 from collections import Counter
 from itertools import islice
 from random import Random
@@ -22,6 +23,7 @@ from producer.publish import Encoders, Source
 from producer.schemas import PROTO_FOLDER, available_versions, compile_version
 from producer.settings import Run, read_command
 from producer.subject import Subject
+from tests.support.frames import frame
 
 START = "2026-01-01T00:00:00Z"
 CONTEXT = SerializationContext("protobuf_game_stream", MessageField.VALUE)
@@ -145,6 +147,8 @@ def test_a_fault_is_what_it_says(kind: str) -> None:
     assert bad != good
     if bad is None:
         assert kind == "tombstone"
+    elif kind == "unknown_guid":
+        assert bad == frame(str(uuid.UUID(int=bad[16])), good[6:])
     elif hop == "frame" and kind != "unknown_schema_id":
         assert len(bad) < 5 or bad[0] != 0
     elif kind == "unknown_schema_id":

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from spark_app import config
-from spark_app.driver.settle import TableDesk
 from spark_app.errors import ConfigurationError
 from spark_app.worker.route import judge
-from tests.support.units import open_lake
+from tests.support.units import open_lake, table_desk
 
 SHIPPED = Path(config.__file__).with_name("settings.toml")
 
@@ -89,12 +88,12 @@ def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silv
         settings = config.load(path)
     except ConfigurationError:
         return
-    desk = TableDesk(open_lake(tmp_path / "lake"), "game_name", (), 10)
-    desk.admit([value])
+    desk = table_desk(open_lake(tmp_path / "lake"))
+    desk.admit({value: ["M"]})
     own = {settings.tables.bronze, settings.tables.quarantine, settings.tables.deferred, "_protolake"}
     assert own.isdisjoint(settings.tables.layout.silver_of(name) for name in desk.admitted.values())
 
 
 def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
-    routing = TableDesk(open_lake(tmp_path), "game_name", ("Rummy",), 10).routing()
-    assert judge("Rummy", routing).new
+    routing = table_desk(open_lake(tmp_path), allowed=("Rummy",)).routing()
+    assert judge("Rummy", routing, "M").new

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.records import Cause
+from spark_app.records import RESERVED, Cause, DecodeOptions
+from spark_app.schemas.columns import find_clash
 from spark_app.worker.decode import Decoder, decoder_for
 from spark_app.worker.decode.columns import ColumnBuilder
+from spark_app.worker.decode.decoder import STRICT
 from tests.support.protos import PROTO3, compile_text, message_class
 
 TIMES = """
@@ -28,12 +30,13 @@ ANY = 'import "google/protobuf/any.proto"; message M { google.protobuf.Any a = 1
 VALUE = 'import "google/protobuf/struct.proto"; message M { google.protobuf.Value v = 1; }'
 IN_A_MAP = 'import "google/protobuf/timestamp.proto"; message M { map<string, google.protobuf.Timestamp> m = 1; }'
 NEGATIVE = b"\x20\xff\xff\xff\xff\x0f"  # n = -1 in 5 bytes; written back it takes 10
+NO_FIELD = b"\xf2\x3f\x01x"  # a number that no message has
 UNPACKED = b"\x10\x01\x18\x01"  # p = [1], q = [1], not packed; written back each takes a byte more
 
 
-def prepare(body: str) -> tuple[Decoder, Any]:
+def prepare(body: str, options: DecodeOptions = STRICT) -> tuple[Decoder, Any]:
     decodable = compile_text(PROTO3 + body)
-    decoder = decoder_for(decodable, (0,))
+    decoder = decoder_for(decodable, (0,), options)
     assert decoder is not None
     return decoder, message_class(decodable, "M")
 
@@ -51,8 +54,14 @@ def land(decoder: Decoder, *payloads: bytes) -> tuple[list[dict[str, Any]], list
 
 @pytest.mark.parametrize(
     "payload",
-    [b"\x0a\x02\x08\x05\x0a\x02\x10\x64", b"\x2a\x05\x0a\x01a\x10\x01" * 2, b"\x30\x01\x3a\x01x"],
-    ids=["merged message", "map key twice", "two members of a oneof"],
+    [
+        b"\x0a\x02\x08\x05\x0a\x02\x10\x64",
+        b"\x2a\x05\x0a\x01a\x10\x01" * 2,
+        b"\x30\x01\x3a\x01x",
+        b"\x2a\x07\x0a\x01a\x10\x01\x18\x01",
+        b"\x2a\x03\x0a\x01a",
+    ],
+    ids=["merged message", "map key twice", "two members of a oneof", "unknown in a map entry", "no value in a map"],
 )
 def test_odd_payload_lands_as_the_reference_parser_reads_it(payload: bytes) -> None:
     decoder, _ = prepare(ODD)
@@ -148,9 +157,116 @@ def test_proto2_string_that_is_no_text_is_rejected(body: str, payload: bytes) ->
     assert land(decoder, payload) == ([], [Cause.DECODE_PAYLOAD])
 
 
-@pytest.mark.xfail(strict=True, reason="open: bytes that are no text land as Python's repr of them, inside the JSON")
-def test_proto2_string_that_is_no_text_does_not_land_inside_json() -> None:
-    decodable = compile_text('syntax = "proto2"; message M { optional M m = 1; optional string s = 2; }')
+NO_TEXT_IN_JSON = {
+    "string": b"\x0a\x03\x12\x01\xff",
+    "list": b"\x0a\x03\x1a\x01\xff",
+    "map key": b"\x0a\x07\x22\x05\x0a\x01\xff\x10\x01",
+    "message in a map": b"\x0a\x09\x2a\x07\x08\x01\x12\x03\x12\x01\xff",
+}
+
+
+@pytest.mark.parametrize("payload", NO_TEXT_IN_JSON.values(), ids=NO_TEXT_IN_JSON)
+def test_proto2_string_that_is_no_text_does_not_land_inside_json(payload: bytes) -> None:
+    decodable = compile_text(
+        """syntax = "proto2";
+        message M {
+          optional M m = 1; optional string s = 2; repeated string l = 3; map<string, int32> k = 4; map<int32, M> v = 5;
+        }"""
+    )
     decoder = decoder_for(decodable, (0,))
     assert decoder is not None
-    assert land(decoder, b"\x0a\x03\x12\x01\xff") == ([], [Cause.DECODE_PAYLOAD])
+    assert land(decoder, payload) == ([], [Cause.DECODE_PAYLOAD])
+
+
+CLASHING = """
+message M {
+  int32 GAME = 5; int32 game = 2; int32 Game = 3; int32 Game_3 = 4; int32 _OFFSET = 6; int32 _key = 7; N n = 8;
+}
+message N { int32 _offset = 1; int32 a = 3; int32 A = 2; repeated N2 l = 4; map<string, N2> m = 5; }
+message N2 { string b = 1; string B = 2; }
+"""
+
+
+def test_names_that_delta_takes_for_the_same_get_their_number() -> None:
+    decoder, message = prepare(CLASHING)
+    value = message(GAME=5, game=2, Game=3, Game_3=4, _OFFSET=6, _key=7)
+    value.n._offset, value.n.a, value.n.A = 1, 3, 2
+    value.n.l.add(b="b", B="B")
+    value.n.m["k"].B = "B"
+    inner = {"_offset": 1, "A": 2, "a_3": 3, "l": [{"b": "b", "B_2": "B"}], "m": [("k", {"b": "", "B_2": "B"})]}
+    row = {"game": 2, "Game_3_3": 3, "Game_3": 4, "GAME_5": 5, "_OFFSET_6": 6, "_key_7": 7, "n": inner}
+    assert land(decoder, value.SerializeToString()) == ([row], [])
+    assert find_clash(decoder.schema) is None
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_names_of_our_own_columns_are_taken_on_both_paths(name: str) -> None:
+    decoder, message = prepare(f"message M {{ int32 {name} = 1; string {name}_1 = 2; }}")
+    assert decoder._fast is not None
+    for payload in (message(**{name: 4}).SerializeToString(), NO_FIELD + message(**{name: 4}).SerializeToString()):
+        assert land(decoder, payload) == ([{f"{name}_1_1": 4, f"{name}_1": ""}], [])
+
+
+DEFAULTS = """
+enum E { ZERO = 0; NIL = 0; ONE = 1; option allow_alias = true; }
+message M {
+  int32 i = 1; uint64 u = 2; float f = 3; double d = 4; bool b = 5; string s = 6; bytes y = 7; E e = 8;
+  optional int32 oi = 9; oneof o { string os = 10; } repeated E l = 11; map<string, int32> m = 12;
+  M2 n = 13; repeated M2 nl = 14; map<int32, M2> nm = 15;
+}
+message M2 { int32 i = 1; optional bool b = 2; repeated M3 l = 3; }
+message M3 { E e = 1; }
+"""
+PANICS = b"\x12\x03\x0a\x01k"  # a map entry without its value
+BLANK = dict.fromkeys(["i", "u", "f", "d", "b", "s", "y", "e"])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("extra", [b"", NO_FIELD], ids=["canonical", "with an unknown field"])
+def test_defaults_land_as_null_where_they_have_no_presence(strict: bool, extra: bytes) -> None:
+    decoder, message = prepare(DEFAULTS, DecodeOptions(strict, defaults=False))
+    value = message(oi=0, os="", l=["ZERO"], m={"": 0})
+    value.n.b = False
+    value.nl.add().l.add()
+    value.nl.add(i=7).l.add(e=1)
+    value.nm[0].SetInParent()
+    rows, causes = land(decoder, *(payload + extra for payload in (value.SerializeToString(), b"", b"\x08\x01")))
+    nothing = {"i": None, "b": None, "l": []}
+    nested = {
+        "n": nothing | {"b": False},
+        "nl": [nothing | {"l": [{"e": None}]}, nothing | {"i": 7, "l": [{"e": "ONE"}]}],
+        "nm": [(0, nothing)],
+    }
+    assert rows[0] == BLANK | {"oi": 0, "os": "", "l": ["ZERO"], "m": [("", 0)]} | nested
+    empty = BLANK | {"oi": None, "os": None, "l": [], "m": [], "n": None, "nl": [], "nm": []}
+    assert rows[1:] == [empty, empty | {"i": 1}]
+    assert causes == []
+
+
+def test_minus_zero_is_no_default() -> None:
+    decoder, message = prepare(DEFAULTS, DecodeOptions(defaults=False))
+    rows, _ = land(decoder, message(f=-0.0, d=-0.0).SerializeToString())
+    assert (repr(rows[0]["f"]), repr(rows[0]["d"])) == ("-0.0", "-0.0")
+
+
+def test_of_enum_aliases_the_first_one_lands_on_both_paths() -> None:
+    decoder, message = prepare(DEFAULTS)
+    payload = message(l=["NIL"]).SerializeToString()
+    assert [row["l"] for row in land(decoder, payload, payload + NO_FIELD)[0]] == [["ZERO"], ["ZERO"]]
+
+
+TRUSTED = "message M { int32 n = 1; map<string, M2> m = 2; string s = 3; } message M2 { int32 x = 1; }"
+
+
+def test_without_strictness_only_what_ptars_refuses_is_parsed_again() -> None:
+    decoder, message = prepare(TRUSTED, DecodeOptions(strict=False))
+    good = message(n=5).SerializeToString()
+    payloads = [good] * 2000
+    payloads[700], payloads[701], payloads[1900] = b"\x1a\x01\xff", PANICS, b"\x1a\xff"
+    rows, causes = land(decoder, *payloads)
+    due = [{"n": 5, "m": [], "s": ""}] * 1998
+    due[700] = {"n": 0, "m": [("k", {"x": 0})], "s": ""}
+    assert (rows, causes) == (due, [Cause.DECODE_PAYLOAD] * 2)
+    decoded = decoder.decode(pa.array(payloads, pa.binary()))
+    assert [row for row, _, _ in decoded.rejects] == [700, 1900]
+    assert decoded.rows.tolist() == sorted(set(range(2000)) - {700, 1900})

@@ -98,10 +98,6 @@ def test_full_disk_does_not_refuse_a_schema() -> None:
         compile_text(PROTO3 + "message M { string x = 1; }")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="open: Confluent's serializers take confluent/meta.proto for well known and register no reference to it",
-)
 def test_confluents_own_imports_are_known() -> None:
     text = 'import "confluent/meta.proto"; message M { string x = 1 [(confluent.field_meta).doc = "d"]; }'
     assert use(compile_text(PROTO3 + text).descriptor_set, b"\x0a\x01a") == 1

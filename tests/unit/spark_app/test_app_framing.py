@@ -3,6 +3,7 @@
 import io
 import struct
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,43 +12,44 @@ from confluent_kafka.serialization import SerializationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_app.records import SchemaKey
 from spark_app.worker import framing
 from tests.support.examples import examples
-from tests.support.frames import frame
+from tests.support.frames import frame, headers_of
 
 BYTES = st.binary(max_size=40)
 NEAR_FRAMES = st.builds(
     lambda magic, number, index, rest: magic + number + index + rest,
     st.sampled_from([b"\0", b"\0", b"\0", b"\1"]),
-    st.binary(min_size=4, max_size=4),
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
     st.binary(max_size=12)
     | st.sampled_from([b"", b"\0", b"\2\0", b"\2\2", b"\4\2\6", b"\1", b"\x80", b"\x82\0\x84\0"]),
     st.binary(max_size=8),
 )
-FRAMES = st.builds(
-    frame,
-    st.integers(0, 2**32 - 1),
-    st.binary(max_size=8),
-    st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=framing.DEEPEST_INDEX),
-)
+INDEXES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=framing.DEEPEST_INDEX)
+KEYS = st.integers(0, 2**32 - 1) | st.uuids().map(str)
+FRAMES = st.builds(frame, KEYS, st.binary(max_size=8), INDEXES)
 
 
-def read_officially(value: bytes) -> tuple[int, tuple[int, ...], bytes] | None:
-    """(schema id, message index, payload) as Confluent's client reads them; None where it finds no such frame."""
+Read = tuple[SchemaKey, tuple[int, ...], bytes]
+
+
+def read_officially(value: bytes) -> Read | None:
+    """(schema id or GUID, message index, payload) as Confluent's client reads them; None where it finds no frame."""
     found = SchemaId("PROTOBUF")
     try:
         rest = found.from_bytes(io.BytesIO(value))
     except (SerializationError, EOFError, struct.error, ValueError, IndexError, OverflowError, MemoryError):
         return None
-    if found.id is None or not found.message_indexes:
+    if not found.message_indexes:
         return None
-    return found.id, tuple(found.message_indexes), rest.read()
+    return (str(found.guid) if found.guid else found.id), tuple(found.message_indexes), rest.read()
 
 
-def read(values: pa.Array) -> list[tuple[int, tuple[int, ...], bytes] | None]:
-    frames = framing.split(values)
+def read(values: pa.Array, headers: pa.Array = None, bare: framing.Bare | None = None) -> list[Read | None]:
+    frames = framing.split(values, headers, bare=bare)
     return [
-        (int(frames.schema_id[row]), frames.indexes[frames.index[row]], value[frames.body[row] :])
+        (frames.key_of(row), frames.indexes[frames.index[row]], value[frames.body[row] :])
         if frames.verdict[row] == framing.OK
         else None
         for row, value in enumerate(values.to_pylist())
@@ -74,7 +76,7 @@ def test_every_official_frame_is_read(values: list[bytes]) -> None:
 def test_what_is_refused_is_no_frame_of_any_schema(values: list[bytes | None]) -> None:
     """The official client also reads indexes that no file can have: negative, or deeper than protoc nests."""
     frames = framing.split(pa.array(values, pa.binary()))
-    for value, verdict, schema_id in zip(values, frames.verdict, frames.schema_id, strict=True):
+    for value, verdict, schema_id in zip(values, frames.verdict, frames.schema, strict=True):
         assert (verdict == framing.TOMBSTONE) == (value is None)
         if verdict == framing.OK or value is None:
             continue
@@ -90,7 +92,7 @@ def _names_no_message(index: tuple[int, ...]) -> bool:
 def _has_long_varint(value: bytes) -> bool:
     """Whether a number of the index takes more bytes than 32 bits need."""
     run = 0
-    for byte in value[framing.HEADER :]:
+    for byte in value[(framing.GUID_HEADER if value[:1] == b"\1" else framing.ID_HEADER) :]:
         run = run + 1 if byte >= 0x80 else 0
         if run >= 5:
             return True
@@ -102,13 +104,25 @@ def _has_long_varint(value: bytes) -> bool:
     [
         (b"", framing.SHORT),
         (b"\0\0\0\0\1", framing.SHORT),
-        (b"\1\0\0\0\1\0", framing.WRONG_MAGIC),
+        (b"\2\0\0\0\1\0", framing.WRONG_MAGIC),
+        (b"\1" + bytes(16), framing.SHORT),
+        (b"\1" + bytes(17), framing.OK),
         (b"\0\0\0\0\1\x80", framing.WRONG_INDEX),
         (b"\0\0\0\0\1\1", framing.WRONG_INDEX),
         (b"\0\0\0\0\1\2\1", framing.WRONG_INDEX),
         (b"\0\0\0\0\1\0", framing.OK),
     ],
-    ids=["empty", "no index", "magic 1", "cut varint", "negative count", "negative position", "empty payload"],
+    ids=[
+        "empty",
+        "no index",
+        "magic 2",
+        "GUID without index",
+        "GUID",
+        "cut varint",
+        "negative count",
+        "negative position",
+        "empty payload",
+    ],
 )
 def test_verdicts(value: bytes, verdict: int) -> None:
     assert framing.split(pa.array([value], pa.binary())).verdict.tolist() == [verdict]
@@ -124,3 +138,49 @@ def test_thousands_of_message_indexes_cost_little() -> None:
 def test_no_records() -> None:
     assert read(pa.array([], pa.binary())) == []
     assert read(pa.array([None], pa.binary())) == [None]
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(["__value_schema_id", "trace", '"key":"__value_schema_id","value":"AA"']), st.binary(max_size=6)
+    ),
+    max_size=3,
+)
+
+
+@given(st.lists(st.tuples(HEADERS, st.none() | st.tuples(KEYS, INDEXES), st.none() | BYTES | FRAMES), max_size=8))
+@examples()
+def test_a_header_that_names_the_schema_comes_before_the_frame(records: list[Any]) -> None:
+    headers, values, due = [], [], []
+    for others, named, value in records:
+        if named is None:
+            others = [item for item in others if item[0] != framing.VALUE_HEADER]
+        else:
+            others = [*others, (framing.VALUE_HEADER, frame(named[0], b"", named[1]))]
+        headers.append(others)
+        values.append(value)
+        due.append(
+            None
+            if value is None
+            else (named[0], tuple(named[1]), value)
+            if named
+            else read(pa.array([value], pa.binary()))[0]
+        )
+    assert read(pa.array(values, pa.binary()), headers_of(headers)) == due
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\0\0\1", b"\2\0\0\0\1\0", b"\0\0\0\0\1\x80", b"\1" + bytes(16)])
+def test_a_header_that_names_no_schema_is_refused(data: bytes) -> None:
+    frames = framing.split(pa.array([frame(1, b"x")], pa.binary()), headers_of([[(framing.VALUE_HEADER, data)]]))
+    assert (frames.verdict.tolist(), frames.schema.tolist()) == ([framing.WRONG_HEADER], [framing.NO_SCHEMA])
+
+
+@given(st.lists(st.none() | BYTES | FRAMES, max_size=8))
+@examples()
+def test_with_a_schema_for_bare_records_only_broken_frames_are_refused(values: list[bytes | None]) -> None:
+    """No Protobuf payload begins with byte 0 or 1, so whatever does is a frame."""
+    framed = read(pa.array(values, pa.binary()))
+    found = read(pa.array(values, pa.binary()), bare=(7, (0, 1)))
+    for value, before, now in zip(values, framed, found, strict=True):
+        bare = value is not None and value[:1] not in (b"\0", b"\1")
+        assert now == ((7, (0, 1), value) if bare else before)

@@ -4,33 +4,22 @@ import random
 
 import pyarrow as pa
 from google.protobuf import message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.records import Cause, Decodable
-from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.decode.columns import ColumnBuilder
-from spark_app.worker.decode.reference import ReferenceParser
+from spark_app.records import Decodable, DecodeOptions
+from spark_app.worker.decode import Decoder, arrow_schema, decoder_for
 from tests.support.examples import examples
-from tests.support.messages import NoTime, decodables, distort, expected, fill, pool_of, rows_of
+from tests.support.messages import decodables, distort, payloads_of, pool_of
+from tests.support.oracle import judged, rows_of
 
-ROWS = 8
-
-
-def payloads_for(kind: type[Message], dice: random.Random) -> list[bytes]:
-    whole = [fill(kind(), dice).SerializeToString(deterministic=dice.random() < 0.7) for _ in range(ROWS)]
-    return [distort(payload, dice.choice(whole), dice) for payload in whole]
+ROWS = 128  # a random schema costs as much as many of its messages
+SEEDS = st.integers(0, 2**32)
 
 
-def judged(kind: type[Message], payload: bytes) -> object:
-    """The row by Google's parser, or the cause why there is none."""
-    try:
-        return expected(kind.FromString(payload))
-    except DecodeError:
-        return Cause.DECODE_PAYLOAD
-    except NoTime:
-        return Cause.DECODE_RANGE
+def class_of(decodable: Decodable) -> type[Message]:
+    return message_factory.GetMessageClass(pool_of(decodable).FindMessageTypeByName("r.M"))
 
 
 def decode(decoder: Decoder, payloads: list[bytes]) -> list[object]:
@@ -45,42 +34,55 @@ def decode(decoder: Decoder, payloads: list[bytes]) -> list[object]:
     return [found[row] for row in range(len(payloads))]
 
 
-@given(decodables(), st.integers(0, 2**32))
+def made(decodable: Decodable, options: DecodeOptions) -> Decoder:
+    decoder = decoder_for(decodable, (0,), options)
+    assert decoder is not None
+    return decoder
+
+
+def without_ptars(decodable: Decodable, options: DecodeOptions) -> Decoder:
+    pool = pool_of(decodable)
+    decoder = Decoder(pool.FindMessageTypeByName("r.M"), pool, options)
+    decoder._fast = None
+    return decoder
+
+
+@given(decodables(), SEEDS, st.booleans())
 @examples()
-def test_every_row_is_what_the_reference_parser_reads(decodable: Decodable, seed: int) -> None:
+def test_every_row_is_what_the_reference_parser_reads(decodable: Decodable, seed: int, defaults: bool) -> None:
     dice = random.Random(seed)
-    kind = message_factory.GetMessageClass(pool_of(decodable).FindMessageTypeByName("r.M"))
-    decoder = decoder_for(decodable, (0,))
-    assert decoder is not None
-    payloads = payloads_for(kind, dice)
-    assert decode(decoder, payloads) == [judged(kind, payload) for payload in payloads]
+    kind = class_of(decodable)
+    whole = payloads_of(kind, dice, ROWS)
+    payloads = [distort(payload, dice.choice(whole), dice) for payload in whole]
+    due = [judged(kind, payload, defaults) for payload in payloads]
+    options = DecodeOptions(defaults=defaults)
+    assert decode(made(decodable, options), payloads) == due
+    fallback = without_ptars(decodable, options)
+    assert fallback.schema == arrow_schema(kind.DESCRIPTOR) == made(decodable, options).schema
+    assert decode(fallback, payloads) == due
 
 
-@given(decodables(), st.integers(0, 2**32))
-@examples(0.3)
-def test_the_fallback_builds_what_the_fast_path_builds(decodable: Decodable, seed: int) -> None:
+@given(decodables(tame=True), SEEDS, st.booleans())
+@examples(0.1)
+def test_without_strictness_whole_payloads_land_as_they_do_with_it(
+    decodable: Decodable, seed: int, defaults: bool
+) -> None:
     dice = random.Random(seed)
-    message = pool_of(decodable).FindMessageTypeByName("r.M")
-    payloads = payloads_for(message_factory.GetMessageClass(message), dice)
-    odd = ReferenceParser(message).judge(pa.array(payloads, pa.binary()), keep=True).odd
-    table, rows, refused = ColumnBuilder(message).build(odd)
-    found: dict[int, object] = dict(zip(rows, rows_of(table), strict=True))
-    found |= {row: cause for row, cause, _ in refused}
-    decoder = decoder_for(decodable, (0,))
-    assert decoder is not None
-    assert [found.get(row, Cause.DECODE_PAYLOAD) for row in range(ROWS)] == decode(decoder, payloads)
+    kind = class_of(decodable)
+    payloads = payloads_of(kind, dice, ROWS)
+    trusting = made(decodable, DecodeOptions(strict=False, defaults=defaults))
+    assert decode(trusting, payloads) == [judged(kind, payload, defaults) for payload in payloads]
+    decode(trusting, [distort(payload, dice.choice(payloads), dice) for payload in payloads])
 
 
-def test_the_random_messages_take_the_fast_path() -> None:
-    """Otherwise the properties above would compare the fallback with itself."""
+def test_the_random_messages_take_both_paths() -> None:
+    """Otherwise the property above would compare the fallback with itself, or never meet it."""
     taken = []
 
     @given(decodables())
     @examples(0.2)
     def look(decodable: Decodable) -> None:
-        decoder = decoder_for(decodable, (0,))
-        assert decoder is not None
-        taken.append(decoder._handler is not None)
+        taken.append(made(decodable, DecodeOptions())._fast is not None)
 
     look()
-    assert sum(taken) > len(taken) / 3
+    assert len(taken) / 5 < sum(taken) < len(taken) * 4 / 5

@@ -33,7 +33,8 @@ CATALOG = replace(
     catalog_of(V1, V2, refused={REFUSED: (Cause.SCHEMA_INVALID.value, "no")}), waiting=frozenset({WAITING})
 )
 ADMITTED = {"rummy": "rummy", "Go_Fish": "go_fish"}
-ROUTING = Routing("game_name", ADMITTED, frozenset(), True)
+MESSAGES = dict.fromkeys(ADMITTED.values(), ("Event",))
+ROUTING = Routing("game_name", ADMITTED, frozenset(), True, messages=MESSAGES)
 LAYOUT = Layout()
 Identity = tuple[str, int, int]
 
@@ -181,7 +182,7 @@ def test_land_only_defers_every_record_but_tombstones(tmp_path: Path) -> None:
 def test_what_is_outside_the_closed_set_is_reported_and_breaks_the_balance(tmp_path: Path) -> None:
     values = [frame(STRANGE, b"x")] * 3 + [event(OLD, "uno")] * 2 + [event(OLD, "rummy")]
     report = run([batch_of(values)], plan_for(tmp_path))
-    assert (report.new_ids, report.new_values) == ({"77": 3}, {"uno": 2})
+    assert (report.new_ids, report.new_values) == ({"77": 3}, {"uno": {"Event": 2}})
     assert report.balance() == (6, 1)
 
 
@@ -243,8 +244,9 @@ def test_thousands_of_distinct_kinds_in_one_batch_cost_little(tmp_path: Path, va
 
 def test_many_tables_get_a_file_each(tmp_path: Path) -> None:
     admitted = {f"game{number}": f"game{number}" for number in range(100)}
+    messages = dict.fromkeys(admitted, ("Event",))
     values = [event(OLD, name) for name in admitted for _ in range(3)]
-    report = run([batch_of(values)], plan_for(tmp_path, routing=replace(ROUTING, admitted=admitted)))
+    report = run([batch_of(values)], plan_for(tmp_path, routing=replace(ROUTING, admitted=admitted, messages=messages)))
     assert len(report.files) == 101
     assert {len(files) for files in report.files.values()} == {1}
     assert report.balance() == (300, 300)

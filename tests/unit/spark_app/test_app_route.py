@@ -2,17 +2,17 @@
 
 import time
 import unicodedata
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.driver.settle import TableDesk
 from spark_app.records import Cause
-from spark_app.worker.route import NAME, Routing, judge, normalize, route
+from spark_app.worker.route import NAME, By, Routing, judge, normalize, route
 from tests.support.examples import examples
-from tests.support.units import open_lake
+from tests.support.units import open_lake, table_desk
 
 FULL_WIDTH = "\uff52\uff55\uff4d\uff4d\uff59"  # rummy
 SPELLINGS = [
@@ -36,7 +36,7 @@ OPEN = Routing("game_name", {}, frozenset(), True)
 @given(VALUES)
 @examples()
 def test_a_value_is_new_or_has_a_cause(value: str) -> None:
-    verdict = judge(value, OPEN)
+    verdict = judge(value, OPEN, "M")
     assert (verdict.name, verdict.new) == (None, verdict.cause is None)
     assert verdict.new == bool(NAME.fullmatch(normalize(value)))
 
@@ -44,7 +44,7 @@ def test_a_value_is_new_or_has_a_cause(value: str) -> None:
 @given(VALUES)
 @examples()
 def test_a_name_is_a_plain_folder_and_identifier(value: str) -> None:
-    if not judge(value, OPEN).new:
+    if not judge(value, OPEN, "M").new:
         return
     name = normalize(value)
     assert name.isascii()
@@ -59,19 +59,19 @@ def test_tables_have_one_owner_each_and_stay_under_the_cap(
     tmp_path_factory: pytest.TempPathFactory, batches: list[dict[str, int]], cap: int
 ) -> None:
     lake = open_lake(tmp_path_factory.mktemp("lake"))
-    desk = TableDesk(lake, "game_name", (), cap)
+    desk = table_desk(lake, cap=cap)
     for batch in batches:
         before = dict(desk.admitted)
-        desk.admit([value for value in batch if judge(value, desk.routing()).new])
+        desk.admit({value: ["M"] for value in batch if judge(value, desk.routing(), "M").new})
         assert desk.admitted.items() >= before.items()
         assert len(set(desk.admitted.values())) == len(desk.admitted) <= cap
         for value in batch:
-            verdict = judge(value, desk.routing(final=True))
+            verdict = judge(value, desk.routing(final=True), "M")
             assert not verdict.new
             if verdict.name is not None:
                 assert verdict.name == normalize(value)
                 assert desk.admitted[value] == verdict.name
-    assert TableDesk(lake, "game_name", (), cap).admitted == desk.admitted
+    assert table_desk(lake, cap=cap).admitted == desk.admitted
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,16 @@ def test_tables_have_one_owner_each_and_stay_under_the_cap(
     ],
 )
 def test_causes(value: str | None, routing: Routing, cause: Cause) -> None:
-    assert judge(value, routing).cause is cause
+    assert judge(value, routing, "M").cause is cause
 
 
 @given(st.lists(st.none() | VALUES, max_size=30))
 @examples(0.5)
 def test_each_row_gets_the_verdict_of_its_value(values: list[str | None]) -> None:
-    routing = Routing("g", {"rummy": "rummy", "Uno": "uno"}, frozenset(), True)
-    routed = route(pa.table({"g": pa.array(values, pa.string())}), routing)
-    verdicts = [judge(value, routing) for value in values]
+    tables = {"rummy": "rummy", "Uno": "uno"}
+    routing = Routing("g", tables, frozenset(), True, messages={"rummy": ("M",), "uno": ("N",)})
+    routed = route(pa.table({"g": pa.array(values, pa.string())}), len(values), routing, "M")
+    verdicts = [judge(value, routing, "M") for value in values]
     assert [routed.verdicts[code] for code in routed.codes] == verdicts
     rejects = {row: cause for row, cause, _ in routed.rejects()}
     assert rejects == {row: v.cause for row, v in enumerate(verdicts) if v.cause}
@@ -104,12 +105,13 @@ def test_each_row_gets_the_verdict_of_its_value(values: list[str | None]) -> Non
 
 @pytest.mark.parametrize("table", [pa.table({"x": ["rummy"] * 3}), pa.table({"g": [1, 2, 3]})], ids=["none", "number"])
 def test_without_a_text_field_every_row_is_refused(table: pa.Table) -> None:
-    causes = [cause for _, cause, _ in route(table, Routing("g", {}, frozenset(), True)).rejects()]
+    causes = [cause for _, cause, _ in route(table, 3, Routing("g", {}, frozenset(), True), "M").rejects()]
     assert causes == [Cause.ROUTE_MISSING] * 3
 
 
 def test_a_hostile_value_is_cut_in_the_detail() -> None:
-    [(_, _, detail)] = route(pa.table({"g": ["\x1b[2J\n" * 100_000]}), Routing("g", {}, frozenset(), True)).rejects()
+    hostile = pa.table({"g": ["\x1b[2J\n" * 100_000]})
+    [(_, _, detail)] = route(hostile, 1, Routing("g", {}, frozenset(), True), "M").rejects()
     assert len(detail) <= 200
     assert detail.isprintable()
 
@@ -117,6 +119,41 @@ def test_a_hostile_value_is_cut_in_the_detail() -> None:
 def test_thousands_of_values_cost_little() -> None:
     table = pa.table({"g": [f"g{number}" if number % 2 else f"G {number}" for number in range(20_000)]})
     began = time.process_time()
-    routed = route(table, Routing("g", {}, frozenset(), True))
+    routed = route(table, len(table), Routing("g", {}, frozenset(), True), "M")
     assert len(routed.rejects()) == 10_000
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("by", "message", "value", "name"),
+    [
+        ("message", "shop.v1.OrderPlaced", None, "order_placed"),
+        ("message", "HTTPRequest", "x", "http_request"),
+        ("message", "acme.event_v2", "x", "event_v2"),
+        ("message", "Wrapper/shop.Order", "x", "order"),
+        ("both", "shop.OrderPlaced", "DE", "order_placed_de"),
+        ("both", "Order", "a/b", None),
+        ("both", "Order", "", None),
+    ],
+)
+def test_message_types_name_tables(tmp_path: Path, by: By, message: str, value: str | None, name: str | None) -> None:
+    desk = table_desk(open_lake(tmp_path), event={"routing": "g", "route_by": by})
+    table = pa.table({"g": pa.array([value], pa.string())})
+    routed = route(table, 1, desk.routing(), message)
+    desk.admit({str(v): [message] for v, verdict in zip(routed.values, routed.verdicts, strict=True) if verdict.new})
+    assert [verdict.name for verdict in route(table, 1, desk.routing(), message).verdicts] == [name]
+
+
+def test_two_message_types_with_one_short_name_do_not_share_a_table(tmp_path: Path) -> None:
+    desk = table_desk(open_lake(tmp_path), event={"route_by": "message"})
+    desk.admit({"a.Order": ["a.Order"]})
+    assert judge("b.Order", desk.routing(), "b.Order").cause is Cause.ROUTE_COLLISION
+
+
+def test_a_message_type_that_a_table_never_had_is_new(tmp_path: Path) -> None:
+    desk = table_desk(open_lake(tmp_path))
+    desk.admit({"rummy": ["A"]})
+    assert judge("rummy", desk.routing(), "B").new
+    assert desk.admit({"rummy": ["B"]}) == []
+    assert judge("rummy", desk.routing(final=True), "B").name == "rummy"
+    assert table_desk(open_lake(tmp_path)).messages == {"rummy": ("A", "B")}

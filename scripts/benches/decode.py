@@ -1,0 +1,174 @@
+"""Rows per second of payloads to columns: this decoder, strict and not, its fallback, and the naive ways.
+
+In one process: the decoders take turns on the same Arrow arrays of payloads, none, some, half and all of which are bad;
+`loop` is the naive way, what a row UDF does in its worker: parse each payload, make a dict of it, and a table of the
+dicts. Then the whole pass, clean and with nothing but bad records.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka.schema_registry.serde import SchemaId
+from google.protobuf.message import DecodeError
+
+from scripts.benches import payloads, result
+from scripts.benches.options import Options
+from scripts.benches.payloads import INDEX, MESSAGES, Payloads
+from scripts.local.errors import LocalError
+from spark_app.records import SOURCE_SCHEMA, Catalog, DecodeOptions, Layout
+from spark_app.worker import one_pass
+from spark_app.worker.decode import Decoder, decoder_for
+from spark_app.worker.decode.columns import ColumnBuilder
+from spark_app.worker.decode.reference import ReferenceParser
+from spark_app.worker.route import Routing
+
+SHARES = (0.0, 0.01, 0.5, 1.0)
+BATCH = 10_000  # rows: what Spark gives a Python worker
+WRONG = 65
+BAD_TARGET = 0.25  # of the records per second of clean input
+Decode = Callable[[pa.Array], int]  # payloads to the number of rows
+
+
+def run(options: Options) -> None:
+    """Measure, print, keep."""
+    found: dict[str, Any] = {}
+    for name, text in MESSAGES.items():
+        result.tell(f"{name}: making {options.records:,} payloads ...")
+        made = payloads.make(text, options.records)
+        found[name] = _rates(made, options.rounds)
+        _show(name, found[name])
+        found[f"{name} pass"] = _pass_rates(made, options.rounds)
+        clean, bad = found[f"{name} pass"]
+        print(f"whole pass, {name}: {clean:,.0f} records/s clean, {bad:,.0f} all bad")
+        print(result.judge("  bad / clean:", bad / clean, BAD_TARGET, at_most=False))
+    print(f"medians of {options.rounds} rounds of {options.records:,} payloads, load {result.load()}")
+    result.keep("decode", {"records": options.records, "rates": found})
+
+
+def _decoders(made: Payloads) -> dict[str, Decode]:
+    strict = decoder_for(made.decodable, INDEX)
+    trusting = decoder_for(made.decodable, INDEX, DecodeOptions(strict=False))
+    assert strict is not None
+    assert trusting is not None
+    return {
+        "strict": lambda batch: len(strict.decode(batch).table),
+        "not strict": lambda batch: len(trusting.decode(batch).table),
+        "fallback": _fallback(strict),
+        "loop": _loop(strict),
+    }
+
+
+def _fallback(decoder: Decoder) -> Decode:
+    """The column builder for every row."""
+    parser, builder = ReferenceParser(decoder.message), ColumnBuilder(decoder.message)
+    return lambda batch: len(builder.build(parser.judge(batch, keep=True).odd)[0])
+
+
+def _loop(decoder: Decoder) -> Decode:
+    """What one writes first. It does without time zones, unsigned numbers and names of enums."""
+    parse = ReferenceParser(decoder.message).message_class.FromString
+
+    def decode(batch: pa.Array) -> int:
+        rows = []
+        for payload in batch.to_pylist():
+            try:
+                rows.append(_as_dict(parse(payload)))
+            except DecodeError:
+                continue
+        return len(pa.Table.from_pylist(rows)) if rows else 0
+
+    return decode
+
+
+def _as_dict(message: Any) -> dict[str, Any]:
+    row = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is None:
+            row[field.name] = list(value) if field.is_repeated else value
+        elif field.message_type.GetOptions().map_entry:
+            row[field.name] = dict(value)
+        else:
+            row[field.name] = [_as_dict(one) for one in value] if field.is_repeated else _as_dict(value)
+    return row
+
+
+def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, float]]:
+    """Decoder -> share of bad payloads -> rows per second."""
+    decoders = _decoders(made)
+    arrays = {share: list(_batches(made.array(share))) for share in SHARES}
+    seconds: dict[tuple[str, float], list[float]] = {}
+    for number in range(1 + rounds):
+        for share, batches in arrays.items():
+            rows = {}
+            for name, decode in decoders.items():
+                began = time.perf_counter()
+                rows[name] = sum(map(decode, batches))
+                if number:  # the first round is for warmth
+                    seconds.setdefault((name, share), []).append(time.perf_counter() - began)
+            if len(set(rows.values())) > 1:
+                raise LocalError(f"the decoders disagree on how many rows there are: {rows}", WRONG)
+        result.tell(f"round {number} of {rounds}")
+    count = len(made.good)
+    return {name: {f"{s:.0%}": count / median(seconds[name, s]) for s in SHARES} for name in decoders}
+
+
+def _batches(array: pa.Array) -> Iterator[pa.Array]:
+    for first in range(0, len(array), BATCH):
+        yield array.slice(first, BATCH)
+
+
+def _show(name: str, rates: dict[str, dict[str, float]]) -> None:
+    headers = [f"{name}, rows/s", *(f"{share} bad" for share in next(iter(rates.values()))), "x loop, 0% bad"]
+    loop = rates["loop"]["0%"]
+    result.show(headers, [[d, *map(round, r.values()), f"{r['0%'] / loop:.1f}"] for d, r in rates.items()])
+
+
+def _pass_rates(made: Payloads, rounds: int) -> tuple[float, float]:
+    """Records per second of the whole pass, framing to files: (clean, nothing but bad)."""
+    header = SchemaId("PROTOBUF", schema_id=1, message_indexes=list(INDEX)).id_to_bytes()
+    decoder = decoder_for(made.decodable, INDEX)
+    assert decoder is not None
+    catalog = Catalog({1: made.decodable}, {}, frozenset(), {decoder.full_name: decoder.schema})
+    sides = [_records([header + payload for payload in part]) for part in (made.good, made.bad)]
+    seconds: list[list[float]] = [[], []]
+    for number in range(1 + rounds):
+        for side, table in enumerate(sides):
+            began = time.perf_counter()
+            placed = _pass(table, catalog)
+            if number:
+                seconds[side].append(time.perf_counter() - began)
+            if placed != (len(made.good), 0)[:: 1 - 2 * side]:
+                raise LocalError(f"the pass made {placed} rows and rejects", WRONG)
+    clean, bad = (len(made.good) / median(times) for times in seconds)
+    return clean, bad
+
+
+def _pass(records: pa.Table, catalog: Catalog) -> tuple[int, int]:
+    """(rows in silver, rows in quarantine)."""
+    folder = Path(tempfile.mkdtemp(prefix="protolake-bench-", dir=os.environ.get("TMPDIR")))
+    games = {f"game_{n}": f"game_{n}" for n in range(7)}
+    messages = {name: tuple(catalog.columns) for name in games}
+    routing = Routing("game_name", games, frozenset(), room=False, messages=messages)
+    plan = one_pass.Plan(str(folder), "part-0-a", Layout(), routing, {}, 1, settled=True)
+    try:
+        report = one_pass.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
+    finally:
+        shutil.rmtree(folder)
+    return sum(report.silver.values()), sum(report.quarantine.values())
+
+
+def _records(values: list[bytes]) -> pa.Table:
+    count = len(values)
+    columns = {"value": values, "topic": ["bench"] * count, "offset": range(count), "timestamp": range(count)}
+    columns |= {"partition": [0] * count, "timestamp_type": [0] * count}
+    return pa.Table.from_arrays(
+        [pa.array(columns.get(f.name, [None] * count), f.type) for f in SOURCE_SCHEMA], schema=SOURCE_SCHEMA
+    )

@@ -1,0 +1,126 @@
+"""The tables of the page `decoding.md`, from the code that they describe.
+
+`python -m spark_app.ops.decoding` writes them into the page; a test says when that was forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import Schema
+
+from spark_app import config
+from spark_app.driver.settle import caps_of
+from spark_app.records import CAUSE_HELP, RESERVED
+from spark_app.schemas.descriptors import compile_sources
+from spark_app.schemas.registry import ROOT, Sources
+from spark_app.worker.decode.reference import load_files
+from spark_app.worker.decode.typemap import arrow_schema, ordered_fields
+
+PAGE = Path(__file__).parents[1] / "decoding.md"
+BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+CAPS = (
+    "text_bytes",
+    "files",
+    "messages",
+    "leaves",
+    "all_leaves",
+    "compile_s",
+    "compile_bytes",
+    "lookups",
+    "patience_s",
+)
+# How a field is declared -> what to know of it besides its type.
+FIELDS = {
+    "double": "",
+    "float": "",
+    "int32": "and `sint32`, `sfixed32`",
+    "uint32": "and `fixed32`; never negative",
+    "int64": "and `sint64`, `sfixed64`",
+    "uint64": "and `fixed64`; never wraps",
+    "bool": "",
+    "string": "",
+    "bytes": "",
+    "Suit": "an enum: its name (of aliases the first), the number as text where it has none",
+    "google.protobuf.Timestamp": "nanoseconds are cut; outside the years 1 to 9999: quarantine",
+    "google.protobuf.Duration": "microseconds; longer than ten thousand years: quarantine",
+    "google.protobuf.StringValue": "all nine wrappers: the type inside; absent is NULL",
+    "google.protobuf.UInt64Value": "",
+    "google.protobuf.Any": "JSON text; of a type that the files do not have: its URL and the bytes in base64",
+    "google.protobuf.Struct": "JSON text; `Value` and `ListValue` too",
+    "google.protobuf.FieldMask": "",
+    "google.protobuf.Empty": "true where it is present; any message without fields",
+    "google.type.Money": "as any message; all of `google/type`",
+    "confluent.type.Decimal": "as any message: each value has a scale of its own",
+    "Point": "a message; also a group, or one that is `DELIMITED`",
+    "Event": "a message within itself, or 15 levels deep: JSON text, nothing is dropped",
+    "repeated int32": "an absent one is empty, not NULL",
+    "map<string, Point>": "sorted by key; of a key that comes twice the last counts",
+}
+SAMPLE = """syntax = "proto3";
+import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
+import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
+import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "google/type/money.proto";
+import "confluent/type/decimal.proto";
+enum Suit { CLUBS = 0; }
+message Point { int32 x = 1; }
+message Event { %s }"""
+
+
+def render(page: str) -> str:
+    """The page with its tables as the code has them now."""
+    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
+    return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
+
+
+def types() -> str:
+    """How each kind of field lands."""
+    fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
+    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), caps_of(config.Schemas()))
+    message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
+    assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
+    kinds = [field.type for field in arrow_schema(message)]
+    rows = [
+        (f"`{declared}`", f"`{kind}`", f"`{_delta(kind)}`", note)
+        for (declared, note), kind in zip(FIELDS.items(), kinds, strict=True)
+    ]
+    return _table(("Protobuf", "Arrow", "Delta", "note"), rows)
+
+
+def causes() -> str:
+    return _table(("cause", "what it means"), [(f"`{cause.value}`", text) for cause, text in CAUSE_HELP.items()])
+
+
+def caps() -> str:
+    fields = config.Schemas.model_fields
+    rows = [(f"`{name}`", f"{fields[name].default:,}", fields[name].description or "") for name in CAPS]
+    return _table(("`schemas.`", "default", "what it holds"), rows)
+
+
+def columns() -> str:
+    return ", ".join(f"`{name}`" for name in sorted(RESERVED))
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _delta(kind: pa.DataType) -> str:
+    return _spell(Schema.from_arrow(pa.schema([("x", kind)])).fields[0].type)
+
+
+def _spell(kind: object) -> str:
+    """A Delta type as SQL has it."""
+    text = str(getattr(kind, "type", kind))
+    inner = {"array": ("element_type",), "map": ("key_type", "value_type")}.get(text, ())
+    if text == "struct":
+        return f"struct<{', '.join(f'{f.name}: {_spell(f.type)}' for f in kind.fields)}>"  # type: ignore[attr-defined]
+    return f"{text}<{', '.join(_spell(getattr(kind, name)) for name in inner)}>" if inner else text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text()))

@@ -1,0 +1,39 @@
+"""Files that everybody imports and nobody registers: Google's, which come with protoc, and Confluent's.
+
+They are always these, whatever a registry serves under their names: column types rely on what their messages are.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+
+@functools.cache
+def google_folders() -> dict[str, Path]:
+    """Import path -> folder of .proto files."""
+    import google.type
+    import grpc_tools
+
+    protobuf = Path(grpc_tools.__path__[0]) / "_proto" / "google" / "protobuf"
+    return {"google/protobuf": protobuf, "google/type": Path(google.type.__path__[0])}
+
+
+@functools.cache
+def confluent_files() -> dict[str, FileDescriptorProto]:
+    """Import name -> compiled file: Confluent's client has no .proto text of them."""
+    from confluent_kafka.schema_registry.confluent import meta_pb2
+    from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
+    from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as older_pb2
+
+    modules = (meta_pb2, decimal_pb2, variant_pb2, older_pb2)
+    files = [FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb) for module in modules]
+    return {file.name: file for file in files}
+
+
+def is_well_known(name: str) -> bool:
+    """Whether an import name is one of these. The name must be a plain relative path."""
+    folder, _, file = name.rpartition("/")
+    return name in confluent_files() or (folder in google_folders() and (google_folders()[folder] / file).is_file())

@@ -1,0 +1,57 @@
+"""ptars: payloads to columns, ten times faster than in Python, and none of its faults.
+
+It fails a whole batch for one bad row, without naming it, and some inputs make it panic. Either is no answer here, and
+the caller asks the reference parser.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
+from ptars import HandlerPool, PtarsConfig
+
+from spark_app.worker.decode.moments import any_out_of_range
+from spark_app.worker.decode.typemap import arrow_schema, suits_ptars
+
+CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", timestamp_tz="UTC", enum_repr="string")
+
+
+class FastColumns:
+    """Builds the columns of one message type."""
+
+    def __init__(self, message: Descriptor, handler: Any):
+        self._schema = arrow_schema(message)
+        self._handler = handler
+
+    def build(self, payloads: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
+        """(columns of the rows that are in range, which rows are not); None where ptars has no answer."""
+        try:
+            batch = self._handler.array_to_record_batch(payloads)
+        except BaseException as error:
+            _pass_interrupts(error)
+            return None
+        bad = any_out_of_range(batch)
+        table = pa.Table.from_batches([batch]).rename_columns(self._schema.names)
+        if bad.any():
+            table = table.filter(pa.array(~bad))
+        return table.cast(self._schema), bad
+
+
+def fast_columns(message: Descriptor) -> FastColumns | None:
+    """None where ptars cannot be trusted with the message, or with a file it imports."""
+    if not suits_ptars(message):
+        return None
+    try:
+        return FastColumns(message, HandlerPool([message.file], CONFIG).get_for_message(message))
+    except BaseException as error:
+        _pass_interrupts(error)
+        return None
+
+
+def _pass_interrupts(error: BaseException) -> None:
+    """A Rust panic is not an `Exception`; neither is an interrupt, which must pass."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error

@@ -1,0 +1,75 @@
+"""Timestamps and durations: microseconds, and the range in which they are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FIRST_MICROSECOND = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+LAST_MICROSECOND = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+LONGEST_DURATION = 315_576_000_000_999_999  # microseconds: ten thousand years, the most google.protobuf.Duration allows
+OUT_OF_RANGE = "a timestamp or duration is outside the years 1 to 9999"
+
+
+class OutOfRange(ValueError):
+    """A timestamp or duration that is not one."""
+
+
+def timestamp(value: Any) -> int:
+    """Microseconds since 1970; nanoseconds are cut towards zero."""
+    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
+    if not FIRST_MICROSECOND <= micros <= LAST_MICROSECOND:
+        raise OutOfRange(f"timestamp of {value.seconds} s is outside the years 1 to 9999")
+    return micros
+
+
+def duration(value: Any) -> int:
+    """Microseconds; nanoseconds are cut towards zero."""
+    micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
+    if abs(micros) > LONGEST_DURATION:
+        raise OutOfRange(f"duration of {value.seconds} s is longer than ten thousand years")
+    return micros
+
+
+def any_out_of_range(batch: pa.RecordBatch) -> np.ndarray:
+    """Which rows of a batch hold a moment that is out of range, at any depth."""
+    bad = np.zeros(batch.num_rows, bool)
+    for column in batch.columns:
+        if _holds_moments(column.type):
+            bad |= out_of_range(column)
+    return bad
+
+
+def _holds_moments(kind: pa.DataType) -> bool:
+    moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return moment or any(_holds_moments(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def out_of_range(array: pa.Array) -> np.ndarray:
+    """Which rows hold, at any depth, a timestamp outside the years 1 to 9999 or a duration longer than they are.
+
+    ptars clamps what 64 bits cannot hold; what it clamps is out of this range.
+    """
+    if pa.types.is_timestamp(array.type):
+        return _outside(array, FIRST_MICROSECOND, LAST_MICROSECOND)
+    if pa.types.is_duration(array.type):
+        return _outside(array, -LONGEST_DURATION, LONGEST_DURATION)
+    bad = np.zeros(len(array), bool)
+    if pa.types.is_struct(array.type):
+        for child in array.flatten():
+            bad |= out_of_range(child)
+    elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        offsets = array.offsets.to_numpy()
+        values = array.items if pa.types.is_map(array.type) else array.values
+        parents = np.repeat(np.arange(len(array)), np.diff(offsets))
+        bad[parents[out_of_range(values.slice(offsets[0], offsets[-1] - offsets[0]))]] = True
+    return bad
+
+
+def _outside(array: pa.Array, low: int, high: int) -> np.ndarray:
+    micros = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    outside: np.ndarray = (micros < low) | (micros > high)
+    return outside

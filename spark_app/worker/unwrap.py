@@ -1,0 +1,56 @@
+"""The wrapper variant: the record's message holds another message, as bytes, with a schema of its own.
+
+In: the decoded wrappers. Out: the payloads they hold with their frames, and what else the wrappers say. A payload may
+be framed itself; one that is not is written by the schema that the wrapper names, and is that schema's first message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.worker import framing
+
+COLUMN = "_wrapper"
+UNNAMED: framing.Bare = (framing.NO_SCHEMA, framing.FIRST_MESSAGE)
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """Names of the wrapper's fields: the payload (bytes), and its schema id (an integer; "" = payloads are framed)."""
+
+    payload: str
+    schema_id: str = ""
+
+    @property
+    def own(self) -> tuple[str, str]:
+        """Fields that are not kept in silver, for they are the frame of the payload."""
+        return self.payload, self.schema_id
+
+
+def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Frames]:
+    """(payloads, their frames), one per row; a wrapper without either is refused."""
+    payloads = _column(wrappers, wrapper.payload, pa.binary())
+    frames = framing.split(payloads, bare=UNNAMED)
+    frames.refuse(np.flatnonzero(frames.verdict == framing.TOMBSTONE), framing.WRONG_WRAPPER)
+    ids = _column(wrappers, wrapper.schema_id, pa.int64()).fill_null(framing.NO_SCHEMA).to_numpy(zero_copy_only=False)
+    bare = np.flatnonzero((frames.verdict == framing.OK) & (frames.schema == framing.NO_SCHEMA))
+    frames.schema[bare] = ids[bare]
+    frames.refuse(bare[ids[bare] <= 0], framing.WRONG_WRAPPER)
+    return payloads, frames
+
+
+def keep_rest(wrappers: pa.Table, wrapper: Wrapper) -> pa.Array | None:
+    """The wrappers' other fields as one struct column; None when there are none."""
+    names = [name for name in wrappers.column_names if name not in wrapper.own]
+    columns = [wrappers.column(name).combine_chunks() for name in names]
+    return pa.StructArray.from_arrays(columns, fields=[wrappers.schema.field(n) for n in names]) if names else None
+
+
+def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    """The column, or NULLs where the message has no such field of that type."""
+    if name in table.column_names and table.schema.field(name).type == kind:
+        return table.column(name).combine_chunks()
+    return pa.nulls(len(table), kind)

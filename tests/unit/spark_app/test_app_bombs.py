@@ -1,0 +1,194 @@
+"""Small schemas that are dear to compile or to use: stopped in time and in memory, and nothing runs on."""
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_app import config
+from spark_app.driver.settle import SchemaDesk, caps_of
+from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas.descriptors import CompileFailed, compile_sources
+from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.registry import ROOT, Registry, Sources
+from spark_app.worker.decode.reference import load_files
+from spark_app.worker.decode.typemap import arrow_schema
+from tests.support.answers import Answers, serve
+from tests.support.bombs import BOMBS, text
+from tests.support.protos import CAPS, PROTO3
+
+MEMORY = 512 << 20
+HARMLESS = {"enum", "enum aliases", "services", "option strings", "string literal", "imports"}  # they fit the caps
+SLOW = {"reserved numbers", "reserved numbers, compiled", "extension ranges"}
+
+
+def peak() -> int:
+    """The most memory this process has held since `forget_peak`, bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def forget_peak() -> int:
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def children() -> str:
+    """Process ids of this process' children, also of those that have ended unnoticed."""
+    return " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).strip()
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with serve() as answers:
+        yield answers
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bomb_is_stopped(name: str) -> None:
+    sources = BOMBS[name]()
+    before, started, others = forget_peak(), time.monotonic(), children()
+    try:
+        message_schemas(compile_sources(sources, replace(CAPS, compile_s=1)))
+        outcome = "harmless"
+    except SchemaRefused:
+        outcome = "refused"
+    except CompileFailed:
+        outcome = "busy"  # one second of CPU took three on the clock
+    expected = {"harmless"} if name in HARMLESS else {"refused", "busy"} if name in SLOW else {"refused"}
+    assert outcome in expected
+    assert time.monotonic() - started <= 15
+    assert peak() - before <= MEMORY
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 <= MEMORY
+    assert children() == others
+
+
+def test_busy_machine_refuses_nothing() -> None:
+    others = children()
+    with pytest.raises(CompileFailed, match="on the clock"):
+        compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=0.1))
+    assert children() == others
+
+
+def test_bomb_is_compiled_once(answers: Answers, tmp_path: Path) -> None:
+    answers.schema(7, BOMBS["exponential columns, never used"]().texts[ROOT])
+    settings = config.Schemas()
+    for _ in range(3):  # three starts of the app
+        registry = Registry(config.Registry(url=answers.url), caps_of(settings))
+        desk = SchemaDesk(Ledger(tmp_path), registry, settings)
+        assert desk.meet([7]) == []
+        assert not desk.retry_waiting()
+        assert desk.ledger.entries[7].outcome == "refused"
+    assert answers.asked == ["/schemas/ids/7"]
+
+
+def columns(count: int, name: str = "M") -> str:
+    return f"message {name} {{" + "".join(f"int32 f{i} = {i + 1};" for i in range(count)) + "}"
+
+
+def deep(levels: int) -> str:
+    """A message with so many levels below it; the lowest has two fields."""
+    inner = f"message L{levels} {{ int32 x = 1; int32 y = 2; }}"
+    return "".join(f"message L{n} {{ L{n + 1} m = 1; }}" for n in range(levels)) + inner
+
+
+@pytest.mark.parametrize(
+    ("caps", "fits", "over"),
+    [
+        ({"leaves": 50}, columns(50), columns(51)),
+        ({"leaves": 4}, "message M { map<string, int32> a = 1; map<string, int32> b = 2; }", columns(5)),
+        ({"leaves": 2}, deep(3), "message M { int32 a = 1; B b = 2; } message B { int32 a = 1; int32 b = 2; }"),
+        ({"all_leaves": 60}, columns(30, "A") + columns(30, "B"), columns(30, "A") + columns(31, "B")),
+        (
+            {"messages": 3},
+            "message A { message B { message C {} } }",
+            "message A { message B { message C {} } } message D {}",
+        ),
+    ],
+)
+def test_caps_on_messages(caps: dict[str, int], fits: str, over: str) -> None:
+    limits = replace(CAPS, **caps)
+    compile_sources(text(fits), limits)
+    with pytest.raises(SchemaRefused, match="cap"):
+        compile_sources(text(over), limits)
+
+
+def test_times_and_wrappers_are_one_column() -> None:
+    names = ("timestamp", "duration", "wrappers")
+    imports = "".join(f'import "google/protobuf/{name}.proto";' for name in names)
+    fields = ("Timestamp a=1;", "Duration b=2;", "StringValue c=3;")
+    body = imports + "message M { " + "".join(f"google.protobuf.{field}" for field in fields) + "}"
+    compile_sources(text(body), replace(CAPS, leaves=3))
+
+
+@pytest.mark.parametrize(("levels", "leaves"), [(13, 2), (14, 2), (15, 1), (40, 1)])
+def test_what_is_too_deep_is_one_column_of_json(levels: int, leaves: int) -> None:
+    compile_sources(text(deep(levels)), replace(CAPS, leaves=2))
+    _, messages = load_files(compile_sources(text(deep(levels)), CAPS))
+    kind = arrow_schema(messages[0]).field("m").type
+    while hasattr(kind, "fields") and kind.num_fields == 1:
+        kind = kind.field(0).type
+    assert max(kind.num_fields, 1) == leaves
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "💥"])
+def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
+    def size(count: int) -> Sources:
+        answers.schema(count, PROTO3 + "//" + letter * count)
+        return Registry(config.Registry(url=answers.url), replace(CAPS, text_bytes=1000)).fetch(count)
+
+    most = (1000 - len(PROTO3) - 2) // len(letter.encode())
+    assert size(most).size <= 1000
+    with pytest.raises(SchemaRefused, match="bytes are over"):
+        size(most + 1)
+
+
+@pytest.mark.parametrize(("count", "asked"), [(4, 5), (5, 1)])
+def test_cap_on_files(answers: Answers, count: int, asked: int) -> None:
+    references = [answers.version(f"s{i}", 1, PROTO3) | {"name": f"{i}.proto"} for i in range(count)]
+    answers.schema(1, PROTO3 + "message M {}", references=references)
+    registry = Registry(config.Registry(url=answers.url), replace(CAPS, files=5))
+    if count < 5:
+        compile_sources(registry.fetch(1), CAPS)
+    else:
+        with pytest.raises(SchemaRefused, match="6 files are over the cap of 5"):
+            registry.fetch(1)
+    assert len(answers.asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("tight", "bomb", "reason"),
+    [
+        ({"compile_bytes": 200 << 20}, "enum aliases", "needs more than"),
+        ({"text_bytes": 10_000}, "messages", "File too large"),
+    ],
+)
+def test_caps_on_compiling(tight: dict[str, int], bomb: str, reason: str) -> None:
+    with pytest.raises(SchemaRefused, match=reason):
+        compile_sources(BOMBS[bomb](), replace(CAPS, **tight))
+
+
+def test_cap_on_cpu() -> None:
+    for _ in range(10):  # a machine that is busy with something else gives no second of CPU in three
+        with suppress(CompileFailed):
+            with pytest.raises(SchemaRefused, match="1 s of CPU"):
+                compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=1))
+            return
+    pytest.fail("always busy")
+
+
+def test_machine_that_cannot_run_protoc_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", sys._base_executable)  # type: ignore[attr-defined]  # has no packages
+    with pytest.raises(CompileFailed, match="could not run"):
+        compile_sources(text("message M {}"), CAPS)
+
+
+def test_every_cap_is_a_setting() -> None:
+    assert caps_of(config.Schemas()) == Caps(1 << 20, 100, 2000, 5, 512 << 20, 1000, 20_000)

@@ -1,0 +1,28 @@
+"""What the pages say is what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_app.ops import decoding
+from spark_app.records import CAUSE_HELP
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_tables_of_the_decoding_page_are_those_of_the_code() -> None:
+    page = decoding.PAGE.read_text()
+    assert [name for _, name, _ in decoding.BLOCK.findall(page)] == ["caps", "types", "columns", "causes"]
+    assert decoding.render(page) == page, "run python -m spark_app.ops.decoding"
+
+
+@pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_readme_has_every_cause() -> None:
+    assert {f"`{cause.value}`" for cause in CAUSE_HELP} <= set(re.findall(r"`\w+`", (ROOT / "README.md").read_text()))
