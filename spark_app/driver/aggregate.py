@@ -167,7 +167,7 @@ class Aggregator:
                 has_gold = self._gold.get(self._layout.gold_of(name)) is not None
                 if has_gold and name not in rebuilt and all(self._lake.exists(path) for path in files):
                     work.fold[name] = files
-                elif self._exists(name):  # else somebody removed the table
+                else:
                     work.whole[name] = self._snapshot(name)
             if not self._foldable:
                 work.rows = {name: self._snapshot(name) for name in work.fold}
