@@ -46,6 +46,7 @@ class Work:
     Attributes:
         fields: routing name -> key and aggregated fields of the table.
         definitions: routing name -> digest of how its gold is made.
+        rebuilt: routing names whose silver a rebuild has added to.
     """
 
     upto: int
@@ -54,6 +55,7 @@ class Work:
     fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
     whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
     rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
+    rebuilt: set[str] = field(default_factory=set)
 
 
 class Aggregator:
@@ -94,20 +96,33 @@ class Aggregator:
         """Compute gold of the routing names from silver; returns per gold table what differed and was replaced.
 
         {"rows": computed, "differing": keys with another row, or with one too many or too few, "named": some of them}
+
+        What is only behind does not differ: new files are folded first, but for tables that are gone, or whose silver
+        was rebuilt.
         """
         with self._running:
             with self._between_units:
-                upto = self._manifests.finished()
-                if upto < self._manifests.last:
+                work = self._plan_now()
+                if work is None:
                     raise ContractError("a decided unit is not finished yet: ask again")
-                fields = self._all_fields(names)
-                files = {name: self._snapshot(name) for name in fields}
-            found = {}
-            for name, part in self._compute(files, fields).items():
-                found[self._layout.gold_of(name)] = difference = self._compare(name, part)
-                if difference["differing"] and not dry_run:
-                    self._replace(name, part, upto)
-            return found
+                files = {name: self._snapshot(name) for name in work.fields if name in names}
+            first = {name for name in files if self._gold.get(self._layout.gold_of(name)) is None}
+            first |= set() if dry_run else work.rebuilt & files.keys()
+            found = self._check({name: files.pop(name) for name in first}, work, replace=not dry_run)
+            for name in first:
+                work.whole.pop(name, None)
+            self._carry_out(work)
+            return found | self._check(files, work, replace=not dry_run)
+
+    def _check(self, files: dict[str, list[str]], work: Work, replace: bool) -> dict[str, dict[str, Any]]:
+        """Compare gold with what the silver files say. Tables whose silver was rebuilt are replaced in any case: their
+        transaction has to move on."""
+        found = {}
+        for name, part in self._compute(files, work.fields).items():
+            found[self._layout.gold_of(name)] = difference = self._compare(name, part)
+            if replace and (difference["differing"] or name in work.rebuilt):
+                self._replace(name, part, work.upto)
+        return found
 
     def _compare(self, name: str, part: pa.Table) -> dict[str, Any]:
         table = self._gold.get(self._layout.gold_of(name))
@@ -121,9 +136,11 @@ class Aggregator:
         return {"rows": part.num_rows, "differing": len(wrong), "named": named}
 
     def _run(self) -> dict[str, int]:
-        work = self._plan()
-        if work is None:
-            return {}
+        with self._between_units:
+            work = self._plan_now()
+        return {} if work is None else self._carry_out(work)
+
+    def _carry_out(self, work: Work) -> dict[str, int]:
         if not work.fold and not work.whole:
             return self._finish(work)
         parts = self._compute(work.fold, work.fields) if self._foldable else self._recompute_keys(work)
@@ -150,27 +167,27 @@ class Aggregator:
         declared = {name: aggregate.model_dump() for name, aggregate in self._aggregates.items()}
         return hashlib.sha256(json.dumps([event.key, event.time, declared, str(fields)]).encode()).hexdigest()
 
-    def _plan(self) -> Work | None:
-        """Between two units, so that the manifests and the snapshots of silver say the same; None when they do not."""
-        with self._between_units:
-            if self._manifests.finished() < self._manifests.last:
-                return None  # a commit failed: some tables are ahead of the others until it is made again
-            fields = self._all_fields(self._names())
-            work = Work(self._manifests.finished(), fields, {n: self._definition(f) for n, f in fields.items()})
-            known = self._definitions()
-            same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
-            if len(same) < len(fields):
-                write_quickly(self._state, {"folded": self.folded(), "definitions": same})  # some tables will be ahead
-                work.whole = {name: self._snapshot(name) for name in fields if name not in same}
-            new, rebuilt = self._new_files(work.upto, set(same))
-            for name, files in new.items():
-                has_gold = self._gold.get(self._layout.gold_of(name)) is not None
-                if has_gold and name not in rebuilt and all(self._lake.exists(path) for path in files):
-                    work.fold[name] = files
-                else:
-                    work.whole[name] = self._snapshot(name)
-            if not self._foldable:
-                work.rows = {name: self._snapshot(name) for name in work.fold}
+    def _plan_now(self) -> Work | None:
+        """Called between two units, so that the manifests and the snapshots of silver say the same; None when they do
+        not."""
+        if self._manifests.finished() < self._manifests.last:
+            return None  # a commit failed: some tables are ahead of the others until it is made again
+        fields = self._all_fields(self._names())
+        work = Work(self._manifests.finished(), fields, {n: self._definition(f) for n, f in fields.items()})
+        known = self._definitions()
+        same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
+        if len(same) < len(fields):
+            write_quickly(self._state, {"folded": self.folded(), "definitions": same})  # some tables will be ahead
+            work.whole = {name: self._snapshot(name) for name in fields if name not in same}
+        new, work.rebuilt = self._new_files(work.upto, set(same))
+        for name, files in new.items():
+            has_gold = self._gold.get(self._layout.gold_of(name)) is not None
+            if has_gold and name not in work.rebuilt and all(self._lake.exists(path) for path in files):
+                work.fold[name] = files
+            else:
+                work.whole[name] = self._snapshot(name)
+        if not self._foldable:
+            work.rows = {name: self._snapshot(name) for name in work.fold}
         return work
 
     def _new_files(self, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:

@@ -14,7 +14,7 @@ def replay_lines(result: dict[str, Any]) -> list[str]:
         return ["nothing open in quarantine"]
     lines = [f"{'cause':<20}{'candidates':>12}{'refused again':>15}"]
     for cause in sorted({*candidates, *refused}):
-        again = refused.get(cause, 0) if "refused" in result else "not tried"
+        again = f"{refused.get(cause, 0):,}" if "refused" in result else "not tried"
         lines.append(f"{cause:<20}{candidates.get(cause, 0):>12,}{again:>15}")
     if "resolved" in result:
         lines += ["", f"{'table':<36}{'resolved':>10}"]

@@ -268,6 +268,16 @@ def test_gold_that_differs_is_counted_and_replaced(new_parts: NewParts) -> None:
     check(parts)
 
 
+def test_gold_that_is_only_behind_does_not_differ(new_parts: NewParts) -> None:
+    parts = build(new_parts)
+    parts.take(events(2, PLAYERS))
+    assert {name: found["differing"] for name, found in ask(parts)["gold"].items()} == {
+        "gold_rummy_player_agg": 0,
+        "gold_uno_player_agg": 0,
+    }
+    check(parts)
+
+
 def test_names_that_are_no_tables_are_refused(new_parts: NewParts) -> None:
     parts = build(new_parts)
     result = ask(parts, "rumy")
