@@ -10,8 +10,8 @@ from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotF
 
 
 def resolve(registry: Registry, key: int | str, caps: Caps) -> bytes:
-    """A serialized FileDescriptorSet; see `compile_sources`. A schema that trips up our own code waits: else its id would
-    end the app at each start.
+    """A serialized FileDescriptorSet; see `compile_sources`. What trips up our own code waits: else its id would end
+    the app at each start.
 
     Raises:
         SchemaNotFound, RegistryUnreachable, SchemaRefused, CompileFailed

@@ -54,7 +54,7 @@ class Plan:
         landed_at: microseconds since 1970.
         write_bronze: False where the records come from bronze.
         land_only: decode nothing, defer every record.
-        settled: this is the run after settling; what is still new waits (schemas) or is over the cap (tables).
+        settled: this is the run after settling; what is still new waits.
         bare: the schema of records without a frame; None = they are refused.
         framed_keys: decode record keys.
         options: how payloads are decoded.
@@ -224,8 +224,8 @@ class _Task:
         routed = route(outer if by_outer else table, len(rows), routing, message)
         if outer is not None and self.plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self.plan.wrapper)
-            table = table if rest is None else table.append_column(unwrap.COLUMN, rest)
-        self._report_new(routed, message)
+            table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
+        self._answer_new(routed, rows, message)
         self._reject(rows, routed.rejects(), message)
         for columns, codes in self._by_columns(routed):
             placed = np.flatnonzero(np.isin(routed.codes, codes))
@@ -274,7 +274,11 @@ class _Task:
         found: np.ndarray = numbers[codes]
         return found
 
-    def _report_new(self, routed: Routed, message: str) -> None:
+    def _answer_new(self, routed: Routed, rows: np.ndarray, message: str) -> None:
+        """Report routing values and message types that are new; after settling their rows wait for the next pass."""
+        if self.plan.settled:
+            waits = [code for code, verdict in enumerate(routed.verdicts) if verdict.new]
+            return self._defer(rows[np.isin(routed.codes, waits)], None)
         new = self.report.new_values
         counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
         for value, verdict, count in zip(routed.values, routed.verdicts, counts, strict=True):

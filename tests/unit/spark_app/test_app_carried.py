@@ -136,6 +136,24 @@ def test_message_types_have_tables_of_their_own_with_types_of_their_own(tmp_path
     assert unknown.new_values == {name: {name: 1} for name in names}
 
 
+def test_a_message_type_without_a_good_record_has_no_table(tmp_path: Path) -> None:
+    batch = batch_of([frame(1, b"\xff", BEAT)] * 2)
+    report, _ = run(tmp_path, batch, catalog_of(ONE), routing=routing({}, {}, "message"))
+    assert (report.new_values, report.quarantine) == ({}, {"decode_payload": 2})
+
+
+def test_after_settling_a_value_or_message_type_that_is_still_new_waits(tmp_path: Path) -> None:
+    values = [
+        frame(1, shop("Placed", country="de"), PLACED),
+        frame(1, shop("Shipped", country="de"), SHIPPED),
+        frame(1, shop("Placed", country="fr"), PLACED),
+    ]
+    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), settled=True)
+    assert (report.silver, report.deferred, report.new_values) == ({"de": 1}, 2, {})
+    assert report.balance() == (3, 3)
+    assert tables["deferred_events"]["waits_for"].to_pylist() == [None, None]
+
+
 def test_message_types_in_one_table_share_its_columns(tmp_path: Path) -> None:
     """The first one's types count, or those that the table has already."""
     values = [
