@@ -121,7 +121,7 @@ class _Task:
     _records: pa.Table = None  # of the Arrow batch at hand
     _lineage: pa.Table = None  # of the Arrow batch at hand
     _rejects: list[tuple[int, Cause, str, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
-    _decoded: dict[object, list[pa.Table]] = field(default_factory=dict)  # one list per schema of the rows
+    _decoded: dict[pa.Schema, list[pa.Table]] = field(default_factory=dict)  # by the schema of the rows
     _rejected: list[pa.Table] = field(default_factory=list)
     _deferred: list[pa.Table] = field(default_factory=list)
 
@@ -193,6 +193,8 @@ class _Task:
         decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
         self._reject(rows, decoded.rejects, decoder.full_name)
         rows = rows[decoded.rows]
+        if not len(rows):
+            return None
         if payloads.outer is not None:
             outer = _pick(payloads.outer, group[decoded.rows])
             self._place(decoded.table, rows, key, decoder.full_name, outer, payloads.outer_name)
@@ -235,7 +237,7 @@ class _Task:
             if len(placed):
                 numbers = self._count_silver(routed, routed.codes[placed], str(key))
                 silver = tables.silver_rows(fitted, _pick(self._lineage, rows[placed]), key, numbers)
-                self._decoded.setdefault((key, message, id(columns)), []).append(silver)
+                self._decoded.setdefault(silver.schema, []).append(silver)
                 self.buffered += silver.nbytes
 
     def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
@@ -337,6 +339,11 @@ class _Task:
 
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
         return table, files.write_file(Path(self.plan.root) / table, name, rows, self.plan.compression)
+
+
+def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    """The table, which may have no columns and so no rows either, with one more."""
+    return pa.Table.from_arrays([*table.columns, column], names=[*table.column_names, name])
 
 
 def _pick(table: pa.Table, rows: np.ndarray) -> pa.Table:
