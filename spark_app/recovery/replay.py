@@ -157,8 +157,10 @@ class Replay:
         """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: it is a network."""
         assert self._counted is not None
         lookups = self._opened.settings.schemas.lookups
-        for key in self._counted.unasked[:lookups]:
-            self._opened.schemas.settle(read_schema_key(key))
+        entries = self._opened.schemas.ledger.entries
+        for key in map(read_schema_key, self._counted.unasked[:lookups]):
+            if entries[key].outcome == "refused":  # a crash may have come before the progress was kept
+                self._opened.schemas.settle(key)
         self._opened.schemas.ledger.save()
         del self._counted.unasked[:lookups]
         return self._keep()
