@@ -159,7 +159,8 @@ class Replay:
         lookups = self._opened.settings.schemas.lookups
         entries = self._opened.schemas.ledger.entries
         for key in map(read_schema_key, self._counted.unasked[:lookups]):
-            if entries[key].outcome == "refused":  # a crash may have come before the progress was kept
+            entry = entries.get(key)
+            if entry is None or entry.outcome == "refused":  # a crash may have come before the progress was kept
                 self._opened.schemas.settle(key)
         self._opened.schemas.ledger.save()
         del self._counted.unasked[:lookups]
