@@ -3,7 +3,8 @@
 The manifests since the last run name the new silver files. One Spark job folds them for all tables; then one merge per
 touched table, side by side, with the last manifest folded as its transaction, so that a crash between two merges is
 seen by the next run. `count`, `sum`, `min` and `max` are folded; tables with any other function have the touched keys
-recomputed; a changed definition or a missing file recomputes the table. A silver table without the key has no gold.
+recomputed; a changed definition or a missing file recomputes the table. A silver table without the key has no gold; a
+field that does not suit its function in one table (a sum over text that is no number) is NULL there.
 """
 
 from __future__ import annotations

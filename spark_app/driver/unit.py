@@ -1,6 +1,6 @@
 """Runs the pass over a DataFrame until nothing new is met, and says what it found. Decides nothing.
 
-Both sources of records use it: Kafka (`ingest`) and bronze (`deferred`).
+All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recovery`).
 """
 
 from __future__ import annotations

@@ -159,8 +159,9 @@ class _Task:
         keys = read_keys(batch, self.catalog)
         for key, rows in keys.unsettled.items():
             rows = rows[frames.verdict[rows] == framing.OK]
-            self._wait(rows, key)
-            frames.refuse(rows, framing.HELD)
+            if len(rows):
+                self._wait(rows, key)
+                frames.refuse(rows, framing.HELD)
         return keys.texts
 
     def _decode(self, payloads: _Payloads) -> None:

@@ -115,6 +115,12 @@ def test_keys_are_decoded_beside_their_values(tmp_path: Path) -> None:
     assert "_key" not in run(tmp_path / "off", batch, catalog_of(ONE))[1]["silver_de_events"].column_names
 
 
+def test_the_key_of_a_record_that_has_no_value_to_wait_makes_no_schema_known(tmp_path: Path) -> None:
+    batch = batch_of([None, b"{"], key=pa.array([frame(7, b"")] * 2, pa.binary()))
+    report, _ = run(tmp_path, batch, catalog_of(ONE), framed_keys=True)
+    assert (report.new_ids, report.tombstones, report.quarantine) == ({}, 1, {"frame_magic": 1})
+
+
 def test_message_types_have_tables_of_their_own_with_types_of_their_own(tmp_path: Path) -> None:
     values = [
         frame(1, shop("Placed", country="de", total=5), PLACED),
