@@ -182,7 +182,7 @@ def replay(
     """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
     arguments = {
         "causes": [c.value for c in cause or ()],
-        "schemas": schema or [],
+        "schemas": [key.lower() for key in schema or ()],
         "since": _moment("--since", since),
         "until": _moment("--until", until),
         "topic": topic,

@@ -3,7 +3,8 @@
 The manifests since the last run name the new silver files. One Spark job folds them for all tables; then one merge per
 touched table, side by side, with the last manifest folded as its transaction, so that a crash between two merges is
 seen by the next run. `count`, `sum`, `min` and `max` are folded; tables with any other function have the touched keys
-recomputed; a changed definition or a missing file recomputes the table. A silver table without the key has no gold.
+recomputed; a changed definition or a missing file recomputes the table. A silver table without the key has no gold; a
+field that does not suit its function in one table (a sum over text that is no number) is NULL there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.config import Aggregate
@@ -34,6 +36,16 @@ from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 
 TABLE = "_protolake_table"
+FUNCTIONS: dict[str, Callable[[Column], Column]] = {
+    "count": F.count,
+    "sum": F.sum,
+    "min": F.min,
+    "max": F.max,
+    "mean": F.mean,
+    "distinct": F.countDistinct,
+    "median": F.median,
+}
+OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 MOST_NAMED = 20
 CLEAN_EVERY = 20  # merges of a table between clean-ups
@@ -256,7 +268,7 @@ class Aggregator:
 
     def _collect(self, rows: DataFrame) -> dict[str, pa.Table]:
         key = self._settings.event.key
-        columns = [self._column(name, aggregate) for name, aggregate in self._aggregates.items()]
+        columns = [self._column(rows, name, aggregate) for name, aggregate in self._aggregates.items()]
         result = rows.groupBy(TABLE, key).agg(*columns).toArrow()
         names = {self._layout.silver_of(name): name for name in self._names()}
         order = result.sort_by([(TABLE, "ascending")])
@@ -270,18 +282,10 @@ class Aggregator:
     def _field(self, aggregate: Aggregate) -> str:
         return aggregate.field or ("" if aggregate.function == "count" else self._settings.event.time)
 
-    def _column(self, name: str, aggregate: Aggregate) -> Column:
-        source = self._field(aggregate)
-        functions: dict[str, Callable[[str], Column]] = {
-            "count": lambda c: F.count(F.col(c) if c else F.lit(1)),
-            "sum": F.sum,
-            "min": F.min,
-            "max": F.max,
-            "mean": F.mean,
-            "distinct": F.countDistinct,
-            "median": F.median,
-        }
-        return functions[aggregate.function](source).alias(name)
+    def _column(self, rows: DataFrame, name: str, aggregate: Aggregate) -> Column:
+        field = self._field(aggregate)
+        value = _suited(rows, field, aggregate.function) if field else F.lit(1)
+        return FUNCTIONS[aggregate.function](value).alias(name)
 
     def _merge(self, name: str, part: pa.Table, upto: int) -> None:
         gold = self._layout.gold_of(name)
@@ -345,6 +349,19 @@ class Aggregator:
     def _rows(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
         return int(pc.sum(pa.array(table.get_add_actions()["num_records"].to_pylist())).as_py() or 0) if table else 0
+
+
+def _suited(rows: DataFrame, field: str, function: str) -> Column:
+    """The field as the function takes it, NULL where it cannot: each table has types of its own, and one that does not
+    suit must not end the gold of all."""
+    kind = rows.schema[field].dataType
+    if function in OF_NUMBERS and isinstance(kind, T.StringType):
+        return F.col(field).try_cast("double")
+    if function in OF_NUMBERS and not isinstance(kind, T.NumericType):
+        return F.lit(None).cast("double")
+    if function in OF_ORDER and "map<" in kind.simpleString():
+        return F.lit(None).cast("string")
+    return F.col(field)
 
 
 def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.Schema, list[str]]]:

@@ -60,6 +60,7 @@ class OpenLake:
             changes[layout.deferred] = waiting
         ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
         manifest = Manifest(self.manifests.last + 1, kind, source, ordered, counts_of(report))
+        self.schemas.ledger.save()  # once more: the disk may have been full when it was to be saved
         self.manifests.decide(manifest)
         self.committer.finish(manifest)
         for table, change in ordered.items():

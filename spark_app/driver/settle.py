@@ -191,9 +191,9 @@ class TableDesk:
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
 
-    def routing(self, final: bool = False) -> Routing:
-        """The closed set for a pass; `final` when what is still new is over the cap."""
-        room = len(self.admitted) < self._cap and not final
+    def routing(self) -> Routing:
+        """The closed set for a pass."""
+        room = len(self.admitted) < self._cap
         fixed = {name: self.fixed(name) for name, messages in self.messages.items() if len(messages) > 1}
         return Routing(
             self._event.routing,
@@ -232,8 +232,8 @@ class TableDesk:
                 admitted.append(name)
             messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
         if (names, messages) != (self.admitted, self.messages):
-            self.admitted, self.messages = names, messages
             write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1))
+            self.admitted, self.messages = names, messages
         if admitted:
             log.info("tables admitted", tables=admitted, total=len(owned))
         return admitted

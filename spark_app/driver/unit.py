@@ -1,6 +1,6 @@
 """Runs the pass over a DataFrame until nothing new is met, and says what it found. Decides nothing.
 
-Both sources of records use it: Kafka (`ingest`) and bronze (`deferred`).
+All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recovery`).
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ class UnitRunner:
             self.discard(report)
             if not self._settle(report, origin):
                 break
-        final = replace(self._plan(sequence, origin), settled=True, routing=self._tables.routing(final=True))
-        return self._execute(records, final)
+        return self._execute(records, replace(self._plan(sequence, origin), settled=True))
 
     def _settle(self, report: Report, origin: Origin) -> bool:
         """Answer what a run met; True when the next one will know more."""

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_at, read_table
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.lake import file_prefix
@@ -154,13 +155,16 @@ class Replay:
         return Counted(dict(causes), sorted(keys & refused))
 
     def _ask(self) -> tuple[Report, dict[str, int]]:
-        """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: it is a network."""
+        """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: no batch runs
+        meanwhile."""
         assert self._counted is not None
-        lookups = self._opened.settings.schemas.lookups
-        for key in self._counted.unasked[:lookups]:
-            self._opened.schemas.settle(read_schema_key(key))
-        self._opened.schemas.ledger.save()
-        del self._counted.unasked[:lookups]
+        schemas, deadline = self._opened.schemas, time.monotonic() + ANSWERS_S
+        while self._counted.unasked and time.monotonic() < deadline:
+            key = read_schema_key(self._counted.unasked.pop(0))
+            entry = schemas.ledger.entries.get(key)
+            if entry is None or entry.outcome == "refused":  # a crash may have come before the progress was kept
+                schemas.settle(key)
+        schemas.ledger.save()
         return self._keep()
 
     def _choose(self, limit: int) -> pa.Table:

@@ -51,7 +51,7 @@ def pending(lake: Lake) -> list[Request]:
     for path in lake.requests.glob("*.json"):
         if path.stem.isalnum():
             with contextlib.suppress(TypeError):
-                found.append(Request(**read_json(path)))
+                found.append(Request(**(read_json(path) | {"id": path.stem})))
     return sorted(found, key=lambda request: (request.asked_at, request.id))
 
 

@@ -110,7 +110,7 @@ def _compile_in(folder: Path, sources: Sources, caps: Caps) -> bytes:
         titles[file] = _title(name)
         if not is_well_known(name):
             places.append(f"-I{name or OWN_FILE}={file}")
-    (folder / "in.fds").write_bytes(_compiled_set(sources).SerializeToString())
+    (folder / "in.fds").write_bytes(_compiled_set(sources).SerializePartialToString())
     places.append("--descriptor_set_in=in.fds")
     code = _call_protoc(folder, [*places, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
     if code == 0:

@@ -56,6 +56,7 @@ class Ledger:
         stored = read_durable(self._path) or []
         self.entries: dict[SchemaKey, Entry] = {item["key"]: Entry(**item) for item in stored}
         self._catalog: Catalog | None = None
+        self._saved = True
 
     def add_decodable(self, key: SchemaKey, descriptor_set: bytes, met_at: float) -> None:
         name = digest(descriptor_set)
@@ -77,6 +78,7 @@ class Ledger:
         """Enter the versions of ids that are known."""
         for key in versions.keys() & self.entries.keys():
             self.entries[key] = replace(self.entries[key], version=versions[int(key)])
+            self._saved = False
 
     def has_unnamed(self) -> bool:
         """Whether a decodable id has no version yet, perhaps because it was met before the subject was asked."""
@@ -88,10 +90,13 @@ class Ledger:
         self.entries.pop(entry.key, None)
         self.entries[entry.key] = entry
         self._catalog = None
+        self._saved = False
 
     def save(self) -> None:
-        """Make the ledger durable: before any unit is decided that relies on it."""
-        write_durably(self._path, json.dumps([asdict(entry) for entry in self.entries.values()], indent=1))
+        """Make the ledger durable, unless it is: before any unit is decided that relies on it."""
+        if not self._saved:
+            write_durably(self._path, json.dumps([asdict(entry) for entry in self.entries.values()], indent=1))
+            self._saved = True
 
     def waiting(self) -> list[Entry]:
         return [entry for entry in self.entries.values() if entry.outcome == "waiting"]

@@ -44,9 +44,9 @@ def table_columns(
     for message in messages:
         outer, _, inner = message.rpartition("/")
         grown = merge_columns(columns, known.get(inner, NOTHING))
-        if find_clash(grown) is None:
-            columns = grown
-            rest = merge_columns(rest, _rest_of(outer, known, wrapper))
+        more = merge_columns(rest, _rest_of(outer, known, wrapper))
+        if find_clash(grown) is None and find_clash(_inside(more)) is None:
+            columns, rest = grown, more
     return pa.schema([*columns, *rest])
 
 
@@ -58,6 +58,10 @@ def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper
     return pa.schema([(unwrap.COLUMN, pa.struct(fields))] if fields else [])
 
 
+def _inside(rest: pa.Schema) -> pa.Schema:
+    return pa.schema([field for column in rest for field in column.type])
+
+
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:
     """(fitted rows, their row numbers, the refused rows)."""
     if not set(table.column_names) <= set(columns.names):
@@ -65,10 +69,11 @@ def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list
     bad: dict[int, str] = {}
     fitted = []
     for field in table.schema:
-        column, misfits = _fit_column(table.column(field.name), columns.field(field.name).type)
+        kind = columns.field(field.name).type
+        column, misfits = _fit_column(table.column(field.name), kind)
         fitted.append(column)
-        for row in misfits:
-            bad.setdefault(row, f"{field.name}: {field.type} does not fit {columns.field(field.name).type}")
+        if misfits:
+            bad = dict.fromkeys(misfits, f"{field.name}: {field.type} does not fit {kind}") | bad
     result = pa.table(fitted, schema=pa.schema([columns.field(name) for name in table.schema.names]))
     rows = np.arange(table.num_rows)
     if bad:
@@ -82,8 +87,10 @@ def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedA
         return column, []
     if grows(column.type, kind):
         return column.cast(kind), []
-    values = [column.slice(row, 1) for row in range(len(column))]
     fits = (column.type, kind) in CHANGES
+    if fits and _survives(column, kind):
+        return column.cast(kind), []
+    values = [column.slice(row, 1) for row in range(len(column))]
     good = [value.null_count == 1 or (fits and _survives(value, kind)) for value in values]
     kept = pa.chunked_array(
         [v if ok else pa.nulls(1, v.type) for v, ok in zip(_flat(values), good, strict=True)], column.type

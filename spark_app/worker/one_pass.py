@@ -54,7 +54,7 @@ class Plan:
         landed_at: microseconds since 1970.
         write_bronze: False where the records come from bronze.
         land_only: decode nothing, defer every record.
-        settled: this is the run after settling; what is still new waits (schemas) or is over the cap (tables).
+        settled: this is the run after settling; what is still new waits.
         bare: the schema of records without a frame; None = they are refused.
         framed_keys: decode record keys.
         options: how payloads are decoded.
@@ -121,7 +121,7 @@ class _Task:
     _records: pa.Table = None  # of the Arrow batch at hand
     _lineage: pa.Table = None  # of the Arrow batch at hand
     _rejects: list[tuple[int, Cause, str, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
-    _decoded: dict[object, list[pa.Table]] = field(default_factory=dict)  # one list per schema of the rows
+    _decoded: dict[pa.Schema, list[pa.Table]] = field(default_factory=dict)  # by the schema of the rows
     _rejected: list[pa.Table] = field(default_factory=list)
     _deferred: list[pa.Table] = field(default_factory=list)
 
@@ -159,8 +159,9 @@ class _Task:
         keys = read_keys(batch, self.catalog)
         for key, rows in keys.unsettled.items():
             rows = rows[frames.verdict[rows] == framing.OK]
-            self._wait(rows, key)
-            frames.refuse(rows, framing.HELD)
+            if len(rows):
+                self._wait(rows, key)
+                frames.refuse(rows, framing.HELD)
         return keys.texts
 
     def _decode(self, payloads: _Payloads) -> None:
@@ -193,6 +194,8 @@ class _Task:
         decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
         self._reject(rows, decoded.rejects, decoder.full_name)
         rows = rows[decoded.rows]
+        if not len(rows):
+            return None
         if payloads.outer is not None:
             outer = _pick(payloads.outer, group[decoded.rows])
             self._place(decoded.table, rows, key, decoder.full_name, outer, payloads.outer_name)
@@ -224,8 +227,8 @@ class _Task:
         routed = route(outer if by_outer else table, len(rows), routing, message)
         if outer is not None and self.plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self.plan.wrapper)
-            table = table if rest is None else table.append_column(unwrap.COLUMN, rest)
-        self._report_new(routed, message)
+            table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
+        self._answer_new(routed, rows, message)
         self._reject(rows, routed.rejects(), message)
         for columns, codes in self._by_columns(routed):
             placed = np.flatnonzero(np.isin(routed.codes, codes))
@@ -235,7 +238,7 @@ class _Task:
             if len(placed):
                 numbers = self._count_silver(routed, routed.codes[placed], str(key))
                 silver = tables.silver_rows(fitted, _pick(self._lineage, rows[placed]), key, numbers)
-                self._decoded.setdefault((key, message, id(columns)), []).append(silver)
+                self._decoded.setdefault(silver.schema, []).append(silver)
                 self.buffered += silver.nbytes
 
     def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
@@ -274,7 +277,11 @@ class _Task:
         found: np.ndarray = numbers[codes]
         return found
 
-    def _report_new(self, routed: Routed, message: str) -> None:
+    def _answer_new(self, routed: Routed, rows: np.ndarray, message: str) -> None:
+        """Report routing values and message types that are new; after settling their rows wait for the next pass."""
+        if self.plan.settled:
+            waits = [code for code, verdict in enumerate(routed.verdicts) if verdict.new]
+            return self._defer(rows[np.isin(routed.codes, waits)], None)
         new = self.report.new_values
         counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
         for value, verdict, count in zip(routed.values, routed.verdicts, counts, strict=True):
@@ -333,6 +340,11 @@ class _Task:
 
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
         return table, files.write_file(Path(self.plan.root) / table, name, rows, self.plan.compression)
+
+
+def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    """The table, which may have no columns and so no rows either, with one more."""
+    return pa.Table.from_arrays([*table.columns, column], names=[*table.column_names, name])
 
 
 def _pick(table: pa.Table, rows: np.ndarray) -> pa.Table:

@@ -38,7 +38,7 @@ class Routing:
         field: the message's routing field.
         admitted: routing value -> routing name, for every admitted table.
         allowed: routing names that may become tables; empty = any.
-        room: whether a new value may be reported, or is over the cap (or this is the pass after settling).
+        room: whether a new value may be reported, or is over the cap.
         by: what makes the routing value.
         messages: routing name -> the message types of its rows, in the order of admission; another one is new.
         fixed: columns that a table of several message types already has.

@@ -31,6 +31,7 @@ LINEAGE_OF = {
     "_landed_at": "landed_at",
 }
 LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
+LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names and types may be far longer
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
@@ -85,8 +86,8 @@ def quarantine_rows(
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
         "hop": pa.array([cause.hop for cause in causes], pa.string()),
-        "detail": pa.array([detail or None for detail in details], pa.string()),
-        "message_type": pa.array([message or None for message in messages], pa.string()),
+        "detail": pa.array([detail[:LONGEST_TEXT] or None for detail in details], pa.string()),
+        "message_type": pa.array([message[:LONGEST_TEXT] or None for message in messages], pa.string()),
         "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),
     }

@@ -38,7 +38,7 @@ def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Fram
     ids = _column(wrappers, wrapper.schema_id, pa.int64()).fill_null(framing.NO_SCHEMA).to_numpy(zero_copy_only=False)
     bare = np.flatnonzero((frames.verdict == framing.OK) & (frames.schema == framing.NO_SCHEMA))
     frames.schema[bare] = ids[bare]
-    frames.refuse(bare[ids[bare] <= 0], framing.WRONG_WRAPPER)
+    frames.refuse(bare[(ids[bare] <= 0) | (ids[bare] > framing.LARGEST_ID)], framing.WRONG_WRAPPER)
     return payloads, frames
 
 

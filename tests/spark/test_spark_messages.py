@@ -82,6 +82,54 @@ def test_message_types_route_to_tables_and_gold_of_their_own(new_parts: NewParts
     assert parts.read("silver_beat_events")["_offset"].sort().to_list() == [3, 5]
 
 
+def test_a_field_that_does_not_suit_an_aggregate_is_null_in_its_own_table_only(
+    new_parts: NewParts, answers: Answers
+) -> None:
+    messages = {
+        "Text": "string",
+        "Raw": "bytes",
+        "Many": "map<string, int64>",
+        "Part": "Beat",
+        "List": "repeated int64",
+    }
+    text = SHOP + "".join(
+        f"message {name} {{ string shop = 1; string who = 2; {kind} total = 4; {kind} at = 5; }}"
+        for name, kind in messages.items()
+    )
+    answers.schema(1, text)
+    odd = compile_text(text)
+    aggregates = {
+        "session_count": {"function": "count"},
+        "sum": {"function": "sum", "field": "total"},
+        "last": {"function": "max"},
+    }
+    parts = new_parts(answers.url, event=EVENT["event"] | {"route_by": "message"}, gold={"aggregates": aggregates})
+    given = {"Text": "12 EUR", "Raw": b"1", "Many": {"a": 1}, "Part": {}, "List": [1]}
+    kinds = {name: message_class(odd, f"shop.{name}") for name in messages}
+    values = [
+        frame(1, kinds[name](who="x", total=total, at=total).SerializeToString(), (3 + number,))
+        for number, (name, total) in enumerate(given.items())
+    ]
+    take(parts, [*values, shop(1, "Placed", 0, shop="a", who="x", total=5)])
+    parts.gold.run()
+    assert parts.read("gold_placed_player_agg")["sum"].to_list() == [5]
+    for name in messages:
+        assert parts.read(f"gold_{name.lower()}_player_agg").select("session_count", "sum").rows() == [(1, None)]
+
+
+def test_no_round_of_settling_meets_what_only_the_next_one_could_place(new_parts: NewParts, answers: Answers) -> None:
+    """Each round knows one schema more, and the last one's tables are not those of the last round."""
+    for schema_id in range(1, 11, 2):
+        answers.schema(schema_id, SHOP)
+    parts = new_parts(answers.url, schemas={"lookups": 1}, **EVENT)
+    pairs = [(shop(i, "Placed", 0, shop=f"s{i}", who="x"), frame(i + 1, b"")) for i in range(1, 11, 2)]
+    take(parts, [value for pair in pairs for value in pair])
+    while parts.deferred.step(None) is not None:
+        pass
+    assert sorted(parts.tables.admitted) == ["s1", "s3", "s5", "s7", "s9"]
+    assert "quarantine_events" not in parts.lake.tables()
+
+
 def test_a_table_of_two_message_types_keeps_the_types_that_it_has(new_parts: NewParts, answers: Answers) -> None:
     """What comes later is converted or quarantined, in whatever order the versions were registered."""
     answers.schema(1, SHOP)

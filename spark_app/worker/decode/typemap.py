@@ -138,11 +138,18 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
     return entry.fields_by_name["key"], entry.fields_by_name["value"]
 
 
-def holds_maps(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
-    """Whether the message has a map, at any depth."""
-    inside = (*above, message.full_name)
-    nested = [f.message_type for f in message.fields if f.message_type and f.message_type.full_name not in inside]
-    return any(map(is_map, message.fields)) or any(holds_maps(n, inside) for n in nested)
+def holds_maps(message: Descriptor) -> bool:
+    """Whether the message has a map, at any depth. Each message type is looked at once: below `DEEPEST` no cap holds
+    how often they may contain each other."""
+    seen, left = {message.full_name}, [message]
+    while left:
+        fields = left.pop().fields
+        if any(map(is_map, fields)):
+            return True
+        nested = {f.message_type.full_name: f.message_type for f in fields if f.message_type is not None}
+        left += [kind for name, kind in nested.items() if name not in seen]
+        seen |= nested.keys()
+    return False
 
 
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:

@@ -115,6 +115,12 @@ def test_keys_are_decoded_beside_their_values(tmp_path: Path) -> None:
     assert "_key" not in run(tmp_path / "off", batch, catalog_of(ONE))[1]["silver_de_events"].column_names
 
 
+def test_the_key_of_a_record_that_has_no_value_to_wait_makes_no_schema_known(tmp_path: Path) -> None:
+    batch = batch_of([None, b"{"], key=pa.array([frame(7, b"")] * 2, pa.binary()))
+    report, _ = run(tmp_path, batch, catalog_of(ONE), framed_keys=True)
+    assert (report.new_ids, report.tombstones, report.quarantine) == ({}, 1, {"frame_magic": 1})
+
+
 def test_message_types_have_tables_of_their_own_with_types_of_their_own(tmp_path: Path) -> None:
     values = [
         frame(1, shop("Placed", country="de", total=5), PLACED),
@@ -134,6 +140,24 @@ def test_message_types_have_tables_of_their_own_with_types_of_their_own(tmp_path
     assert report.quarantine == {"decode_payload": 1}
     unknown, _ = run(tmp_path / "new", batch_of(values), catalog_of(ONE), routing=routing({}, {}, "message"))
     assert unknown.new_values == {name: {name: 1} for name in names}
+
+
+def test_a_message_type_without_a_good_record_has_no_table(tmp_path: Path) -> None:
+    batch = batch_of([frame(1, b"\xff", BEAT)] * 2)
+    report, _ = run(tmp_path, batch, catalog_of(ONE), routing=routing({}, {}, "message"))
+    assert (report.new_values, report.quarantine) == ({}, {"decode_payload": 2})
+
+
+def test_after_settling_a_value_or_message_type_that_is_still_new_waits(tmp_path: Path) -> None:
+    values = [
+        frame(1, shop("Placed", country="de"), PLACED),
+        frame(1, shop("Shipped", country="de"), SHIPPED),
+        frame(1, shop("Placed", country="fr"), PLACED),
+    ]
+    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), settled=True)
+    assert (report.silver, report.deferred, report.new_values) == ({"de": 1}, 2, {})
+    assert report.balance() == (3, 3)
+    assert tables["deferred_events"]["waits_for"].to_pylist() == [None, None]
 
 
 def test_message_types_in_one_table_share_its_columns(tmp_path: Path) -> None:
@@ -216,6 +240,48 @@ def test_wrapped_events_land_by_their_own_schema(tmp_path: Path) -> None:
 def test_wrapped_schemas_that_were_never_met_are_new(tmp_path: Path) -> None:
     report, _ = run(tmp_path, batch_of([wrap("uno", 11, b"")] * 3), catalog_of(OUTER), **WRAPPED)
     assert (report.new_ids, report.balance()) == ({"11": 3}, (3, 0))
+
+
+def test_a_wrappers_schema_id_beyond_all_ids_harms_no_other_record(tmp_path: Path) -> None:
+    """Neither does it pass for a smaller one: both once had the same place in a sorted key."""
+    text = "message Outer { string game = 1; int64 schema_id = 2; bytes payload = 3; string sent_by = 4; }"
+    outer = compile_text(PROTO3 + text, schema_id=10)
+    ids = [11 + 2**56, 11, 2**31, 2**63 - 1, -1]
+    wrappers = [message_class(outer, "Outer")(game="uno", schema_id=i, payload=b"") for i in ids]
+    values = [frame(10, wrapper.SerializeToString()) for wrapper in wrappers]
+    report, tables = run(tmp_path, batch_of(values), catalog_of(outer, UNO), **WRAPPED)
+    assert (report.silver, report.quarantine) == ({"uno": 1}, {"frame_wrapper": 4})
+    assert tables["silver_uno_events"]["_offset"].to_pylist() == [1]
+
+
+def test_versions_of_a_wrapper_may_differ_in_what_they_keep(tmp_path: Path) -> None:
+    bare = compile_text(PROTO3 + "message Outer { int32 schema_id = 2; bytes payload = 3; }", schema_id=9)
+    event = compile_text(PROTO3 + "message Event { string game = 1; }", schema_id=13)
+    payload = inner(event, "Event", game="uno")
+    first = frame(9, message_class(bare, "Outer")(schema_id=13, payload=payload).SerializeToString())
+    plan = WRAPPED | {"routing": routing({"uno": "uno"}, {"uno": ("Outer/Event",)}, field="game")}
+    batch = batch_of([first, wrap("uno", 13, payload)])
+    _, tables = run(tmp_path, batch, catalog_of(bare, OUTER, event), **plan)
+    kept = tables["silver_uno_events"].sort_by("_offset")["_wrapper"].to_pylist()
+    assert kept == [None, {"game": "uno", "sent_by": "me"}]
+
+
+def test_a_wrapped_message_without_fields_has_what_its_wrapper_says(tmp_path: Path) -> None:
+    beat = compile_text(PROTO3 + "message Beat {}", schema_id=14)
+    plan = WRAPPED | {"routing": routing({"uno": "uno"}, {"uno": ("Outer/Beat",)}, field="game")}
+    _, tables = run(tmp_path, batch_of([wrap("uno", 14, b"")] * 2), catalog_of(OUTER, beat), **plan)
+    assert tables["silver_uno_events"]["_wrapper"].to_pylist() == [{"game": "uno", "sent_by": "me"}] * 2
+
+
+def test_wrapper_types_whose_fields_would_clash_do_not_share_a_table(tmp_path: Path) -> None:
+    text = "message Other { string GAME = 1; int32 schema_id = 2; bytes payload = 3; }"
+    other = compile_text(PROTO3 + text, schema_id=20)
+    both = routing({"Uno": "uno"}, {"uno": ("Outer/Uno", "Other/Uno")}, "message")
+    wrapper = message_class(other, "Other")(GAME="uno", schema_id=11)
+    values = [wrap("uno", 11, b""), frame(20, wrapper.SerializeToString())]
+    report, tables = run(tmp_path, batch_of(values), catalog_of(OUTER, other, UNO), **WRAPPED | {"routing": both})
+    assert (report.silver, report.quarantine) == ({"uno": 1}, {"decode_type": 1})
+    assert tables["silver_uno_events"]["_wrapper"].to_pylist() == [{"game": "uno", "sent_by": "me"}]
 
 
 def test_a_message_that_is_no_wrapper_is_quarantined(tmp_path: Path) -> None:

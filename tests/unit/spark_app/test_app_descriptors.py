@@ -82,6 +82,13 @@ def test_reference_cannot_replace_the_schema() -> None:
         compile_text(text, {"protolake_value.proto": PROTO3 + "message M { string theirs = 1; }"})
 
 
+def test_descriptor_without_a_required_field_is_refused() -> None:
+    file = FileDescriptorProto(name="x", syntax="proto3")
+    file.options.uninterpreted_option.add().name.add()
+    with pytest.raises(SchemaRefused, match="Unable to parse"):
+        compile_sources(Sources(compiled={ROOT: file}), CAPS)
+
+
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
     """No file may grow beyond 8 bytes. Not a fixture: pytest itself writes while one is set up."""

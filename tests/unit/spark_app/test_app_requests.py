@@ -43,6 +43,14 @@ def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
     assert requests.pending(lake) == [request]
 
 
+def test_a_request_is_answered_under_the_name_of_its_file(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    (lake.requests / "abc.json").write_text('{"kind": "replay", "arguments": {}, "id": "../../other"}')
+    (request,) = requests.pending(lake)
+    requests.answer(lake, request, {})
+    assert [path.name for path in lake.requests.iterdir()] == ["abc.result.json"]
+
+
 def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     for _ in range(requests.KEPT_RESULTS + 5):

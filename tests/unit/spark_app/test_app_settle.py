@@ -15,6 +15,7 @@ from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
 from tests.support.units import open_lake, table_desk
+from tests.unit.spark_app.test_app_descriptors import full_disk
 
 
 @pytest.fixture
@@ -55,6 +56,24 @@ def test_value_that_is_its_own_name_is_admitted_first(tmp_path: Path) -> None:
     tables = table_desk(open_lake(tmp_path))
     tables.admit({"RUMMY": ["M"], "rummy": ["M"]})
     assert tables.admitted == {"rummy": "rummy"}
+
+
+def test_what_a_full_disk_did_not_keep_is_not_known_either(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    tables = table_desk(lake)
+    with pytest.raises(OSError, match="File too large"), full_disk():
+        tables.admit({"rummy": ["M"]})
+    assert (tables.admitted, tables.messages) == ({}, {})
+    assert tables.admit({"rummy": ["M"]}) == ["rummy"]
+    assert table_desk(lake).messages == {"rummy": ("M",)}
+
+
+def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: Answers, tmp_path: Path) -> None:
+    schemas = desk(answers, tmp_path)
+    with pytest.raises(OSError, match="File too large"), full_disk():
+        schemas.meet([7])
+    schemas.ledger.save()
+    assert [entry.key for entry in Ledger(tmp_path).waiting()] == [7]
 
 
 def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> None:

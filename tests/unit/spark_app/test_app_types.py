@@ -9,7 +9,7 @@ import pytest
 from spark_app.records import Cause, DecodeOptions
 from spark_app.worker.decode import Decoder, decoder_for
 from spark_app.worker.decode.decoder import STRICT
-from spark_app.worker.decode.typemap import DEEPEST
+from spark_app.worker.decode.typemap import DEEPEST, holds_maps
 from tests.support.oracle import expected, judged, rows_of
 from tests.support.protos import PROTO3, compile_text, message_class
 
@@ -196,3 +196,15 @@ def test_empty_payload_is_a_row_of_defaults() -> None:
     )
     assert land(decoder, b"") == {"n": 0, "o": None, "m": None}
     assert land(decoder, b"\x08") == Cause.DECODE_PAYLOAD
+
+
+def test_messages_below_the_deepest_level_may_contain_each_other_in_any_number_of_ways() -> None:
+    """They are JSON text, and so one column for every cap."""
+    chain = "".join(f"message C{i} {{ C{i + 1} f = 1; }}" for i in range(DEEPEST))
+    tree = "".join(f"message C{i} {{ C{i + 1} f = 1; C{i + 1} g = 2; }}" for i in range(DEEPEST, DEEPEST + 40))
+    text = f"{PROTO3}{chain}{tree} message C{DEEPEST + 40} {{ string s = 1; }}"
+    decodable = compile_text(f'{PROTO3}import "c.proto"; message M {{ C0 c = 1; }}', {"c.proto": text})
+    assert not holds_maps(message_class(decodable, "M").DESCRIPTOR)
+    with_map = text.replace("string s = 1;", "map<string, string> s = 1;")
+    decodable = compile_text(f'{PROTO3}import "c.proto"; message M {{ C0 c = 1; }}', {"c.proto": with_map})
+    assert holds_maps(message_class(decodable, "M").DESCRIPTOR)
