@@ -117,12 +117,24 @@ class Decode(Section):
     unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
     framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
 
+    @model_validator(mode="after")
+    def _names_a_schema(self) -> Decode:
+        if self.unframed_message and not self.unframed_schema_id:
+            raise ValueError("unframed_message is of no use without unframed_schema_id")
+        return self
+
 
 class Wrapper(Section):
     """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
 
     payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
     schema_id: str = Field("", description="field that holds the event's schema id; empty = each payload is framed")
+
+    @model_validator(mode="after")
+    def _names_a_payload(self) -> Wrapper:
+        if self.schema_id and not self.payload:
+            raise ValueError("schema_id is of no use without payload")
+        return self
 
 
 def _makes(shape: str, name: str) -> bool:

@@ -200,7 +200,12 @@ class Catalog:
     decodable: Mapping[SchemaKey, Decodable]
     refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
     waiting: frozenset[SchemaKey]  # those that cannot be settled now
-    columns: Mapping[str, pa.Schema]  # full name of a message -> every column that a version of it ever had
+    columns: Mapping[str, pa.Schema]  # message type -> every column that a version of it ever had
+    types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)  # (schema, full name) -> another type
+
+    def type_of(self, key: SchemaKey, full_name: str) -> str:
+        """The message type: the full name, with a number where schemas of that name contradict each other."""
+        return self.types.get((key, full_name), full_name)
 
 
 # The coordinates and the record itself, as the pass takes them in and bronze keeps them.

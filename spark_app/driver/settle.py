@@ -20,9 +20,8 @@ from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
 from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.columns import find_clash, merge_columns
 from spark_app.schemas.descriptors import CompileFailed
-from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.resolution import resolve
 from spark_app.worker.fit import NOTHING, table_columns
@@ -130,7 +129,6 @@ class SchemaDesk:
         del self._asked[key]
         try:
             descriptor_set = answer.result()
-            self._refuse_clash(descriptor_set)
         except SchemaRefused as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
@@ -157,16 +155,6 @@ class SchemaDesk:
             return
         self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
         log.warning("schema id given up", schema=key, waited_s=round(waited))
-
-    def _refuse_clash(self, descriptor_set: bytes) -> None:
-        """Versions of a message share a table."""
-        known = self.ledger.catalog().columns
-        for name, schema in message_schemas(descriptor_set).items():
-            clash = find_clash(merge_columns(known.get(name, schema), schema))
-            if clash is not None:
-                raise SchemaRefused(
-                    f"field {clash!r} of {name} clashes with another column that differs only by case, or with our own"
-                )
 
 
 class TableDesk:

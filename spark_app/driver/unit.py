@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
-from spark_app.errors import SchemaBump
+from spark_app.errors import ConfigurationError, SchemaBump
 from spark_app.lake import Lake, file_prefix
 from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.worker import one_pass
@@ -36,6 +36,7 @@ class Origin:
     land_only: bool = False
     settle_in_place: bool = False
     root: str | None = None  # folder of the files, where it is not the lake
+    settles: bool = True  # False: what is new waits, nothing is entered
 
 
 class UnitRunner:
@@ -61,7 +62,7 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema id that was never met.
         """
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if origin.settles else 0):
             report = self._execute(records, self._plan(sequence, origin))
             if not report.new_ids and not report.new_values:
                 return report
@@ -89,7 +90,12 @@ class UnitRunner:
         """The schema of records without a frame."""
         decode = self._settings.decode
         schema_id = decode.unframed_schema_id
-        return (schema_id, self._schemas.ledger.index_of(schema_id, decode.unframed_message)) if schema_id else None
+        if not schema_id:
+            return None
+        index = self._schemas.ledger.index_of(schema_id, decode.unframed_message)
+        if not index and schema_id in self._schemas.ledger.catalog().decodable:
+            raise ConfigurationError(f"decode.unframed_message: schema {schema_id} has no {decode.unframed_message}")
+        return schema_id, index
 
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
         decode, wrapper = self._settings.decode, self._settings.wrapper

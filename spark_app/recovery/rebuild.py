@@ -206,7 +206,7 @@ class Rebuild:
         assert bronze is not None
         records = bronze.where(compare.within(ranges)).select(*BRONZE_SCHEMA.names)
         records = self._units.spread(records, sum(r.end - r.first for r in ranges))
-        origin = replace(FROM_BRONZE, root=str(self._scratch))
+        origin = replace(FROM_BRONZE, root=str(self._scratch), settles=not self._request.dry_run)
         return self._units.run(records, self._opened.manifests.last + 1, origin)
 
     def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:

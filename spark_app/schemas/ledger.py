@@ -6,8 +6,9 @@ Kept in the lake as one JSON file, replaced durably; compiled descriptor sets li
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,7 +19,7 @@ from google.protobuf.descriptor import Descriptor
 from spark_app.errors import ContractError
 from spark_app.lake import read_durable, write_durably
 from spark_app.records import Catalog, Cause, Decodable, MessageIndex, SchemaKey
-from spark_app.schemas.columns import merge_columns
+from spark_app.schemas.columns import find_clash, grows, merge_columns
 from spark_app.schemas.descriptors import digest
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
@@ -120,7 +121,7 @@ class Ledger:
         }
         refused = {e.key: (e.cause, e.detail) for e in entries if e.outcome == "refused"}
         waiting = frozenset(e.key for e in entries if e.outcome == "waiting")
-        return Catalog(decodable, refused, waiting, message_columns(d.descriptor_set for d in decodable.values()))
+        return Catalog(decodable, refused, waiting, *message_types(decodable.values()))
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
         """The index of a message, by its full name, in the file of a decodable schema; "" is the first. One that names
@@ -138,13 +139,31 @@ class Ledger:
         return data
 
 
-def message_columns(descriptor_sets: Iterable[bytes]) -> dict[str, pa.Schema]:
-    """Full name of each message -> the columns of all its versions; the order decides which gives a column its type."""
+def message_types(decodables: Iterable[Decodable]) -> tuple[dict[str, pa.Schema], dict[tuple[SchemaKey, str], str]]:
+    """(message type -> columns of all its versions; (schema, full name) -> type where that is not the full name).
+
+    Subjects that know nothing of each other may give one name to two messages. A schema is a version of the first type
+    of its name that it does not contradict, or begins another: `Event`, `Event#2`. The order of the schemas decides.
+    """
     columns: dict[str, pa.Schema] = {}
-    for descriptor_set in descriptor_sets:
-        for name, schema in message_schemas(descriptor_set).items():
-            columns[name] = merge_columns(columns.get(name, pa.schema([])), schema)
-    return columns
+    types: dict[tuple[SchemaKey, str], str] = {}
+    for decodable in decodables:
+        for name, schema in message_schemas(decodable.descriptor_set).items():
+            kind = next(kind for kind in _types_of(name) if kind not in columns or _agree(columns[kind], schema))
+            columns[kind] = merge_columns(columns.get(kind, pa.schema([])), schema)
+            if kind != name:
+                types[decodable.key, name] = kind
+    return columns, types
+
+
+def _types_of(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}#{number}" for number in itertools.count(2))
+
+
+def _agree(columns: pa.Schema, schema: pa.Schema) -> bool:
+    merged = merge_columns(columns, schema)
+    return find_clash(merged) is None and all(grows(field.type, merged.field(field.name).type) for field in schema)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -34,8 +34,8 @@ def table_columns(
     """The columns of a table with rows of these message types, in this order.
 
     Args:
-        messages: full names, `Wrapper/Inner` where a wrapper was around them; a clashing one is left out.
-        known: full name -> columns of all versions of the message.
+        messages: message types, `Wrapper/Inner` where a wrapper was around them; a clashing one is left out.
+        known: message type -> columns of all its versions.
         fixed: what the table has already, when it has several message types: it comes first.
     """
     fixed = fixed or NOTHING

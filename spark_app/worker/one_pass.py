@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +97,15 @@ class _Payloads:
     Attributes:
         values: binary; `frames` has an entry per value.
         rows: for each value the row of its record.
-        outer: the wrappers, one row per value, and their message type.
+        outer: the wrappers, one row per value.
+        within: the wrappers' message type and "/".
     """
 
     values: pa.Array
     frames: framing.Frames
     rows: np.ndarray
     outer: pa.Table | None = None
-    outer_name: str = ""
+    within: str = ""
 
 
 @dataclass
@@ -167,7 +168,7 @@ class _Task:
     def _decode(self, payloads: _Payloads) -> None:
         frames = payloads.frames
         for verdict, cause in framing.CAUSES.items():
-            self._reject_all(payloads.rows[frames.verdict == verdict], cause, "", payloads.outer_name)
+            self._reject_all(payloads.rows[frames.verdict == verdict], cause, "", payloads.within.rstrip("/"))
         for group in frames.groups():
             index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
             self._decode_group(payloads, group, frames.key_of(group[0]), index, body)
@@ -185,25 +186,26 @@ class _Task:
         decodable = self.catalog.decodable.get(key)
         if decodable is None:
             return self._wait(rows, key)
-        decoder = decoder_for(decodable, index, self.plan.options)
+        options, wrapper = self.plan.options, self.plan.wrapper if payloads.outer is None else None
+        if wrapper is not None:
+            options = replace(options, defaults=True)  # an empty payload is an event whose fields are all unset
+        decoder = decoder_for(decodable, index, options)
         if decoder is None:
             return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
-        if self.plan.wrapper and payloads.outer is None and not decoder.schema.names:
-            return self._reject_all(rows, Cause.FRAME_WRAPPER, "the message has no fields", decoder.full_name)
+        message = payloads.within + self.catalog.type_of(key, decoder.full_name)
+        if wrapper is not None and not decoder.schema.names:
+            return self._reject_all(rows, Cause.FRAME_WRAPPER, "the message has no fields", message)
         values = _pick(pa.table([payloads.values], names=["value"]), group).column(0).combine_chunks()
         decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
-        self._reject(rows, decoded.rejects, decoder.full_name)
+        self._reject(rows, decoded.rejects, message)
         rows = rows[decoded.rows]
         if not len(rows):
             return None
-        if payloads.outer is not None:
-            outer = _pick(payloads.outer, group[decoded.rows])
-            self._place(decoded.table, rows, key, decoder.full_name, outer, payloads.outer_name)
-        elif self.plan.wrapper is None:
-            self._place(decoded.table, rows, key, decoder.full_name)
-        else:
-            inner, frames = unwrap.unwrap(decoded.table, self.plan.wrapper)
-            self._decode(_Payloads(inner, frames, rows, decoded.table, decoder.full_name))
+        if wrapper is not None:
+            inner, frames = unwrap.unwrap(decoded.table, wrapper)
+            return self._decode(_Payloads(inner, frames, rows, decoded.table, f"{message}/"))
+        outer = None if payloads.outer is None else _pick(payloads.outer, group[decoded.rows])
+        self._place(decoded.table, rows, key, message, outer)
 
     def _wait(self, rows: np.ndarray, key: SchemaKey) -> None:
         if key not in self.catalog.waiting and not self.plan.settled:
@@ -217,12 +219,11 @@ class _Task:
         table: pa.Table,
         rows: np.ndarray,
         key: SchemaKey,
-        full_name: str,
-        outer: pa.Table | None = None,
-        outer_name: str = "",
+        message: str,
+        outer: pa.Table | None,
     ) -> None:
         """Route decoded rows and keep them until the task writes its files. `rows` are theirs among the records."""
-        routing, message = self.plan.routing, f"{outer_name}/{full_name}" if outer_name else full_name
+        routing = self.plan.routing
         by_outer = outer is not None and routing.field in outer.column_names
         routed = route(outer if by_outer else table, len(rows), routing, message)
         if outer is not None and self.plan.wrapper is not None:

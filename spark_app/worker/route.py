@@ -121,7 +121,7 @@ def route(table: pa.Table, count: int, routing: Routing, message: str) -> Routed
         table: the rows, or the wrappers around them. Without the field, or where it is no string, there is no value.
         message: the message type, after that of its wrapper and "/" if there is one.
     """
-    full_name = message.rpartition("/")[2]
+    full_name = message.rpartition("/")[2].partition("#")[0]
     if routing.by == "message":
         return Routed(np.zeros(count, np.int64), [full_name], [judge(full_name, routing, message)])
     codes, values = _field_values(table, count, routing.field)

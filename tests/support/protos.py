@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from spark_app.records import Catalog, Decodable, SchemaKey
 from spark_app.schemas.caps import Caps
 from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import message_columns
+from spark_app.schemas.ledger import message_types
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.reference import load_files
 
@@ -40,5 +40,4 @@ def message_class(decodable: Decodable, name: str) -> Any:
 
 def catalog_of(*decodables: Decodable, refused: dict[SchemaKey, tuple[str, str]] | None = None) -> Catalog:
     """A catalog as the ledger builds it, in the order given."""
-    columns = message_columns(decodable.descriptor_set for decodable in decodables)
-    return Catalog({d.key: d for d in decodables}, refused or {}, frozenset(), columns)
+    return Catalog({d.key: d for d in decodables}, refused or {}, frozenset(), *message_types(decodables))

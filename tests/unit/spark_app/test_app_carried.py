@@ -237,6 +237,32 @@ def test_wrapped_events_land_by_their_own_schema(tmp_path: Path) -> None:
     assert report.balance() == (9, 9)
 
 
+def test_games_that_call_their_event_the_same_have_types_of_their_own(tmp_path: Path) -> None:
+    """Their subjects know nothing of each other."""
+    texts = ["int64 score = 1;", "string score = 1;", "int64 SCORE = 1;", "optional string note = 2; string score = 1;"]
+    games = [compile_text(f"{PROTO3} message Event {{ {t} }}", schema_id=20 + n) for n, t in enumerate(texts)]
+    catalog = catalog_of(OUTER, *games)
+    types = [catalog.type_of(20 + n, "Event") for n in range(4)]
+    assert types == ["Event", "Event#2", "Event#3", "Event#2"]
+    names = ["chess", "go", "dice", "go"]
+    messages = {name: (f"Outer/{kind}",) for name, kind in zip(names, types, strict=True)}
+    plan = WRAPPED | {"routing": routing({name: name for name in names}, messages, field="game")}
+    values = [wrap(name, 20 + n, b"") for n, name in enumerate(names)]
+    report, tables = run(tmp_path, batch_of(values), catalog, **plan)
+    assert report.quarantine == {}
+    kinds = {name: tables[f"silver_{name}_events"].schema for name in names}
+    assert [kinds[name].field("score").type for name in ("chess", "go")] == [pa.int64(), pa.string()]
+    assert ("SCORE" in kinds["dice"].names, "note" in kinds["go"].names) == (True, True)
+
+
+@pytest.mark.parametrize("defaults", [True, False])
+def test_a_wrapped_event_may_be_empty(tmp_path: Path, defaults: bool) -> None:
+    options = DecodeOptions(defaults=defaults)
+    report, tables = run(tmp_path, batch_of([wrap("uno", 11, b"")]), catalog_of(OUTER, UNO), **WRAPPED, options=options)
+    assert report.quarantine == {}
+    assert tables["silver_uno_events"]["score"].to_pylist() == [0 if defaults else None]
+
+
 def test_wrapped_schemas_that_were_never_met_are_new(tmp_path: Path) -> None:
     report, _ = run(tmp_path, batch_of([wrap("uno", 11, b"")] * 3), catalog_of(OUTER), **WRAPPED)
     assert (report.new_ids, report.balance()) == ({"11": 3}, (3, 0))

@@ -86,7 +86,7 @@ def test_a_thousand_hostile_games_stay_in_the_lake(tmp_path: Path, cap: int) -> 
     desk = table_desk(lake, cap=cap)
     plan = plan_for(tmp_path / "lake", routing=desk.routing())
     desk.admit(one_pass.run(iter(records), plan, catalog_of(SCHEMA), "0").new_values)
-    final = replace(plan, settled=True, routing=desk.routing(final=True))
+    final = replace(plan, settled=True, routing=desk.routing())
     report = one_pass.run(iter(records), final, catalog_of(SCHEMA), "0")
     assert report.balance() == (1000, 1000)
     names = set(report.silver)

@@ -33,7 +33,7 @@ CATALOG = replace(
     catalog_of(V1, V2, refused={REFUSED: (Cause.SCHEMA_INVALID.value, "no")}), waiting=frozenset({WAITING})
 )
 ADMITTED = {"rummy": "rummy", "Go_Fish": "go_fish"}
-MESSAGES = dict.fromkeys(ADMITTED.values(), ("Event",))
+MESSAGES = dict.fromkeys(ADMITTED.values(), ("Event", "Event#2"))  # the versions disagree on c0
 ROUTING = Routing("game_name", ADMITTED, frozenset(), True, messages=MESSAGES)
 LAYOUT = Layout()
 Identity = tuple[str, int, int]
