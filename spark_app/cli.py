@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -174,23 +175,26 @@ def replay(
     since: Moment = None,
     until: Moment = None,
     topic: Annotated[str | None, typer.Option(help="only this topic")] = None,
-    partition: Annotated[int | None, typer.Option(help="only this partition")] = None,
-    offsets: Annotated[str | None, typer.Option(help="FIRST:END, the end excluded")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
+    offsets: Annotated[str | None, typer.Option(help="FIRST:END, the end excluded; of every partition chosen")] = None,
     dry_run: Annotated[bool, typer.Option(help="count the candidates, decode nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
     arguments = {
         "causes": [c.value for c in cause or ()],
-        "schemas": [key.lower() for key in schema or ()],
+        "schemas": [_schema_key(key) for key in schema or ()],
         "since": _moment("--since", since),
         "until": _moment("--until", until),
         "topic": topic,
         "partition": partition,
         "offsets": _offsets(offsets),
     }
+    if since and until and arguments["since"] >= arguments["until"]:  # type: ignore[operator]
+        raise UsageError(f"--since {since} is not before --until {until}")
+    filtered = any(value not in (None, []) for value in arguments.values())
     result = _ask(config.load(settings), Request("replay", arguments, dry_run))
-    print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result)))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result, filtered)))
 
 
 @app.command()
@@ -243,6 +247,16 @@ def _is_free(lake: Lake) -> bool:
     return True
 
 
+def _schema_key(text: str) -> str:
+    """A schema id or GUID as quarantine has it."""
+    if text.isdecimal():
+        return str(int(text))
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise UsageError(f"--schema-id: {text!r} is neither a schema id nor a GUID") from None
+
+
 def _moment(option: str, text: str | None) -> float | None:
     if text is None:
         return None
@@ -257,8 +271,8 @@ def _offsets(text: str | None) -> list[int] | None:
     if text is None:
         return None
     first, _, end = text.partition(":")
-    if not (first.isdecimal() and end.isdecimal()):
-        raise UsageError(f"--offsets: {text!r} is not FIRST:END")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise UsageError(f"--offsets: {text!r} is not FIRST:END with FIRST below END")
     return [int(first), int(end)]
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -159,7 +160,9 @@ class Tables(Section):
         "resolved_events", pattern=r"^[a-z0-9_]+$", description="what of quarantine a replay placed in silver"
     )
     cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
-    allowed: tuple[str, ...] = Field((), description="routing values that may become tables; empty = any valid name")
+    allowed: tuple[str, ...] = Field(
+        (), description="routing values that may become tables; empty = any valid name; a table that is there goes on"
+    )
 
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
@@ -344,8 +347,22 @@ def load(path: str | Path | None = None) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
-    except Exception as error:  # a value in the environment that is no JSON where a table is due
-        raise ConfigurationError(f"environment: {error}") from None
+    except Exception as error:  # a value in the environment that is no JSON where a list or table is due
+        raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
+
+
+def _no_json() -> str | None:
+    """The first variable whose value should be JSON and is not, with an example."""
+    for section, model in sections().items():
+        for key, field in model.model_fields.items():
+            name = f"{PREFIX}{section}__{key}".upper()
+            if isinstance(field.default, tuple | dict) and name in os.environ:
+                try:
+                    json.loads(os.environ[name])
+                except ValueError:
+                    example = '["a", "b"]' if isinstance(field.default, tuple) else '{"a": {"function": "count"}}'
+                    return f"{name} must be JSON, such as {example}"
+    return None
 
 
 def _read(path: Path) -> dict[str, Any]:

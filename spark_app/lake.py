@@ -2,6 +2,7 @@
 
 <lake>/<table>/                  a Delta table
 <lake>/_protolake/id             the lake's identity, part of every transaction id
+<lake>/_protolake/rules.json     the settings that must not change while the lake lives
 <lake>/_protolake/manifests/     decided units, one file each
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
 <lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers

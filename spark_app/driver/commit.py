@@ -86,6 +86,7 @@ class Committer:
         self._app = lake.identity()
         self.tables = Tables(lake, settings)
         self._known_schemas: dict[str, set[str]] = {}
+        self._gone: set[str] = set()  # tables that were said to lack files
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
 
     def redo(self) -> int:
@@ -144,9 +145,10 @@ class Committer:
         """Whether somebody removed files that the unit added, and with them the commit: naming them again would make
         a table that nobody can read."""
         missing = self._missing(name, change)
-        if missing:
-            remedy = "python -m spark_app rebuild: adds from bronze what is missing"
-            log.warning("files of a decided unit are gone", table=name, unit=sequence, remedy=remedy)
+        if missing and name not in self._gone:
+            self._gone.add(name)
+            remedy = "rebuild adds from bronze what is missing"
+            log.warning("files of decided units are gone", table=name, unit=sequence, remedy=remedy)
         return bool(missing)
 
     def _missing(self, name: str, change: Change) -> list[str]:

@@ -9,6 +9,7 @@ from spark_app.config import Settings
 from spark_app.driver.commit import Committer
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
+from spark_app.driver.rules import check_rules
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
 from spark_app.lake import Lake
 from spark_app.ops.events import log
@@ -32,7 +33,13 @@ class OpenLake:
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
-        """Redo first: whatever was decided becomes true before anything else is looked at."""
+        """Redo first: whatever was decided becomes true before anything else is looked at.
+
+        Raises:
+            ConfigurationError: the settings are not the lake's.
+            ContractError: what is on the disk contradicts itself.
+        """
+        check_rules(lake, settings)
         manifests = Manifests(lake)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()

@@ -136,13 +136,15 @@ class Replay:
         save_progress(self._opened.lake, self._opened.manifests, self._request, asdict(self._counted))
         return Report(), {}
 
-    def _open(self) -> DataFrame | None:
-        """Quarantine without what is resolved."""
+    def _wanted(self) -> DataFrame | None:
+        """Open records that the filters choose. What came after the request is not its business: else it would have no
+        end while records are refused."""
         rows = open_quarantine(self._session, self._opened)
-        return None if rows is None else rows.where(self._filters.condition())
+        before = F.unix_micros("quarantined_at") <= int(self._request.asked_at * 1e6)
+        return None if rows is None else rows.where(self._filters.condition() & before)
 
     def _count(self) -> Counted:
-        rows = self._open()
+        rows = self._wanted()
         if rows is None:
             return Counted()
         found = rows.groupBy("cause", "refused_schema").count().collect()
@@ -169,7 +171,7 @@ class Replay:
 
     def _choose(self, limit: int) -> pa.Table:
         """The next open records by coordinates."""
-        rows = self._open()
+        rows = self._wanted()
         assert self._counted is not None
         if rows is None:
             return pa.table({name: [] for name in CHOSEN})

@@ -7,11 +7,11 @@ from typing import Any
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 
 
-def replay_lines(result: dict[str, Any]) -> list[str]:
+def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
     """What became of the candidates: by cause, then by table."""
     candidates, refused = result["candidates"], result.get("refused", {})
     if not candidates:
-        return ["nothing open in quarantine"]
+        return ["nothing of that is open in quarantine" if filtered else "nothing open in quarantine"]
     lines = [f"{'cause':<20}{'candidates':>12}{'refused again':>15}"]
     for cause in sorted({*candidates, *refused}):
         again = f"{refused.get(cause, 0):,}" if "refused" in result else "not tried"

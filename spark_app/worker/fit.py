@@ -17,9 +17,12 @@ from spark_app.schemas.columns import find_clash, grows, merge_columns
 from spark_app.worker import unwrap
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
-# What the registry takes for compatible, as (the version's type, the column's).
+REAL = pa.float64()
+# What is converted, as (the message's type, the column's): what a registry takes for compatible, and numbers, which
+# message types of one table may disagree on.
 CHANGES = frozenset(
     {(INTEGER, BIG), (BIG, INTEGER), (FLAG, INTEGER), (INTEGER, FLAG), (INTEGER, TEXT), (TEXT, BYTES), (BYTES, TEXT)}
+    | {(INTEGER, REAL), (REAL, INTEGER)}
 )
 NOTHING = pa.schema([])
 CLASH = "its columns clash with those of the table's other message types: they differ only by case"

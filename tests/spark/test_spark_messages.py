@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_app.errors import ConfigurationError
 from spark_app.records import SchemaKey
 from tests.spark.parts import ORIGIN, TOPIC, Parts, source_of
 from tests.spark.test_spark_rebuild import ask as rebuild
@@ -175,8 +176,8 @@ def test_records_without_a_frame_have_the_message_of_the_settings(new_parts: New
     assert parts.read("silver_a_events")["who"].to_list() == [7]
     assert parts.read("silver_b_events")["who"].to_list() == ["x"]
     parts = new_parts(answers.url, **EVENT, decode={"unframed_schema_id": 1, "unframed_message": "shop.Nothing"})
-    take(parts, [b"\x0a\x01a"])
-    assert parts.read("quarantine_events")["cause"].to_list() == ["schema_index"]
+    with pytest.raises(ConfigurationError, match=r"schema 1 has no shop\.Nothing"):
+        take(parts, [b"\x0a\x01a"])
 
 
 def test_wrapped_events_settle_and_wait_by_their_own_schema(new_parts: NewParts, answers: Answers) -> None:

@@ -74,6 +74,15 @@ RESOLVED = {
 }
 
 
+def test_what_is_refused_after_the_request_is_not_its_business(new_parts: NewParts) -> None:
+    """Else a replay beside a topic that goes on sending what is refused would have no end."""
+    parts = refuse_uno(new_parts)
+    request = Request("replay", {"causes": ["route_refused"]})
+    parts.take(events(1, PLAYERS))
+    assert finish(parts, request)["refused"] == {"route_refused": 2}
+    assert replay(parts, causes=["route_refused"])["refused"] == {"route_refused": 4}
+
+
 def test_a_widened_allow_list_lets_records_in_once(new_parts: NewParts) -> None:
     refuse_uno(new_parts)
     parts = new_parts(tables=ONLY_RUMMY)

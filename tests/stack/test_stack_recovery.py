@@ -38,7 +38,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stack: Callable[..
         assert sum(result["resolved"].values()) + sum(result["refused"].values()) == refused
         assert sum(result["resolved"].values()) > 2_000
         wait_until(lambda: "route_refused" not in stack.status()["quarantine"], 30, "the status")
-        assert stack.command("replay", "--cause", "route_refused").stdout == "nothing open in quarantine\n"
+        assert stack.command("replay", "--cause", "route_refused").stdout == "nothing of that is open in quarantine\n"
         stack.produce(1_000, seed="8")
         rebuilt = stack.command("rebuild")
         assert (rebuilt.returncode, rebuilt.stderr.count("Error")) == (0, 0), rebuilt.stdout + rebuilt.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_app import config
+from spark_app.driver.rules import check_rules
 from spark_app.errors import ConfigurationError
 from spark_app.worker.route import judge
 from tests.support.units import open_lake, table_desk
@@ -46,14 +47,7 @@ def test_bad_file_names_the_key(tmp_path: Path, text: str, key: str) -> None:
         ("PROTOLAKE_KAFKA__BROKRES", "b"),
         ("PROTOLAKE_NOPE__X", "1"),
         ("PROTOLAKE_KAFKA_TOPIC", "t"),
-        pytest.param(
-            "PROTOLAKE_TABLES__ALLOWED",
-            "a",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="open: a list in the environment that is no JSON names its section, not the variable",
-            ),
-        ),
+        ("PROTOLAKE_TABLES__ALLOWED", "a"),
     ],
 )
 def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -97,3 +91,21 @@ def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silv
 def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
     routing = table_desk(open_lake(tmp_path), allowed=("Rummy",)).routing()
     assert judge("Rummy", routing, "M").new
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tables": {"silver": "silver_{name}_orders"}},
+        {"event": {"route_by": "message"}},
+        {"wrapper": {"payload": "body"}},
+    ],
+)
+def test_a_lake_keeps_the_rules_that_it_was_made_with(tmp_path: Path, changed: dict[str, dict[str, str]]) -> None:
+    """Other rules would place its records twice."""
+    lake = open_lake(tmp_path)
+    check_rules(lake, config.Settings(**changed))
+    check_rules(lake, config.Settings(**changed, gold={"interval_s": 1}))
+    [(section, [key])] = [(section, list(values)) for section, values in changed.items()]
+    with pytest.raises(ConfigurationError, match=f"{section}.{key}"):
+        check_rules(lake, config.Settings())

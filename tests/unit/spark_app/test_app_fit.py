@@ -53,10 +53,27 @@ def test_every_pair_of_types_places_every_row(kind: pa.DataType, value: Any, col
         (pa.decimal128(20, 0), Decimal(2**64 - 1), pa.float64()),
         (pa.int64(), 2, pa.bool_()),
         (pa.float64(), 0.5, pa.bool_()),
+        (pa.int64(), 2**53 + 1, pa.float64()),
+        (pa.float64(), 0.5, pa.int64()),
+        (pa.float64(), float("nan"), pa.int64()),
+        (pa.float64(), 1e300, pa.int64()),
     ],
 )
 def test_a_value_is_never_changed_to_fit(kind: pa.DataType, value: Any, column: pa.DataType) -> None:
     assert fit_one(kind, value, column) == ([None], 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "column", "due"),
+    [
+        (pa.int64(), 2**53, pa.float64(), 2.0**53),
+        (pa.float64(), -2.0, pa.int64(), -2),
+        (pa.int64(), 5, pa.string(), "5"),
+        (pa.string(), "é", pa.binary(), "é".encode()),
+    ],
+)
+def test_a_value_that_survives_the_change_lands(kind: pa.DataType, value: Any, column: pa.DataType, due: Any) -> None:
+    assert fit_one(kind, value, column) == ([due, None], 0)
 
 
 @pytest.mark.parametrize(

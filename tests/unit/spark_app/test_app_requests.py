@@ -88,11 +88,11 @@ def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> Non
 
 
 def test_answers_in_words() -> None:
-    assert words.replay_lines({"candidates": {}}) == ["nothing open in quarantine"]
-    counted = words.replay_lines({"candidates": {"route_cap": 2}})
+    assert words.replay_lines({"candidates": {}}, False) == ["nothing open in quarantine"]
+    counted = words.replay_lines({"candidates": {"route_cap": 2}}, False)
     assert counted[1].split() == ["route_cap", "2", "not", "tried"]
     result = {"candidates": {"route_cap": 1200}, "refused": {"frame_short": 1}, "resolved": {"silver_a": 3}}
-    lines = words.replay_lines(result | {"waiting": 7})
+    lines = words.replay_lines(result | {"waiting": 7}, False)
     assert [line.split()[:3] for line in lines[1:3]] == [["frame_short", "0", "1"], ["route_cap", "1,200", "0"]]
     assert lines[5].split() == ["silver_a", "3"]
     assert lines[-1].startswith("7 stay in quarantine")
