@@ -53,19 +53,23 @@ class SchemaDesk:
         Raises:
             RegistryUnreachable
         """
-        for schema_id, version in self._registry.subject_versions(subject).items():
-            entry = self.ledger.entries.get(schema_id)
-            if entry is None or entry.outcome == "waiting":
-                self.settle(schema_id)
-            self.ledger.name_versions({schema_id: version})
+        versions = self._registry.subject_versions(subject)
+        for schema_id in versions:
+            self._settle_open(schema_id)
+        self.ledger.name_versions(versions)
         self.ledger.save()
 
     def learn(self, schema_id: int) -> None:
         """Settle a schema that the settings name (0 = none), as `learn_subject` does."""
-        entry = self.ledger.entries.get(schema_id)
-        if schema_id and (entry is None or entry.outcome == "waiting"):
-            self.settle(schema_id)
+        if schema_id:
+            self._settle_open(schema_id)
             self.ledger.save()
+
+    def _settle_open(self, schema_id: int) -> None:
+        """Settle what has no outcome that lasts."""
+        entry = self.ledger.entries.get(schema_id)
+        if entry is None or entry.outcome == "waiting":
+            self.settle(schema_id)
 
     def ask_versions(self, subject: str) -> dict[int, int]:
         """schema id -> version of the subject; for people only, so that failures do not matter."""
@@ -182,7 +186,7 @@ class TableDesk:
     def routing(self) -> Routing:
         """The closed set for a pass."""
         room = len(self.admitted) < self._cap
-        fixed = {name: self.fixed(name) for name, messages in self.messages.items() if len(messages) > 1}
+        fixed = {name: self.fixed(name) for name in self.messages}
         return Routing(
             self._event.routing,
             self.admitted,

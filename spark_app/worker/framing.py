@@ -231,6 +231,11 @@ def find_headers(headers: pa.Array, name: str) -> pa.Array:
     return None if found.null_count == len(found) else found
 
 
+def is_beyond(key: SchemaKey) -> bool:
+    """Whether no registry can have given out the id."""
+    return isinstance(key, int) and key > LARGEST_ID
+
+
 def read_message_index(data: bytes) -> tuple[MessageIndex, int]:
     """The message index at the beginning of `data`, and how many bytes it takes.
 

@@ -6,21 +6,16 @@ costs nobody the value, and the raw key stays in bronze. Keys of schemas outside
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import message_factory
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
-from spark_app.records import Catalog, Decodable, MessageIndex, SchemaKey
+from spark_app.records import Catalog, SchemaKey
 from spark_app.worker import framing
-from spark_app.worker.decode.json_text import to_json
-from spark_app.worker.decode.reference import load_files
-from spark_app.worker.decode.typemap import message_at
+from spark_app.worker.decode import Decoder, decoder_for
 
 
 @dataclass
@@ -28,7 +23,7 @@ class Keys:
     """`texts` has one entry per record; `unsettled` the rows whose key is of a schema that the catalog lacks."""
 
     texts: pa.Array
-    unsettled: dict[SchemaKey, np.ndarray] = field(default_factory=dict)
+    unsettled: dict[SchemaKey, np.ndarray]
 
 
 def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
@@ -36,30 +31,21 @@ def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
     keys = batch.column("key")
     frames = framing.split(keys, batch.column("headers"), framing.KEY_HEADER)
     texts = np.full(len(keys), None, object)
-    found = Keys(pa.nulls(len(keys), pa.string()))
+    unsettled: dict[SchemaKey, np.ndarray] = {}
     for rows in frames.groups():
         key, body = frames.key_of(rows[0]), int(frames.body[rows[0]])
         if key in catalog.decodable:
             payloads = pc.dictionary_encode(pc.binary_slice(keys.take(pa.array(rows)), body, 2**31 - 1))
-            decodable, index = catalog.decodable[key], frames.indexes[frames.index[rows[0]]]
-            distinct = np.array([_text(decodable, index, p) for p in payloads.dictionary.to_pylist()], object)
+            decoder = decoder_for(catalog.decodable[key], frames.indexes[frames.index[rows[0]]])
+            distinct = np.array([_text(decoder, p) for p in payloads.dictionary.to_pylist()], object)
             texts[rows] = distinct[payloads.indices.to_numpy()]
-        elif key not in catalog.refused and not (isinstance(key, int) and key > framing.LARGEST_ID):
-            found.unsettled[key] = np.concatenate([found.unsettled.get(key, rows[:0]), rows])
-    found.texts = pa.array(texts, pa.string())
-    return found
+        elif key not in catalog.refused and not framing.is_beyond(key):
+            unsettled[key] = np.concatenate([unsettled.get(key, rows[:0]), rows])
+    return Keys(pa.array(texts, pa.string()), unsettled)
 
 
-def _text(decodable: Decodable, index: MessageIndex, payload: bytes) -> str | None:
-    kind, pool = _message_class(decodable, index)
+def _text(decoder: Decoder | None, payload: bytes) -> str | None:
     try:
-        return None if kind is None else to_json(pool, kind.FromString(payload))
+        return None if decoder is None else decoder.to_text(payload)
     except (DecodeError, UnicodeError):
         return None
-
-
-@functools.lru_cache(maxsize=256)
-def _message_class(decodable: Decodable, index: MessageIndex) -> tuple[type[Message] | None, DescriptorPool]:
-    pool, messages = load_files(decodable.descriptor_set)
-    message = message_at(messages, index)
-    return (None if message is None else message_factory.GetMessageClass(message)), pool

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,7 @@ from spark_app.worker.fit import fit, table_columns
 from spark_app.worker.keys import read_keys
 from spark_app.worker.route import Routed, Routing, route
 
+T = TypeVar("T", pa.Table, pa.Array)
 WRITERS = ThreadPoolExecutor(4, thread_name_prefix="write")
 MOST_REPORTED = 10_000  # distinct new values or ids a task names; the rest waits for the next batch
 
@@ -118,7 +120,7 @@ class _Task:
     _files: int = 0
     _bronze: list[pa.Table] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
-    _columns: dict[object, pa.Schema] = field(default_factory=dict)
+    _columns: dict[tuple[tuple[str, ...], str], pa.Schema] = field(default_factory=dict)
     _records: pa.Table = None  # of the Arrow batch at hand
     _lineage: pa.Table = None  # of the Arrow batch at hand
     _rejects: list[tuple[int, Cause, str, str, str]] = field(default_factory=list)  # of the Arrow batch at hand
@@ -178,7 +180,7 @@ class _Task:
     ) -> None:
         """Decode what one schema wrote as one message; `group` are positions among the payloads."""
         rows = payloads.rows[group]
-        if isinstance(key, int) and key > framing.LARGEST_ID:
+        if framing.is_beyond(key):
             return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is no schema id: they end at 2^31 - 1")
         refused = self.catalog.refused.get(key)
         if refused is not None:
@@ -195,8 +197,7 @@ class _Task:
         message = payloads.within + self.catalog.type_of(key, decoder.full_name)
         if wrapper is not None and not decoder.schema.names:
             return self._reject_all(rows, Cause.FRAME_WRAPPER, "the message has no fields", message)
-        values = _pick(pa.table([payloads.values], names=["value"]), group).column(0).combine_chunks()
-        decoded = decoder.decode(pc.binary_slice(values, body, 2**31 - 1))
+        decoded = decoder.decode(pc.binary_slice(_pick(payloads.values, group), body, 2**31 - 1))
         self._reject(rows, decoded.rejects, message)
         rows = rows[decoded.rows]
         if not len(rows):
@@ -233,9 +234,11 @@ class _Task:
         self._reject(rows, routed.rejects(), message)
         for columns, codes in self._by_columns(routed):
             placed = np.flatnonzero(np.isin(routed.codes, codes))
-            fitted, good, misfits = fit(_pick(table, placed), columns) if table.column_names else (table, placed, [])
-            self._reject(rows[placed], misfits, message)
-            placed = placed[good] if table.column_names else placed
+            fitted = table
+            if table.column_names:  # else there is nothing to fit, and Arrow keeps no rows without columns
+                fitted, good, misfits = fit(_pick(table, placed), columns)
+                self._reject(rows[placed], misfits, message)
+                placed = placed[good]
             if len(placed):
                 numbers = self._count_silver(routed, routed.codes[placed], str(key))
                 silver = tables.silver_rows(fitted, _pick(self._lineage, rows[placed]), key, numbers)
@@ -245,26 +248,20 @@ class _Task:
     def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
         """The codes that have a table, by the columns of their tables: those of one message type share them."""
         routing = self.plan.routing
-        found: dict[object, list[int]] = {}
+        found: dict[tuple[tuple[str, ...], str], list[int]] = {}
         for code, verdict in enumerate(routed.verdicts):
             if verdict.name is not None:
-                alike = verdict.name if verdict.name in routing.fixed else routing.messages[verdict.name]
-                found.setdefault(alike, []).append(code)
-        return [(self._columns_of(alike), codes) for alike, codes in found.items()]
+                fixed = verdict.name if verdict.name in routing.fixed else ""
+                found.setdefault((routing.messages[verdict.name], fixed), []).append(code)
+        return [(self._columns_of(*alike), codes) for alike, codes in found.items()]
 
-    def _columns_of(self, alike: object) -> pa.Schema:
-        """Columns of a table with `fixed` ones, by its name; of the others, by their message types."""
-        if alike not in self._columns:
-            routing = self.plan.routing
-            name = alike if isinstance(alike, str) else ""
-            messages = routing.messages[name] if name else alike
-            self._columns[alike] = table_columns(
-                messages,  # type: ignore[arg-type]
-                self.catalog.columns,
-                self.plan.wrapper,
-                routing.fixed.get(name),
+    def _columns_of(self, messages: tuple[str, ...], fixed: str) -> pa.Schema:
+        """Columns of the tables with these message types; `fixed` names the one that has columns already."""
+        if (messages, fixed) not in self._columns:
+            self._columns[messages, fixed] = table_columns(
+                messages, self.catalog.columns, self.plan.wrapper, self.plan.routing.fixed.get(fixed)
             )
-        return self._columns[alike]
+        return self._columns[messages, fixed]
 
     def _count_silver(self, routed: Routed, codes: np.ndarray, key: str) -> np.ndarray:
         """Count the rows, and give for each its table's number within this task."""
@@ -348,8 +345,8 @@ def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return pa.Table.from_arrays([*table.columns, column], names=[*table.column_names, name])
 
 
-def _pick(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """The rows, without a copy when they are all of them in order."""
-    if len(rows) == table.num_rows and (len(rows) < 2 or bool((np.diff(rows) == 1).all())):
-        return table
-    return table.take(pa.array(rows))
+def _pick(whole: T, rows: np.ndarray) -> T:
+    """The rows of a table or an array, without a copy when they are all of them in order."""
+    if len(rows) == len(whole) and (len(rows) < 2 or bool((np.diff(rows) == 1).all())):
+        return whole
+    return whole.take(pa.array(rows))

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from producer.encoder import Encoder
@@ -94,6 +95,17 @@ class Parts:
         commit = self.committer._commit
         at = {table: killed}
         monkeypatch.setattr(self.committer, "_commit", lambda name, *rest: at.get(name, commit)(name, *rest))
+
+    def break_pass_at(self, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let each pass over the record fail."""
+        run = self.units.run
+
+        def broken(frame: DataFrame, *rest: Any) -> Report:
+            if offset in frame.select("offset").toArrow()["offset"].to_pylist():
+                raise PySparkException("a worker died")
+            return run(frame, *rest)
+
+        monkeypatch.setattr(self.units, "run", broken)
 
     def read(self, name: str) -> pl.DataFrame:
         """A table by delta-rs."""

@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
-from spark_app.records import Report
 from tests.spark.parts import ORIGIN, Killed, Parts, events, source
 from tests.support.answers import Answers
 
@@ -96,7 +93,7 @@ def test_record_that_breaks_the_pass_is_quarantined_alone(new_parts: NewParts, m
     while None not in steps and len(steps) < 20:
         if len(steps) != 3:  # once without a restart, which makes no difference
             parts = new_parts()
-            break_pass_at(parts, 1, monkeypatch)
+            parts.break_pass_at(1, monkeypatch)
         report = parts.deferred.step()
         steps.append(report.bronze if report else None)
     assert steps == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 3, None]
@@ -111,17 +108,6 @@ def test_record_that_breaks_the_pass_is_quarantined_alone(new_parts: NewParts, m
     assert refused["value"].to_list() == events(1, PLAYERS)[1:2]
     bronze, found = landing_times(parts)
     assert found == bronze
-
-
-def break_pass_at(parts: Parts, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = parts.units.run
-
-    def broken(frame: DataFrame, *rest: Any) -> Report:
-        if offset in frame.select("offset").toArrow()["offset"].to_pylist():
-            raise PySparkException("a worker died")
-        return run(frame, *rest)
-
-    monkeypatch.setattr(parts.units, "run", broken)
 
 
 def test_crash_between_manifest_and_commits_is_redone_once(

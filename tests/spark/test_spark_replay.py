@@ -9,10 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
-from spark_app.records import Cause, Report
+from spark_app.records import Cause
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events, source
@@ -215,7 +213,7 @@ def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
     parts = new_parts()
     for _ in range(5):  # with and without restarts
         parts = new_parts()
-        break_pass_at(parts, 1, monkeypatch)
+        parts.break_pass_at(1, monkeypatch)
         job = Replay(parts.spark, parts.opened, parts.units, request)
         assert job.step() is not None
     result = finish(parts, request)
@@ -223,17 +221,6 @@ def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
     assert result["refused"] == {"decode_crash": 1, "frame_magic": 1, "decode_payload": 1}
     assert placed(parts)["open"] == [1, 5, 7]
     assert replay(new_parts())["resolved"] == {"silver_uno_events": 1}
-
-
-def break_pass_at(parts: Parts, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = parts.units.run
-
-    def broken(frame: DataFrame, *rest: Any) -> Report:
-        if offset in frame.select("offset").toArrow()["offset"].to_pylist():
-            raise PySparkException("a worker died")
-        return run(frame, *rest)
-
-    monkeypatch.setattr(parts.units, "run", broken)
 
 
 def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Rej
 from spark_app.worker.decode.columns import ColumnBuilder
 from spark_app.worker.decode.defaults import Blanks
 from spark_app.worker.decode.fast import fast_columns
+from spark_app.worker.decode.json_text import to_json
 from spark_app.worker.decode.moments import OUT_OF_RANGE
 from spark_app.worker.decode.reference import ReferenceParser, Refused, load_files
 from spark_app.worker.decode.typemap import arrow_schema, message_at
@@ -53,6 +54,14 @@ class Decoder:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
         decoded = self._decode_trusting(payloads) if self._trusting else self._decode_strictly(payloads)
         return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
+
+    def to_text(self, payload: bytes) -> str:
+        """One payload as JSON text.
+
+        Raises:
+            DecodeError, UnicodeError
+        """
+        return to_json(self.message.file.pool, self._parser.message_class.FromString(payload))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
