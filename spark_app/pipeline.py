@@ -39,6 +39,7 @@ from spark_app.ops.status import Status
 from spark_app.records import Layout
 from spark_app.recovery.service import Service
 from spark_app.schemas.registry import RegistryUnreachable
+from spark_app.worker.tables import count_values
 
 UNANSWERED = (source.BrokerUnreachable, source.TopicMissing, source.LoginRefused)
 DEFERRED_EVERY_S = 2.0
@@ -339,10 +340,7 @@ def _open_causes(committer: Committer, layout: Layout) -> dict[str, int]:
 
 def _causes(committer: Committer, name: str) -> dict[str, int]:
     table = committer.tables.get(name)
-    if table is None:
-        return {}
-    counted = table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"].value_counts().to_pylist()
-    return {item["values"]: item["counts"] for item in counted}
+    return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
 
 
 def _lag(query: StreamingQuery) -> int | None:

@@ -27,19 +27,9 @@ def read_at(session: SparkSession, opened: OpenLake, coordinates: pa.Table) -> D
     From the files, for their statistics are at hand: Spark's Delta reader takes seconds to begin, and no batch runs
     meanwhile.
     """
-    wanted = session.createDataFrame(coordinates.select(COORDINATES))
     low, high = pc.min_max(coordinates["offset"]).as_py().values()
-    bronze = session.read.schema(from_arrow_schema(BRONZE_SCHEMA)).parquet(*_files_with(opened, low, high))
-    picked = bronze.where(F.col("offset").between(low, high)).join(F.broadcast(wanted), COORDINATES, "left_semi")
+    paths = opened.committer.tables.files_between(opened.settings.tables.bronze, "offset", low, high)
+    bronze = session.read.schema(from_arrow_schema(BRONZE_SCHEMA)).parquet(*paths)
+    wanted = F.broadcast(session.createDataFrame(coordinates.select(COORDINATES)))
+    picked = bronze.where(F.col("offset").between(low, high)).join(wanted, COORDINATES, "left_semi")
     return picked.select(*BRONZE_SCHEMA.names)
-
-
-def _files_with(opened: OpenLake, low: int, high: int) -> list[str]:
-    """Paths of the bronze files that may hold offsets from `low` to `high`."""
-    name = opened.settings.tables.bronze
-    table = opened.committer.tables.get(name)
-    assert table is not None, "what is deferred or quarantined was landed before"
-    files = pa.table(table.get_add_actions(flatten=True))
-    first, last = files["min.offset"].fill_null(low), files["max.offset"].fill_null(high)
-    chosen = files.filter(pc.and_(pc.less_equal(first, high), pc.greater_equal(last, low)))
-    return [f"{opened.lake.table(name)}/{path}" for path in chosen["path"].to_pylist()]

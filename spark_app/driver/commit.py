@@ -61,6 +61,21 @@ class Tables:
         table = self.get(name)
         return None if table is None else pa.schema(table.schema().to_arrow())
 
+    def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
+        """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
+        keeps; none when there is no such table."""
+        table = self.get(name)
+        if table is None:
+            return []
+        actions = table.get_add_actions(flatten=True)
+        keys = (f"min.{column}", f"max.{column}")
+        bounds = [actions[k].to_pylist() if k in actions.schema.names else [None] * len(actions) for k in keys]
+        return [
+            f"{self.uri(name)}/{path}"
+            for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
+            if first is None or last is None or (first <= high and last >= low)
+        ]
+
     def refresh_soon(self, name: str) -> None:
         """Refresh the handle beside other work; the next `get` of the table waits for it."""
         self._refreshing[name] = self._pool.submit(self._handles[name].update_incremental)
@@ -176,7 +191,7 @@ class Committer:
     def _create(self, name: str, change: Change, sequence: int, digest: str) -> None:
         create_table_with_add_actions(
             self.tables.uri(name),
-            Schema.from_arrow(merge_columns(pa.schema([]), *_schemas(change.adds))),
+            Schema.from_arrow(merge_columns(pa.schema([]), *schemas_of(change.adds))),
             [_add(entry) for entry in change.adds],
             mode="error",
             configuration=self.tables.configuration,
@@ -203,8 +218,8 @@ class Committer:
         if all(entry.schema in known for entry in change.adds):
             return
         old = pa.schema(table.schema().to_arrow())
-        merged = merge_columns(old, *_schemas(change.adds))
-        for schema in _schemas(change.adds):
+        merged = merge_columns(old, *schemas_of(change.adds))
+        for schema in schemas_of(change.adds):
             _refuse_other_types(name, schema, merged)
         new = Schema.from_arrow(merged)
         had = {field.name: field for field in Schema.from_arrow(old).fields}
@@ -230,7 +245,8 @@ def _schema(text: str) -> pa.Schema:
     return pa.schema(Schema.from_json(text).to_arrow())
 
 
-def _schemas(entries: Iterable[FileEntry]) -> list[pa.Schema]:
+def schemas_of(entries: Iterable[FileEntry]) -> list[pa.Schema]:
+    """The distinct columns of the files."""
     return [_schema(text) for text in dict.fromkeys(entry.schema for entry in entries)]
 
 

@@ -20,10 +20,8 @@ from spark_app.driver.opened import OpenLake
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
-from spark_app.lake import file_prefix
 from spark_app.ops.events import log
-from spark_app.records import Cause, FileEntry, Report
-from spark_app.worker import files
+from spark_app.records import Cause, Report
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, quarantine_rows
 
 
@@ -33,7 +31,6 @@ class Deferred:
     def __init__(self, session: SparkSession, opened: OpenLake, units: UnitRunner):
         self._session = session
         self._opened = opened
-        self._lake = opened.lake
         self._settings = opened.settings
         self._manifests = opened.manifests
         self._schemas = opened.schemas
@@ -63,7 +60,7 @@ class Deferred:
             raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
         adds = report.files.pop(layout.deferred, [])
         if rest.num_rows:
-            adds.append(self._write(layout.deferred, rest))
+            adds.append(self._opened.write(layout.deferred, rest))
         removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
         self._opened.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
         self._attempts.succeeded()
@@ -83,7 +80,7 @@ class Deferred:
         record = self._read(ready).toArrow().cast(BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
         rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
-        entry = self._write(layout.quarantine, rows)
+        entry = self._opened.write(layout.quarantine, rows)
         return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
 
     def _divide(self, waiting: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
@@ -95,7 +92,3 @@ class Deferred:
             ready = ready.sort_by([(name, "ascending") for name in COORDINATES])
             rest = pa.concat_tables([rest, ready.slice(limit)])
         return ready.slice(0, limit), rest
-
-    def _write(self, table: str, rows: pa.Table) -> FileEntry:
-        name = f"{file_prefix(self._manifests.last + 1)}-driver.parquet"
-        return files.write_file(self._lake.table(table), name, rows, self._settings.lake.compression)

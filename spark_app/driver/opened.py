@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from spark_app.config import Settings
 from spark_app.driver.commit import Committer
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
 from spark_app.driver.rules import check_rules
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
-from spark_app.lake import Lake
+from spark_app.lake import Lake, file_prefix
 from spark_app.ops.events import log
-from spark_app.records import Report
+from spark_app.records import FileEntry, Report
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
+from spark_app.worker import files
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class OpenLake:
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,
         )
+
+    def write(self, table: str, rows: pa.Table) -> FileEntry:
+        """A file of the next unit, written by the driver; nothing is decided."""
+        name = f"{file_prefix(self.manifests.last + 1)}-driver.parquet"
+        return files.write_file(self.lake.table(table), name, rows, self.settings.lake.compression)
 
     def decide(self, report: Report, kind: Kind, source: dict[str, Any], deferred: Change | None = None) -> None:
         """Write the manifest, make it true, and keep the tables small."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.schemas.columns import merge_columns
+from spark_app.driver.aggregate import folder_of_row
 from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
@@ -70,10 +70,9 @@ def place_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequen
         for paths, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
             if paths:
                 rows = session.read.schema(schema).parquet(*paths).where(within(ranges, "_"))
-                folder = F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
                 names = zip(LINEAGE_COORDINATES, COORDINATES, strict=True)
                 columns = [F.col(column).alias(name) for column, name in names]
-                places.append(rows.select(*columns, *_place(folder, side, _fingerprint(schema))))
+                places.append(rows.select(*columns, *_place(folder_of_row(), side, _fingerprint(schema))))
     return places
 
 
@@ -161,12 +160,3 @@ def judge(
         at = judged.column_names.index(column)
         judged = judged.set_column(at, column, names.take(judged[column].combine_chunks()))
     return judged
-
-
-def schema_of(table: pa.Schema | None, files: Iterable[pa.Schema]) -> pa.Schema:
-    """The columns of a table and of files that may be added to it."""
-    return merge_columns(table if table is not None else pa.schema([]), *files)
-
-
-def count(column: pa.ChunkedArray) -> Mapping[str, int]:
-    return {item["values"]: item["counts"] for item in column.combine_chunks().value_counts().to_pylist()}

@@ -10,24 +10,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_table
+from spark_app.driver.commit import schemas_of
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, UsageError
-from spark_app.lake import file_prefix
 from spark_app.ops.events import log
 from spark_app.records import FileEntry, Report, add_counts
 from spark_app.recovery import compare
@@ -47,8 +45,8 @@ from spark_app.recovery.compare import (
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.replay import open_quarantine
 from spark_app.recovery.requests import Request, path_of
-from spark_app.worker import files
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES
+from spark_app.schemas.columns import merge_columns
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
 MOST_OUTSIDE = 200_000  # phantoms of a table that are counted; more of them say nothing new
@@ -235,20 +233,20 @@ class Rebuild:
         }
 
     def _silver(self, name: str, entries: list[FileEntry], ranges: list[Range]) -> Silver:
-        table = self._table(name)
-        columns = pa.schema(table.schema().to_arrow()) if table else None
-        schema = compare.schema_of(columns, [pa.schema(Schema.from_json(e.schema).to_arrow()) for e in entries])
-        actual = _files_with(self._opened.lake.table(name), table, ranges) if table else []
-        return Silver(schema, self._paths(name, entries), actual)
+        self._refresh(name)
+        tables = self._opened.committer.tables
+        columns = tables.columns(name) or pa.schema([])
+        low, last = min(r.first for r in ranges), max(r.end for r in ranges) - 1
+        actual = tables.files_between(name, "_offset", low, last)
+        return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), actual)
 
-    def _table(self, name: str) -> DeltaTable | None:
-        """The table as it is on the disk: somebody may have written to it, or removed it."""
+    def _refresh(self, name: str) -> None:
+        """See the table as it is on the disk: somebody may have written to it, or removed it."""
         if not (self._opened.lake.table(name) / "_delta_log").is_dir():
             self._opened.committer.forget(name)
         table = self._opened.committer.tables.get(name)
         if table is not None:
             table.update_incremental()
-        return table
 
     def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
         return [f"{self._scratch}/{name}/{entry.path}" for entry in entries]
@@ -292,7 +290,6 @@ class Rebuild:
             return added
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = verdicts.filter(pc.equal(verdicts["verdict"], MISSING))
-        prefix = file_prefix(self._opened.manifests.last + 1)
         for table, entries in expected.files.items():
             wanted = missing.filter(pc.equal(missing["expected"], table)).select(COORDINATES)
             if not wanted.num_rows or table not in (*names, *self._others):
@@ -300,10 +297,7 @@ class Rebuild:
             for entry in entries:
                 rows = _pick(pq.ParquetFile(f"{self._scratch}/{table}/{entry.path}").read(), wanted)
                 if rows.num_rows:
-                    name = f"{prefix}-rebuild-{sum(map(len, added.files.values())):05d}.parquet"
-                    folder = self._opened.lake.table(table)
-                    file = files.write_file(folder, name, rows, self._opened.settings.lake.compression)
-                    added.files.setdefault(table, []).append(file)
+                    added.files.setdefault(table, []).append(self._opened.write(table, rows))
                     self._report(added, table, names.get(table), rows)
         return added
 
@@ -313,9 +307,9 @@ class Rebuild:
             add_counts(added.silver, {name: rows.num_rows})
             keys = rows["_schema_id"].cast(pa.string())
             keys = pc.coalesce(keys, rows["_schema_guid"]) if "_schema_guid" in rows.column_names else keys
-            add_counts(added.schema_ids.setdefault(name, {}), compare.count(keys))
+            add_counts(added.schema_ids.setdefault(name, {}), count_values(keys))
         elif table == self._layout.quarantine:
-            add_counts(added.quarantine, compare.count(rows["cause"]))
+            add_counts(added.quarantine, count_values(rows["cause"]))
         else:
             added.deferred += rows.num_rows
 
@@ -339,19 +333,6 @@ class Rebuild:
                 columns["actual"] = pa.array([table] * phantoms.num_rows)
                 columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows)
                 self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))
-
-
-def _files_with(folder: Path, table: DeltaTable, ranges: list[Range]) -> list[str]:
-    """Files that may hold rows of the ranges, by the bounds that Delta keeps."""
-    low, high = min(r.first for r in ranges), max(r.end for r in ranges)
-    actions = table.get_add_actions(flatten=True)
-    names = actions.schema.names
-    bounds = [actions[n].to_pylist() if n in names else [None] * len(actions) for n in ("min._offset", "max._offset")]
-    return [
-        f"{folder}/{path}"
-        for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
-        if first is None or last is None or (first < high and last >= low)
-    ]
 
 
 def _pick(rows: pa.Table, wanted: pa.Table) -> pa.Table:

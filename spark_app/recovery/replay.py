@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,13 +23,11 @@ from spark_app.driver.opened import OpenLake
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
-from spark_app.lake import file_prefix
 from spark_app.ops.events import log
 from spark_app.records import Cause, Report, add_counts, read_schema_key
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
-from spark_app.worker import files
-from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, resolved_rows
+from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
 
@@ -214,14 +211,12 @@ class Replay:
         assert self._counted is not None
         sequence = self._opened.manifests.last + 1
         rows = resolved_rows(self._placed(silver, chosen), sequence, int(time.time() * 1_000_000))
-        name = f"{file_prefix(sequence)}-driver.parquet"
-        folder = self._opened.lake.table(self._layout.resolved)
-        entry = files.write_file(folder, name, rows, self._opened.settings.lake.compression)
+        entry = self._opened.write(self._layout.resolved, rows)
         add_counts(self._counted.resolved, {self._layout.silver_of(n): count for n, count in silver.silver.items()})
         source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
         named = Report(**(vars(silver) | {"files": {**silver.files, self._layout.resolved: [entry]}}))
         self._opened.decide(named, "replay", source)
-        return _counts(rows["cause"])
+        return count_values(rows["cause"])
 
     def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
         """The chosen records that are in the silver files, with their table."""
@@ -255,9 +250,5 @@ def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None
 
 
 def _last(chosen: pa.Table) -> list[Any]:
-    order = chosen.select(COORDINATES).sort_by([(name, "ascending") for name in COORDINATES])
-    return list(order.slice(order.num_rows - 1).to_pylist()[0].values())
-
-
-def _counts(column: pa.ChunkedArray) -> dict[str, int]:
-    return {item["values"]: item["counts"] for item in pc.value_counts(column.combine_chunks()).to_pylist()}
+    """Coordinates of the last record, in the order in which they were chosen."""
+    return list(chosen.select(COORDINATES).slice(chosen.num_rows - 1).to_pylist()[0].values())

@@ -121,6 +121,11 @@ def spans(records: pa.Table) -> dict[str, list[int]]:
     return {f"{r['topic']}/{r['partition']}": [r["offset_min"], r["offset_max"], r["offset_count"]] for r in rows}
 
 
+def count_values(column: pa.ChunkedArray) -> dict[str, int]:
+    """Distinct value -> how often it is there."""
+    return {item["values"]: item["counts"] for item in column.value_counts().to_pylist()}
+
+
 def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
     """Rows of all schema versions by table number. One stable sort per version: the cost is flat in the tables."""
     pieces: dict[int, list[pa.Table]] = {}
