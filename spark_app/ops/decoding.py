@@ -1,6 +1,6 @@
-"""The tables of the page `decoding.md`, from the code that they describe.
+"""The tables of the page `decoding.md`, and the causes in the README, from the code that they describe.
 
-`python -m spark_app.ops.decoding` writes them into the page; a test says when that was forgotten.
+`python -m spark_app.ops.decoding` writes them into the pages; a test says when that was forgotten.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema, ordered_fields
 
 PAGE = Path(__file__).parents[1] / "decoding.md"
+README = Path(__file__).parents[2] / "README.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 CAPS = (
     "text_bytes",
@@ -123,4 +124,5 @@ def _spell(kind: object) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(PAGE.read_text()))
+    for page in (PAGE, README):
+        page.write_text(render(page.read_text()))

@@ -17,6 +17,12 @@ def test_tables_of_the_decoding_page_are_those_of_the_code() -> None:
     assert decoding.render(page) == page, "run python -m spark_app.ops.decoding"
 
 
+def test_causes_in_the_readme_are_those_of_the_code() -> None:
+    page = decoding.README.read_text()
+    assert [name for _, name, _ in decoding.BLOCK.findall(page)] == ["causes"]
+    assert decoding.render(page) == page, "run python -m spark_app.ops.decoding"
+
+
 @pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md"])
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
