@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_app import config
+from spark_app import config, failpoints
 from spark_app.errors import ConfigurationError, ExitCode, ProtolakeError, SchemaBump, UnreachableError, UsageError
 from spark_app.lake import Lake, read_json
 from spark_app.ops.events import LEVELS, log
@@ -93,7 +93,8 @@ def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tup
         log.error("no space left" if full else "bug", type=type(error).__name__, reason=str(error))
         code, reason = (ExitCode.NO_SPACE if full else ExitCode.BUG), str(error)
     if pipeline.status is not None:
-        pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        with failpoints.around("leave"):
+            pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
     return code, reason
 
 

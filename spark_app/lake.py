@@ -22,6 +22,7 @@ import uuid
 from pathlib import Path
 from typing import IO, Any
 
+from spark_app import failpoints
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
 
 STATE = "_protolake"
@@ -99,7 +100,7 @@ class Lake:
                 raise ContractError(
                     f"{path} is missing although {self.root} has tables: restore it from a copy, or start a new lake"
                 )
-            write_durably(path, f"protolake-{uuid.uuid4()}\n")
+            write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
         return path.read_text().strip()
 
     def lock(self, patience: float = 10.0) -> None:
@@ -142,23 +143,33 @@ def _try_lock(handle: IO[str], take: Any) -> bool:
     return True
 
 
-def write_durably(path: Path, text: str | bytes) -> None:
-    """Replace a file so that after a power cut it is the old one or the new one."""
+def write_durably(path: Path, text: str | bytes, step: str) -> None:
+    """Replace a file so that after a power cut it is the old one or the new one.
+
+    Args:
+        step: of `failpoints.STEPS`.
+    """
     data = text.encode() if isinstance(text, str) else text
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    with failpoints.around(step):
+        with temporary.open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
 
 
-def write_quickly(path: Path, value: Any) -> None:
-    """Replace a JSON file that may be lost with the machine, but is never seen half written."""
+def write_quickly(path: Path, value: Any, step: str | None) -> None:
+    """Replace a JSON file that may be lost with the machine, but is never seen half written.
+
+    Args:
+        step: of `failpoints.STEPS`; None for what nothing but people reads.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value))
-    os.replace(temporary, path)
+    with failpoints.around(step) if step else contextlib.nullcontext():
+        temporary.write_text(json.dumps(value))
+        os.replace(temporary, path)
 
 
 def read_json(path: Path) -> Any:

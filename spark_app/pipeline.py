@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app import session
+from spark_app import failpoints, session
 from spark_app.config import Settings
 from spark_app.driver import source
 from spark_app.driver.aggregate import Aggregator
@@ -83,6 +83,7 @@ class Pipeline:
             signal.signal(number, self.request_stop)
         self.lake.prepare()
         self.lake.lock()
+        failpoints.arm(self.lake.root)
         self.status = Status(self.lake, self._settings.tables.layout)
         self.status.start()
         self._open_lake()
@@ -185,7 +186,8 @@ class Pipeline:
         start = last.source["end"] if last else None
         if last and not (self.lake.checkpoint / "offsets").is_dir():
             log.warning("checkpoint rebuilt from the manifests", unit=last.sequence)
-            shutil.rmtree(self.lake.checkpoint, ignore_errors=True)
+            with failpoints.around("checkpoint"):
+                shutil.rmtree(self.lake.checkpoint, ignore_errors=True)
         if not last and self.lake.checkpoint.exists():
             shutil.rmtree(self.lake.checkpoint)  # nothing was ever decided: begin where the settings say
         batch = self._settings.batch
@@ -212,7 +214,8 @@ class Pipeline:
                 with self._unit_lock:
                     if self._stop.is_set():
                         raise Stopped
-                    self._ingest.batch(records, batch_id, origin)
+                    with failpoints.around("batch"):
+                        self._ingest.batch(records, batch_id, origin)
             except BaseException as error:
                 self._outcome = error  # Py4J carries only its text: the main thread needs the exception itself
                 raise

@@ -27,9 +27,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_app import failpoints
 from spark_app.config import Aggregate
 from spark_app.driver.commit import RECHECKED, THREADS, Tables, writer_properties
-from spark_app.driver.maintain import sweep
+from spark_app.driver.maintain import clean_log, sweep
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
 from spark_app.lake import read_json, write_quickly
@@ -166,7 +167,7 @@ class Aggregator:
 
     def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
         if work.upto > self.folded() or self._definitions() != work.definitions:
-            write_quickly(self._state, {"folded": work.upto, "definitions": work.definitions})
+            write_quickly(self._state, {"folded": work.upto, "definitions": work.definitions}, "gold.state")
         return {name: self._rows(name) for name in touched or ()}
 
     def _definitions(self) -> dict[str, str]:
@@ -189,7 +190,8 @@ class Aggregator:
         known = self._definitions()
         same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
         if len(same) < len(fields):
-            write_quickly(self._state, {"folded": self.folded(), "definitions": same})  # some tables will be ahead
+            # Some tables will be ahead.
+            write_quickly(self._state, {"folded": self.folded(), "definitions": same}, "gold.state")
             work.whole = {name: self._snapshot(name) for name in fields if name not in same}
         new, work.rebuilt = self._new_files(work.upto, set(same))
         for name, files in new.items():
@@ -300,7 +302,8 @@ class Aggregator:
             writer_properties=self._writer,
             commit_properties=self._transaction(upto),
         )
-        merge.when_matched_update(self._updates()).when_not_matched_insert_all().execute()
+        with failpoints.around("gold.merge"):
+            merge.when_matched_update(self._updates()).when_not_matched_insert_all().execute()
         table.update_incremental()
         self._clean(gold, table)
 
@@ -321,15 +324,16 @@ class Aggregator:
     def _replace(self, name: str, part: pa.Table, upto: int) -> None:
         """Write the whole table anew."""
         gold = self._layout.gold_of(name)
-        write_deltalake(
-            self._gold.uri(gold),
-            part,
-            mode="overwrite",
-            schema_mode="overwrite",
-            configuration=self._gold.configuration,
-            writer_properties=self._writer,
-            commit_properties=self._transaction(upto),
-        )
+        with failpoints.around("gold.replace"):
+            write_deltalake(
+                self._gold.uri(gold),
+                part,
+                mode="overwrite",
+                schema_mode="overwrite",
+                configuration=self._gold.configuration,
+                writer_properties=self._writer,
+                commit_properties=self._transaction(upto),
+            )
         self._gold.forget(gold)
 
     def _transaction(self, upto: int) -> CommitProperties:
@@ -340,9 +344,11 @@ class Aggregator:
         self._merges[gold] = self._merges.get(gold, 0) + 1
         if self._merges[gold] % CLEAN_EVERY == 0:
             if len(table.file_uris()) > self._settings.lake.compact_files:
-                table.optimize.compact(target_size=self._settings.lake.compact_bytes, writer_properties=self._writer)
+                size = self._settings.lake.compact_bytes
+                with failpoints.around("gold.compact"):
+                    table.optimize.compact(target_size=size, writer_properties=self._writer)
             sweep(table)
-            table.cleanup_metadata()
+            clean_log(table)
             log.debug("gold cleaned", table=gold)
 
     def _rows(self, name: str) -> int:

@@ -49,4 +49,4 @@ class Attempts:
         self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
 
     def _note(self, limit: int, tries: int) -> None:
-        write_quickly(self._path, {"limit": limit, "tries": tries})
+        write_quickly(self._path, {"limit": limit, "tries": tries}, "attempt")

@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from spark_app import failpoints
 from spark_app.config import LakeSettings
 from spark_app.driver.manifest import Change, Manifest, Manifests
 from spark_app.errors import ContractError
@@ -126,13 +127,12 @@ class Committer:
             recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
                 when those before it are finished.
         """
-        digest = manifest.digest
-        (first, change), *rest = list(manifest.tables.items()) or [("", Change())]
+        first, *rest = manifest.tables or [""]
         landed = manifest.kind == "ingest" and manifest.sequence > self._manifests.finished()
-        if landed and first and self._missing(first, change) and not self.tables.get(first):
+        if landed and first and self._missing(first, manifest.tables[first]) and not self.tables.get(first):
             raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
-        missing = bool(first) and self._commit(first, change, manifest.sequence, digest, recheck)
-        commits = [self._pool.submit(self._commit, n, c, manifest.sequence, digest, recheck) for n, c in rest]
+        missing = bool(first) and self._commit(manifest, first, recheck)
+        commits = [self._pool.submit(self._commit, manifest, name, recheck) for name in rest]
         wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         for commit in commits:
             missing = commit.result() or missing
@@ -140,20 +140,21 @@ class Committer:
             self._manifests.mark_finished(manifest.sequence)
         return missing
 
-    def _commit(self, name: str, change: Change, sequence: int, digest: str, recheck: bool) -> bool:
+    def _commit(self, manifest: Manifest, name: str, recheck: bool) -> bool:
+        change, sequence = manifest.tables[name], manifest.sequence
         table = self.tables.get(name)
         done = table.transaction_version(self._app) if table else None
         if done is not None and done >= sequence:
             if done > sequence and not recheck:
                 raise ContractError(f"table {name} has seen unit {done}, but unit {sequence} was not finished")
-            self._compare_digest(name, table, sequence, digest)
+            self._compare_digest(name, table, sequence, manifest.digest)
             return False
         if self._is_gone(name, change, sequence):
             return False
         if table is None:
-            self._create(name, change, sequence, digest)
+            self._create(manifest, name)
         else:
-            self._append(name, table, change, sequence, digest)
+            self._append(manifest, name, table)
         return True
 
     def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
@@ -182,31 +183,35 @@ class Committer:
             if commit.get("protolake.sequence") == sequence and commit.get("protolake.digest") != digest:
                 raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
 
-    def _properties(self, sequence: int, digest: str) -> CommitProperties:
+    def _properties(self, manifest: Manifest) -> CommitProperties:
         return CommitProperties(
-            custom_metadata={"protolake.sequence": sequence, "protolake.digest": digest},
-            app_transactions=[Transaction(self._app, sequence)],
+            custom_metadata={"protolake.sequence": manifest.sequence, "protolake.digest": manifest.digest},
+            app_transactions=[Transaction(self._app, manifest.sequence)],
         )
 
-    def _create(self, name: str, change: Change, sequence: int, digest: str) -> None:
-        create_table_with_add_actions(
-            self.tables.uri(name),
-            Schema.from_arrow(merge_columns(pa.schema([]), *schemas_of(change.adds))),
-            [_add(entry) for entry in change.adds],
-            mode="error",
-            configuration=self.tables.configuration,
-            commit_properties=self._properties(sequence, digest),
-        )
+    def _create(self, manifest: Manifest, name: str) -> None:
+        adds = manifest.tables[name].adds
+        with failpoints.around(_step(manifest, name)):
+            create_table_with_add_actions(
+                self.tables.uri(name),
+                Schema.from_arrow(merge_columns(pa.schema([]), *schemas_of(adds))),
+                [_add(entry) for entry in adds],
+                mode="error",
+                configuration=self.tables.configuration,
+                commit_properties=self._properties(manifest),
+            )
 
-    def _append(self, name: str, table: DeltaTable, change: Change, sequence: int, digest: str) -> None:
+    def _append(self, manifest: Manifest, name: str, table: DeltaTable) -> None:
+        change = manifest.tables[name]
         try:
             self._add_columns(name, table, change)
-            table.create_write_transaction(
-                [*map(_add, change.adds), *map(_remove, change.removes)],
-                "append",
-                table.schema(),
-                commit_properties=self._properties(sequence, digest),
-            )
+            with failpoints.around(_step(manifest, name)):
+                table.create_write_transaction(
+                    [*map(_add, change.adds), *map(_remove, change.removes)],
+                    "append",
+                    table.schema(),
+                    commit_properties=self._properties(manifest),
+                )
             self.tables.refresh_soon(name)
         except DeltaError:
             self.tables.forget(name)  # a stale handle must not be used again
@@ -225,10 +230,18 @@ class Committer:
         had = {field.name: field for field in Schema.from_arrow(old).fields}
         added = [field for field in new.fields if had.get(field.name) != field]
         if added:
-            table.alter.add_columns(added)
+            with failpoints.around("columns"):
+                table.alter.add_columns(added)
             table.update_incremental()
             log.info("columns added", table=name, columns=[field.name for field in added])
         known.update(entry.schema for entry in change.adds)
+
+
+def _step(manifest: Manifest, name: str) -> str:
+    """Of `failpoints.STEPS`."""
+    names = list(manifest.tables)
+    place = "first" if name == names[0] else "last" if name == names[-1] else "middle"
+    return f"{manifest.kind}.commit.{place}"
 
 
 def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:

@@ -103,7 +103,7 @@ class Ingest:
         """How often this batch has been tried, this time included; survives a crash."""
         old = read_json(self._attempts) or {}
         tries = int(old["tries"]) + 1 if old.get("end") == end else 1
-        write_quickly(self._attempts, {"end": end, "tries": tries})
+        write_quickly(self._attempts, {"end": end, "tries": tries}, "attempt")
         return tries
 
     def _wait_for_space(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from deltalake import DeltaTable
 
+from spark_app import failpoints
 from spark_app.config import LakeSettings
 from spark_app.driver.commit import Tables, writer_properties
 from spark_app.ops.events import log
@@ -62,10 +63,11 @@ class Maintainer:
         self._rounds[name] += 1
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
+        with failpoints.around("compact"):
+            metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
         table.update_incremental()
         removed = sweep(table) if self._rounds[name] % SWEEP_AFTER == 0 else []
-        table.cleanup_metadata()
+        clean_log(table)
         self._small[name] = metrics["numFilesAdded"]
         log.debug(
             "compacted",
@@ -82,7 +84,14 @@ def sweep(table: DeltaTable) -> list[str]:
     In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
     ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
     """
-    removed = table.vacuum(None, dry_run=False, enforce_retention_duration=False, full=True)
+    with failpoints.around("vacuum"):
+        removed = table.vacuum(None, dry_run=False, enforce_retention_duration=False, full=True)
     if removed:
         table.update_incremental()
     return removed
+
+
+def clean_log(table: DeltaTable) -> None:
+    """Remove the log entries that no version within the table's retention needs."""
+    with failpoints.around("clean_log"):
+        table.cleanup_metadata()

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
 from spark_app.records import FileEntry, Report
@@ -122,7 +123,7 @@ class Manifests:
             sync_folder(self._lake.table(table))
         sync_folder(self._lake.root)  # for the folder of a new table
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
-        write_durably(self._path(manifest.sequence), json.dumps(stored))
+        write_durably(self._path(manifest.sequence), json.dumps(stored), f"{manifest.kind}.manifest")
         self.last = manifest.sequence
         if manifest.kind == "ingest":
             self.last_ingest = manifest
@@ -134,7 +135,7 @@ class Manifests:
             return 0
 
     def mark_finished(self, sequence: int) -> None:
-        write_quickly(self._folder / "finished", sequence)
+        write_quickly(self._folder / "finished", sequence, "finished")
 
     def open(self) -> Iterator[Manifest]:
         """Decided units that may not be finished, oldest first."""
@@ -152,7 +153,8 @@ class Manifests:
         last_ingest = self.last_ingest.sequence if self.last_ingest else 0
         for number in self.numbers():
             if number <= limit and number != last_ingest:
-                self._path(number).unlink()
+                with failpoints.around("forget"):
+                    self._path(number).unlink()
 
     def _path(self, sequence: int) -> Path:
         return self._folder / f"{sequence:012d}.json"

@@ -28,7 +28,7 @@ def check_rules(lake: Lake, settings: Settings) -> None:
     path = lake.state / "rules.json"
     stored = read_durable(path)
     if stored is None:
-        write_durably(path, json.dumps(rules, indent=1))
+        write_durably(path, json.dumps(rules, indent=1), "rules")
         return
     for name, value in rules.items():
         if stored.get(name, value) != value:

@@ -224,7 +224,7 @@ class TableDesk:
                 admitted.append(name)
             messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
         if (names, messages) != (self.admitted, self.messages):
-            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1))
+            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1), "tables")
             self.admitted, self.messages = names, messages
         if admitted:
             log.info("tables admitted", tables=admitted, total=len(owned))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_app import failpoints
 from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import ConfigurationError, SchemaBump
@@ -120,7 +121,9 @@ class UnitRunner:
         task = _task(plan, self._share(self._schemas.ledger.catalog()))
         report = Report()
         try:
-            for row in records.mapInArrow(task, REPORT_COLUMN).collect():
+            with failpoints.around("pass"):
+                rows = records.mapInArrow(task, REPORT_COLUMN).collect()
+            for row in rows:
                 report.merge(Report.from_json(row["report"]))
         except Exception:
             self._lake.remove_files(plan.prefix)

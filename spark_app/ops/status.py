@@ -166,7 +166,7 @@ class Status:
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
             self.value.update(rate=round(rows / span, 1), lag=lag, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
-            write_quickly(self._lake.status, self.value)
+            write_quickly(self._lake.status, self.value, step=None)
 
 
 def problem(value: dict[str, Any] | None) -> str | None:

@@ -24,4 +24,4 @@ def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[st
 
 def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
     """For steps that decide nothing, and for those who watch."""
-    write_quickly(path_of(lake, request, "progress"), {"unit": manifests.last, "value": value})
+    write_quickly(path_of(lake, request, "progress"), {"unit": manifests.last, "value": value}, "progress")

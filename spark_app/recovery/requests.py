@@ -42,7 +42,7 @@ class Request:
 def submit(lake: Lake, request: Request) -> None:
     """Ask. From here on it happens, unless somebody removes the file."""
     lake.requests.mkdir(parents=True, exist_ok=True)
-    write_durably(path_of(lake, request), json.dumps(asdict(request)))
+    write_durably(path_of(lake, request), json.dumps(asdict(request)), "request")
 
 
 def pending(lake: Lake) -> list[Request]:
@@ -57,7 +57,7 @@ def pending(lake: Lake) -> list[Request]:
 
 def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
     """Write the result, then forget the request."""
-    write_durably(path_of(lake, request, "result"), json.dumps(result))
+    write_durably(path_of(lake, request, "result"), json.dumps(result), "answer")
     path_of(lake, request).unlink(missing_ok=True)
     for what in ("progress", "attempts"):
         path_of(lake, request, what).unlink(missing_ok=True)

@@ -63,7 +63,7 @@ class Ledger:
         name = digest(descriptor_set)
         path = self._folder / f"{name}.fds"
         if not path.exists():
-            write_durably(path, descriptor_set)
+            write_durably(path, descriptor_set, "descriptors")
         self._put(Entry(key, "decodable", met_at, digest=name))
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
@@ -96,7 +96,8 @@ class Ledger:
     def save(self) -> None:
         """Make the ledger durable, unless it is: before any unit is decided that relies on it."""
         if not self._saved:
-            write_durably(self._path, json.dumps([asdict(entry) for entry in self.entries.values()], indent=1))
+            text = json.dumps([asdict(entry) for entry in self.entries.values()], indent=1)
+            write_durably(self._path, text, "ledger")
             self._saved = True
 
     def waiting(self) -> list[Entry]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Schema
 
+from spark_app import failpoints
 from spark_app.records import FileEntry
 
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
@@ -28,8 +29,8 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     footer: list[pq.FileMetaData] = []
-    with path.open("wb") as handle:
-        codec = compression if table.nbytes > SMALL_BYTES else "snappy"
+    codec = compression if table.nbytes > SMALL_BYTES else "snappy"
+    with failpoints.around("file"), path.open("wb") as handle:
         with pq.ParquetWriter(handle, table.schema, compression=codec, metadata_collector=footer) as writer:
             writer.write_table(table)
         handle.flush()

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_app import failpoints
 from spark_app.records import (
     Catalog,
     Cause,
@@ -83,6 +84,7 @@ class Plan:
 
 def run(batches: Iterator[pa.RecordBatch], plan: Plan, catalog: Catalog, task: str) -> Report:
     """The pass over one task's records; `task` is part of the file names and must be unique."""
+    failpoints.arm(plan.root)
     work = _Task(plan, catalog, task)
     for batch in batches:
         work.take(batch)

@@ -94,7 +94,9 @@ class Parts:
         """Let the app end where it would commit to the table."""
         commit = self.committer._commit
         at = {table: killed}
-        monkeypatch.setattr(self.committer, "_commit", lambda name, *rest: at.get(name, commit)(name, *rest))
+        monkeypatch.setattr(
+            self.committer, "_commit", lambda unit, name, *rest: at.get(name, commit)(unit, name, *rest)
+        )
 
     def break_pass_at(self, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let each pass over the record fail."""

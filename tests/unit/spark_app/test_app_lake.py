@@ -139,11 +139,14 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, write: object
             seen.add(len(path.read_bytes()))
 
     texts = ["1" * 10, "2" * 200_000]
-    write_durably(path, texts[0])
+    write_durably(path, texts[0], "ledger")
     reader = threading.Thread(target=look)
     reader.start()
     for number in range(60):
-        write_durably(path, texts[number % 2]) if write is write_durably else write_quickly(path, int(texts[0]))
+        if write is write_durably:
+            write_durably(path, texts[number % 2], "ledger")
+        else:
+            write_quickly(path, int(texts[0]), None)
     done.set()
     reader.join()
     assert seen <= {len(text) for text in texts}
@@ -157,7 +160,7 @@ def test_a_file_is_on_the_disk_before_its_name_changes(tmp_path: Path, monkeypat
         os, "fsync", lambda number: (order.append("folder" if _is_folder(number) else "file"), fsync(number))
     )
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append("rename"), rename(a, b)))
-    write_durably(tmp_path / "f", b"x")
+    write_durably(tmp_path / "f", b"x", "ledger")
     assert order == ["file", "rename", "folder"]
 
 

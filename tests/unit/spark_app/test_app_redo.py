@@ -49,7 +49,7 @@ def test_redo_makes_the_missing_commits_once(tmp_path: Path, before: int, made: 
     manifest = ingest_unit(lake, before + 1, rows_of(before + 1))
     manifests.decide(manifest)
     for name in TABLES[:made]:
-        committer._commit(name, manifest.tables[name], manifest.sequence, manifest.digest, False)
+        committer._commit(manifest, name, False)
     for missing in (made < len(TABLES), False):
         assert bool(open_committer(lake)[1].redo()) == missing
         assert values(lake) == [list(range(1, before + 2))] * len(TABLES)
