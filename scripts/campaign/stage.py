@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,9 @@ class Stage:
 
     def verify(self) -> dict[str, object]:
         """What an independent reader of topic and tables finds wrong, record by record; empty = nothing."""
-        from tests.support import ledger
-
-        return ledger.verify(self.lake, ledger.consume(self.brokers, self.topic)).faults()
+        ledger = import_module("tests.support.ledger")
+        found: dict[str, object] = ledger.verify(self.lake, ledger.consume(self.brokers, self.topic)).faults()
+        return found
 
     def arm(self, points: Sequence[str]) -> None:
         """Let the app die at these points, once each. It has to be started with FAILPOINTS="on"."""

@@ -66,7 +66,7 @@ def produce(stage: Stage, registry: str) -> dict[tuple[str, int], Any]:
 
 def test_245_wrapped_games_in_one_run(new_stage: Callable[..., Stage], registry: Any) -> None:
     stage = new_stage(WRAPPER__PAYLOAD="payload", WRAPPER__SCHEMA_ID="schema_id", EVENT__TIME="score")
-    sent = produce(stack, registry.url)
+    sent = produce(stage, registry.url)
     assert stage.drain() == [ExitCode.DONE]
     found = {}
     for name in ledger.tables(stage.lake, "silver_"):

@@ -35,7 +35,8 @@ class Deaths:
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """So many rounds, each on a lake of its own."""
-    deaths, verdicts = Deaths(), {}
+    deaths = Deaths()
+    verdicts: dict[str, object] = {}
     for number in range(size.times):
         stage = _stage(lab)
         _round(stage, size.records // size.times, dice, deaths)
@@ -63,8 +64,8 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
     _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
     _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     stage.produce(records - records // 2, games=",".join(GAMES), schema_version="5", num_versions="5", poison="0.01")
-    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS=str(records // 4))
     stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
     _die_everywhere(stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
