@@ -75,7 +75,7 @@ class Pipeline:
         self._query: StreamingQuery | None = None
         self._folds = 0  # runs of `aggregate`, begun and ended
         self.lake = Lake(settings.lake.path)
-        self._starts = Starts(self.lake)
+        self._starts = Starts(self.lake, settings.run.backoff_s)
         self.status: Status | None = None
 
     def run(self) -> ExitCode:
