@@ -14,7 +14,7 @@ from subprocess import Popen, TimeoutExpired
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill
+from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.failpoints import POINTS
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
@@ -58,14 +58,16 @@ def _stage(lab: Lab) -> Stage:
 
 
 def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
-    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3, 4, 5))
-    stage.produce(records // 2, partitions="3", games=",".join(GAMES), timeline=bumps, poison="0.01")
+    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3))
+    _produce(stage, records // 2, partitions="3", timeline=bumps)
     allowed = json.dumps([game for game in GAMES if game != REFUSED])
     _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
     _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
-    stage.produce(records - records // 2, games=",".join(GAMES), schema_version="5", num_versions="5", poison="0.01")
+    for version, point in enumerate(_points("leave"), 4):
+        _die_everywhere(stage, [point], lambda version=version: _bump(stage, version, allowed), deaths)  # type: ignore[misc]
+    _produce(stage, records - records // 2, schema_version="5", num_versions="5")
     stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
     _die_everywhere(stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
@@ -78,13 +80,25 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
     stage.drain(BATCH__RECORDS="100000")
 
 
+def _produce(stage: Stage, records: int, **options: str) -> None:
+    stage.produce(records, games=",".join(GAMES), poison="0.01", **options)
+
+
+def _bump(stage: Stage, version: int, allowed: str) -> Popen[bytes]:
+    """A running app that meets a schema id it has never seen."""
+    app = stage.start(TABLES__ALLOWED=allowed)
+    wait_until(lambda: stage.status().get("pid") == app.pid and stage.status()["state"] == "running", 60, "the start")
+    _produce(stage, 500, schema_version=str(version))
+    return app
+
+
 def _points(*steps: str) -> list[str]:
     return [point for point in POINTS if any(point.startswith(f"{step}.") for step in steps)]
 
 
 def _others() -> list[str]:
     """Steps of everyday work that belong to no kind of unit."""
-    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_REQUESTS)
+    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", "leave", *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 
