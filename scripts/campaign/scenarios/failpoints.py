@@ -45,6 +45,27 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     return Outcome(deaths.met, deaths.faults | verdicts, figures)
 
 
+def change_rules(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Death between two commits of a unit, each time with other games allowed: what was decided stays decided."""
+    return _die_often(lab, size, dice, _points("ingest"), lambda: json.dumps(dice.sample(GAMES, 4)))
+
+
+def merge_again(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Death around the merges into gold: each is made again, and none counts twice."""
+    return _die_often(lab, size, dice, _points("gold.merge", "gold.state"), lambda: json.dumps(GAMES))
+
+
+def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Callable[[], str]) -> Outcome:
+    """Die at one of the points in each life; every life may have its own list of games."""
+    deaths, stage = Deaths(), _stage(lab)
+    _produce(stage, size.records, partitions="3")
+    for _ in range(size.times):
+        _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWED=allow()), deaths)
+    stage.arm([])
+    stage.drain(BATCH__RECORDS="100000")
+    return Outcome(deaths.met, deaths.faults | stage.verify(), {"starts": deaths.starts, "records": size.records})
+
+
 def _stage(lab: Lab) -> Stage:
     return lab.stage(
         BATCH__INTERVAL_S="0",
