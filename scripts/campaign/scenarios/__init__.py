@@ -46,6 +46,7 @@ ENTRIES = {
     "failpoints": _entry(
         "failpoints.run", "R2", "death before and after every durable step", (1, 3, 10), (SMALL, SMALL, 1_000_000)
     ),
+    "growth": _entry("growth.run", "R24", "micro-batches of 20 records: what grows?", (0, 2_000, 10_000)),
     "rules": _entry(
         "failpoints.change_rules",
         "R4",
