@@ -33,6 +33,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())  # Java has an idea of its own
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
@@ -67,7 +68,6 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": _java_options(settings),
-        "spark.local.dir": tempfile.gettempdir(),
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": REDACTED,
