@@ -74,4 +74,11 @@ ENTRIES = {
     "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
     "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),
     "registry": _entry("registry.run", "R8", "outages of the registry", (0, 3, 10), (0, 100_000, 300_000)),
+    "partitions": _entry("topics.partitions", "R10", "partitions that are added", (0, 1, 5), (0, 20_000, 100_000)),
+    "transactions": _entry(
+        "topics.transactions", "R10", "transactions aborted and left open", (0, 1, 5), (0, 20_000, 100_000)
+    ),
+    "compaction": _entry("topics.compaction", "R10", "compacted topics", (0, 1, 5), (0, 20_000, 100_000)),
+    "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 100_000, 200_000)),
+    "restarts": _entry("restarts.run", "R17", "what cannot go well, restarted", (0, 1, 1), (0, 50_000, 50_000)),
 }
