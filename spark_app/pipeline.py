@@ -366,7 +366,7 @@ class Pipeline:
             self._remove_undecided()
             return self._room.wait(outcome or error)
         if not source.is_unanswered(text):
-            raise error
+            raise outcome if isinstance(outcome, Exception) else error
         patience = self._settings.run.patience_s
         if seconds > patience:
             raise UnreachableError(

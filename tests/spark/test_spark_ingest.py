@@ -168,6 +168,28 @@ def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeyp
     assert placed(parts)["silver_rummy_events"] == [3, 5]
 
 
+def test_a_worker_that_dies_is_a_failed_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own exception for it is none of PySpark's."""
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
+    plan = parts.units._plan
+    monkeypatch.setattr(parts.units, "_plan", lambda *given: replace(plan(*given), bare=Deadly()))
+    with pytest.raises(PySparkException, match="Python worker exited unexpectedly"):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert (parts.manifests.last, parts.files()) == (0, [])
+    monkeypatch.undo()
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+
+
+class Deadly:
+    """Ends the worker that it is sent to."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+
 def test_broker_that_does_not_answer_is_no_failure_of_the_batch(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
