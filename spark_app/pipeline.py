@@ -73,6 +73,7 @@ class Pipeline:
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
+        self._watchdog: Watchdog | None = None
         self._folds = 0  # runs of `aggregate`, begun and ended
         self.lake = Lake(settings.lake.path)
         self._starts = Starts(self.lake, settings.run.backoff_s)
@@ -137,7 +138,9 @@ class Pipeline:
         os._exit(code)
 
     def end(self, code: ExitCode, reason: str | None) -> None:
-        """The last words of a run."""
+        """The last words of a run. From here on nothing has to move: whoever is held rests."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self.status is None:
             return
         self.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)

@@ -71,6 +71,13 @@ def test_a_sign_that_cannot_be_had_is_none() -> None:
     assert time.fired == ["other"]
 
 
+def test_it_rests_once_it_is_stopped() -> None:
+    time = Time()
+    time.dog.stop()
+    time.live(10 * STALL_S)
+    assert time.fired == []
+
+
 def test_what_is_not_under_way_may_rest() -> None:
     time = Time(gold=lambda: None)
     for _ in range(50):
