@@ -46,7 +46,7 @@ def kill_workers(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 def exhaust(lab: Lab, size: Size, dice: Random) -> Outcome:
     """A JVM without memory ends with its app, which comes back; a worker without memory costs a try."""
-    stage = lab.stage(SPARK__CLASS_ARCHIVE="")
+    stage = lab.stage()
     stage.produce(size.records, partitions="3")
     ended: list[float] = []
     counts = dict.fromkeys(KINDS, 0)
@@ -86,7 +86,8 @@ def _end_jvm(flow: Flow, kind: str, dice: Random) -> float:
     """Seconds from the JVM's end to the app's."""
     if kind == "jvm_metaspace":
         kill(flow.app)
-        flow.restart_with_environment({"_JAVA_OPTIONS": f"-XX:MaxMetaspaceSize={dice.randint(60, 85)}m"})
+        limit = {"_JAVA_OPTIONS": f"-XX:MaxMetaspaceSize={dice.randint(60, 85)}m"}
+        flow.restart_with_environment(limit, SPARK__CLASS_ARCHIVE="")  # classes of the archive would take none of it
     jvm = None
     deadline = time.monotonic() + GOES_ON_S
     while jvm is None and time.monotonic() < deadline and flow.app.poll() is None:
