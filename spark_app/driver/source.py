@@ -15,6 +15,16 @@ from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
 
 ANSWER_S = 10.0
+JVM_ANSWER_S = 30
+FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
+POLL_S = 60  # a task waits so long for its records; the pass is tried again where the broker is at fault
+UNANSWERED_WORDS = (
+    "TimeoutException",
+    "KafkaException",
+    "Failed to construct kafka",
+    "UnknownTopicOrPartition",
+    "DisconnectException",
+)
 
 
 class BrokerUnreachable(Exception):
@@ -29,6 +39,11 @@ class LoginRefused(Exception):
     """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
 
 
+def is_unanswered(text: str) -> bool:
+    """Whether an error of Spark says that it is the broker who does not answer."""
+    return any(word in text for word in UNANSWERED_WORDS)
+
+
 def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
     """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
@@ -38,6 +53,8 @@ def stream(session: SparkSession, settings: config.Settings, start: Offsets | No
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(records))
+        .option("fetchOffset.numRetries", "1")
+        .option("kafkaConsumer.pollTimeoutMs", str(POLL_S * 1000))
         .load()
     )
 
@@ -63,7 +80,7 @@ def topic_ids(kafka: config.Kafka) -> dict[str, str]:
         BrokerUnreachable, TopicMissing, LoginRefused
     """
     said: list[KafkaError] = []
-    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=_silent())
+    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=silent())
     try:
         futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
         return {topic: str(future.result().topic_id) for topic, future in futures.items()}
@@ -84,6 +101,8 @@ def jvm_options(kafka: config.Kafka) -> dict[str, str]:
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
         "isolation.level": "read_committed",
+        "default.api.timeout.ms": str(JVM_ANSWER_S * 1000),
+        "max.partition.fetch.bytes": str(FETCH_BYTES),
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}
@@ -134,7 +153,7 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _silent() -> Any:
+def silent() -> Any:
     import logging
 
     logger = logging.getLogger("protolake.librdkafka")
