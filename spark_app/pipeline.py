@@ -157,6 +157,7 @@ class Pipeline:
             except BaseException:
                 self._stop.set()  # else leaving would wait for the answers
                 raise
+            self._stopping.catch()
             session.hold_lake(spark, self.lake)
             topic_ids = topics.result()
             schemas.result()

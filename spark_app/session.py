@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
+from spark_app.space import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -33,7 +33,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())  # Java has an idea of its own
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Java has an idea of its own
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 TEMP_BYTES = 16 << 20  # a broadcast, a shuffle of gold
@@ -21,9 +20,11 @@ def is_full(error: BaseException | str) -> bool:
 
 
 def temporary_folders() -> list[Path]:
-    """Where Python and Spark put what they need for a moment."""
+    """Where Python and Spark put what they need for a moment. Not as `tempfile` finds it: from a full disk it turns to
+    another, and at last to the working folder."""
+    own = os.environ.get("TMPDIR") or "/tmp"
     spark = os.environ.get("SPARK_LOCAL_DIRS", "")
-    return [Path(folder) for folder in dict.fromkeys([tempfile.gettempdir(), *spark.split(",")]) if folder]
+    return [Path(folder) for folder in dict.fromkeys([own, *spark.split(",")]) if folder]
 
 
 def shortage(lake: Path, least_bytes: int) -> str | None:

@@ -38,6 +38,8 @@ class Attempts:
         self._note(self._limit, self._tries + 1)
         try:
             return run()
+        except ConnectionError:
+            raise  # the JVM is gone
         except (PySparkException, OSError) as error:
             if is_full(error):
                 self._note(self._limit, self._tries)

@@ -91,6 +91,8 @@ class Ingest:
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise
+            except ConnectionError:
+                raise  # the JVM is gone, and with it this process; the try is counted
             except (PySparkException, OSError) as error:
                 full, unanswered = is_full(error), source.is_unanswered(str(error))
                 if full or unanswered:  # the records are not to blame

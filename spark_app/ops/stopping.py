@@ -27,9 +27,13 @@ class StopRequest:
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self.catch()
+        threading.Thread(target=self._await, args=(read, abandon, within_s), name="stop", daemon=True).start()
+
+    def catch(self) -> None:
+        """Take the signals, also back from a library that took them (PySpark does)."""
         for number in SIGNALS:
             signal.signal(number, lambda *_: self.requested.set())
-        threading.Thread(target=self._await, args=(read, abandon, within_s), name="stop", daemon=True).start()
 
     def _await(self, read: int, abandon: Callable[[], None], within_s: float) -> None:
         while os.read(read, 1)[0] not in SIGNALS:

@@ -217,6 +217,15 @@ def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkey
     assert parts.status.told > 4  # each wait was said
 
 
+def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    monkeypatch.setattr(parts.units, "run", raiser(ConnectionRefusedError(111, "Connection refused")))
+    with pytest.raises(ConnectionRefusedError):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
+
+
 def raiser(error: Exception) -> Callable[..., Any]:
     def fail(*_: Any) -> Any:
         raise error

@@ -48,6 +48,9 @@ def test_the_folder_that_lacks_room_is_named(tmp_path: Path) -> None:
 
 def test_bytes_files_and_the_temporary_folder_are_looked_at(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"no space left at {disk} (0 MiB free)" in (shortage(disk, 1) or "")
+    monkeypatch.setenv("TMPDIR", str(disk))
+    assert f"no space left at {disk} (0 MiB free)" in (shortage(Path("/"), 1) or "")
+    monkeypatch.delenv("TMPDIR")
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(disk))
     assert f"no space left at {disk} (0 MiB free)" in (shortage(Path("/"), 1) or "")
 
