@@ -62,6 +62,9 @@ def run(
     settings: SettingsFile = None,
     available_now: Annotated[bool, typer.Option(help="take what is there, then end with 0")] = False,
     land_only: Annotated[bool, typer.Option(help="write bronze and decode nothing; a later run catches up")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="what Kafka no longer has at this start goes to lost_events, and is skipped")
+    ] = False,
 ) -> None:
     """Take records from Kafka to bronze, silver and gold."""
     hold = os.environ.get("PROTOLAKE_RUN__HOLD", "").lower() in ("1", "true", "yes")
@@ -69,7 +72,7 @@ def run(
         loaded = config.load(settings)
         hold = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
-        code, reason = _run(loaded, available_now, land_only)
+        code, reason = _run(loaded, available_now, land_only, accept_loss)
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     if code.held and hold:
@@ -77,10 +80,10 @@ def run(
     _leave(code)
 
 
-def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tuple[ExitCode, str]:
+def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
     from spark_app.pipeline import Pipeline
 
-    pipeline = Pipeline(settings, available_now, land_only)
+    pipeline = Pipeline(settings, *how)
     try:
         code, reason = pipeline.run(), ""
     except SchemaBump as bump:
@@ -147,6 +150,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
         f"starts      {value['starts']}, {value['bumps']} of them left for a schema bump",
         f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
         f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
+        f"lost        {json.dumps(value.get('lost'))}, accepted",
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]

@@ -161,6 +161,12 @@ class Layout:
     quarantine: str = "quarantine_events"
     deferred: str = "deferred_events"
     resolved: str = "resolved_events"
+    lost: str = "lost_events"
+
+    def is_silver(self, table: str) -> bool:
+        """Whether a table is named as silver is."""
+        before, after = self.silver.split("{name}")
+        return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from spark_app.config import Settings
+from spark_app.driver import inventory
 from spark_app.driver.commit import Committer
+from spark_app.driver.findings import refuse
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
 from spark_app.driver.rules import check_rules
@@ -46,9 +49,7 @@ class OpenLake:
         manifests = Manifests(lake)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()
-        orphans = lake.remove_undecided(manifests.last + 1)
-        if orphans:
-            log.info("files of an undecided unit removed", files=orphans)
+        _remove_undecided(lake, manifests, committer)
         registry = Registry(settings.registry, caps_of(settings.schemas))
         return OpenLake(
             lake,
@@ -86,3 +87,18 @@ class OpenLake:
         """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
         if self.manifests.finished() < self.manifests.last:
             self.committer.redo()
+
+
+def _remove_undecided(lake: Lake, manifests: Manifests, committer: Committer) -> None:
+    """Remove the files that a crash left before its unit was decided.
+
+    Raises:
+        ContractError: a table has such a file: it was decided, and its manifest is lost.
+    """
+    found = lake.files_from(manifests.last + 1)
+    for table in found:
+        refuse(inventory.ahead({table: committer.seen(table)}, manifests.last))
+    for path in itertools.chain(*found.values()):
+        path.unlink()
+    if found:
+        log.info("files of an undecided unit removed", files=sum(map(len, found.values())))
