@@ -31,6 +31,7 @@ SettingsFile = Annotated[Path | None, typer.Option("--settings", help="TOML file
 HOLD_SAYS_S = 60.0
 LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
 INTERRUPTED = 130
+COMPLAINTS_S = 1.0
 
 
 def main() -> None:
@@ -98,7 +99,20 @@ def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
     if pipeline.status is not None:
         with failpoints.around("leave"):
             pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+    if code.held:
+        _let_go(pipeline.lake)
     return code, reason
+
+
+def _let_go(lake: Lake) -> None:
+    """Of the lake: an app that is held does nothing with it, and who mends it needs it."""
+    from spark_app import session
+
+    said = os.dup(2)
+    session.end(clean=False)  # silences standard error, where PySpark's threads complain
+    time.sleep(COMPLAINTS_S if "pyspark" in sys.modules else 0)
+    os.dup2(said, 2)
+    lake.unlock()
 
 
 def _hold(code: ExitCode, reason: str) -> None:
@@ -213,6 +227,30 @@ def rebuild(
     result = _ask(config.load(settings), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
+
+
+@app.command()
+def doctor(
+    settings: SettingsFile = None,
+    mend: Annotated[bool, typer.Option("--repair", help="mend what needs no judgement; the app must be down")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
+    from spark_app.recovery import doctor
+
+    loaded = config.load(settings)
+    log.level = LEVELS["ERROR"]
+    lake = Lake(loaded.lake.path)
+    if not lake.state.is_dir():
+        raise ConfigurationError(f"lake.path: no lake at {lake.root}")
+    if mend:
+        lake.prepare()
+        lake.lock(LOCK_S)
+        for done in doctor.repair(lake, loaded):
+            print(f"repaired    {done}", file=sys.stderr, flush=True)
+    findings = doctor.examine(lake, loaded)
+    print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
+    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
 
 
 def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:

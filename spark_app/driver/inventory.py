@@ -7,7 +7,7 @@ lost; one that saw less than the manifests say of it is an older copy, or was re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from spark_app.driver.commit import RECHECKED, Committer
 from spark_app.driver.findings import Finding
@@ -20,7 +20,12 @@ Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of th
 
 
 def examine(
-    lake: Lake, manifests: Manifests, committer: Committer, layout: Layout, most_bytes: int = MOST_SCANNED
+    lake: Lake,
+    manifests: Manifests,
+    committer: Committer,
+    layout: Layout,
+    most_bytes: int = MOST_SCANNED,
+    rebuild: Callable[[str], str] = lambda name: "",
 ) -> list[Finding]:
     """What does not fit together, once every decided unit is finished.
 
@@ -28,6 +33,7 @@ def examine(
 
     Args:
         most_bytes: of manifests to look at for tables that no recent unit names.
+        rebuild: asks for a rebuild of a routing name ("" = of all), and says so.
     """
     finished = manifests.finished()
     named = manifests.named_until(finished, most_bytes)
@@ -38,7 +44,7 @@ def examine(
     return [
         *ahead(seen, last),
         *ahead(gold, last),
-        *_behind(seen, named, layout),
+        *_behind(lake, seen, named, layout, rebuild),
         *_gaps(manifests, folded),
         *_state_files(lake, layout, last, folded),
     ]
@@ -53,25 +59,28 @@ def ahead(seen: Seen, last: int) -> list[Finding]:
     return [Finding(what, "Restore _protolake from a copy that is not older than the tables; nothing was removed")]
 
 
-def _behind(seen: Seen, named: Mapping[str, int], layout: Layout) -> list[Finding]:
-    found = {name: unit for name, unit in named.items() if (seen.get(name) or 0) < unit}
-    removed = {name for name in found if seen.get(name) is None}
-    findings = []
-    for name in sorted(found):
-        what = f"{name} is gone" if name in removed else f"{name} has seen unit {seen[name]}, it is an older copy"
-        what += f": unit {named[name]} added to it"
-        if name == layout.bronze:
-            remedy = "Restore it from a copy that is not older than _protolake, or start a new lake"
-            findings.append(Finding(what, remedy))
-        elif name in (layout.resolved, layout.lost):
-            findings.append(Finding(what, "Restore it from a copy that is not older than _protolake"))
-        elif name in removed:
-            findings.append(Finding(what, "`rebuild` adds from bronze what is missing", fatal=False))
-        elif name in (layout.quarantine, layout.deferred):
-            findings.append(Finding(what, "Remove it, then run `rebuild`: it adds from bronze what is missing"))
-        else:
-            findings.append(Finding(what, "`rebuild` adds from bronze what is missing"))
-    return findings
+def _behind(
+    lake: Lake, seen: Seen, named: Mapping[str, int], layout: Layout, rebuild: Callable[[str], str]
+) -> list[Finding]:
+    found = sorted(name for name, unit in named.items() if (seen.get(name) or 0) < unit)
+    return [_older(lake, name, seen.get(name), named[name], layout, rebuild) for name in found]
+
+
+def _older(
+    lake: Lake, name: str, seen: int | None, unit: int, layout: Layout, rebuild: Callable[[str], str]
+) -> Finding:
+    what = f"{name} is gone" if seen is None else f"{name} is an older copy, it has seen unit {seen}"
+    what += f": unit {unit} changed it"
+    if name in (layout.bronze, layout.resolved, layout.lost):
+        new = ", or start a new lake" if name == layout.bronze else ""
+        return Finding(what, f"Restore it from a copy that is not older than _protolake{new}")
+    remedy = "`rebuild` adds from bronze what is missing"
+    if layout.is_silver(name):
+        return Finding(what, remedy, fatal=seen is not None, repair=lambda: rebuild(layout.name_of(name)))
+    if seen is None:
+        return Finding(what, remedy, fatal=False, repair=lambda: rebuild(""))
+    remedy = f"`doctor --repair` moves it aside; {remedy}"
+    return Finding(what, remedy, repair=lambda: f"{lake.set_aside(lake.table(name))}; {rebuild('')}")
 
 
 def _gaps(manifests: Manifests, folded: int) -> list[Finding]:

@@ -106,20 +106,7 @@ class Manifests:
         Raises:
             ContractError: it is damaged, or of a newer format.
         """
-        path = self._path(sequence)
-        try:
-            stored = json.loads(path.read_text())
-            if stored["format"] > FORMAT:
-                raise ContractError(
-                    f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer"
-                )
-            manifest = Manifest.from_json(stored["manifest"])
-            intact = manifest.digest == stored["digest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
-        if not intact:
-            raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
-        return manifest
+        return read_manifest(self._path(sequence))
 
     def decide(self, manifest: Manifest) -> None:
         """Make the unit durable. From here on it happens, whatever crashes.
@@ -199,6 +186,24 @@ class Manifests:
         for table, change in manifest.tables.items():
             for entry in change.adds:
                 _check_file(self._lake.table(table) / entry.path, entry)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """
+    Raises:
+        ContractError: it is damaged, or of a newer format.
+    """
+    try:
+        stored = json.loads(path.read_text())
+        if stored["format"] > FORMAT:
+            raise ContractError(f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer")
+        manifest = Manifest.from_json(stored["manifest"])
+        intact = manifest.digest == stored["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
+    if not intact:
+        raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+    return manifest
 
 
 def _check_file(path: Path, entry: FileEntry) -> None:

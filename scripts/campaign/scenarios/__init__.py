@@ -53,4 +53,10 @@ ENTRIES = {
         (12, 60, 200),
         (SMALL, 1_000_000, LARGE),
     ),
+    "checkpoint-swapped": _entry(
+        "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (1, 3, 10)
+    ),
+    "checkpoint-damaged": _entry(
+        "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (4, 20, 30)
+    ),
 }
