@@ -113,24 +113,24 @@ class Committer:
         """
         redone = 0
         earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
-        after = self._manifests.finished() - RECHECKED
-        for number in (n for n in self._manifests.numbers() if n > after):
+        finished = self._manifests.finished()
+        for number in (n for n in self._manifests.numbers() if n > finished - RECHECKED):
             manifest, recheck = self._manifests.read(number), number < self._manifests.last
             lacking = {name for name in manifest.tables if (self.seen(name) or 0) < number}
             if lacking:
                 earlier = earlier or self._manifests.named_until(number - 1)
-            redone += self.finish(manifest, recheck, self._behind(lacking, earlier, recheck))
+            redone += self.finish(manifest, recheck, self._behind(lacking, earlier, number <= finished))
             if earlier:
                 earlier |= dict.fromkeys(manifest.tables, number)
         if redone:
             log.info("units redone after a crash", units=redone)
         return redone
 
-    def _behind(self, names: Iterable[str], earlier: Mapping[str, int], recheck: bool) -> set[str]:
+    def _behind(self, names: Iterable[str], earlier: Mapping[str, int], finished: bool) -> set[str]:
         """Of the tables those that lack earlier units: an older copy, or one that was removed but for its files. With
         one unit more they would look as if they had them all."""
         seen = {name: self.seen(name) for name in names}
-        return {n for n, last in seen.items() if earlier.get(n, 0) > (last or 0) and (recheck or last is not None)}
+        return {n for n, last in seen.items() if earlier.get(n, 0) > (last or 0) and (finished or last is not None)}
 
     def seen(self, name: str, by: str = "") -> int | None:
         """The last unit that the table has, or with "/gold" that was folded into it; 0 when it has none of this lake,

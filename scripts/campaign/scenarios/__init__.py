@@ -59,4 +59,9 @@ ENTRIES = {
     "checkpoint-damaged": _entry(
         "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (4, 20, 30)
     ),
+    "lock-relaunched": _entry(
+        "locks.relaunched", "R3", "the driver killed alone and relaunched at once; a second app beside it", (3, 10, 25)
+    ),
+    "lock-second": _entry("locks.second", "R21", "commands that write, beside an app that runs", (1, 5, 10)),
+    "offsets": _entry("offsets.run", "R9", "records expired, topic made again smaller or larger", (1, 3, 5)),
 }

@@ -1,6 +1,6 @@
-"""Spark's checkpoint and the tables out of step with the manifests: deleted, older, another lake's, damaged file by file.
-Each time the app either goes on or refuses with 65; then `doctor --repair`, or putting back what was taken away, mends
-it."""
+"""Spark's checkpoint and the tables out of step with the manifests: deleted, older, another lake's, damaged file by
+file. Each time the app either goes on or refuses with 65; then `doctor --repair`, or putting back what was taken away,
+mends it."""
 
 from __future__ import annotations
 
