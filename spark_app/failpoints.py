@@ -45,7 +45,6 @@ STEPS = (
     "forget",
     "gold.merge",
     "gold.replace",
-    "gold.compact",
     "gold.state",
     "request",
     "progress",
