@@ -167,7 +167,7 @@ def _file(folder: Path, which: str) -> Path:
     parent, _, place = name.partition("/")
     if place in ("last", "before", "next"):
         numbers = sorted(int(path.name) for path in (folder / parent).glob("[0-9]*"))
-        number = {"last": numbers[-1], "before": numbers[-2], "next": numbers[-1] + 1}[place]
+        number = {"last": numbers[-1], "before": numbers[-2:][0], "next": numbers[-1] + 1}[place]
         path = folder / parent / str(number)
     else:
         path = folder / name

@@ -21,7 +21,9 @@ from confluent_kafka.cimpl import NewTopic
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
+from scripts.campaign.scenarios.failpoints import OF_LOSSES
 from scripts.campaign.stage import Stage, kill, wait_until
+from spark_app.failpoints import POINTS
 
 DONE, LOSS = 0, 65
 PARTITIONS = 3
@@ -62,7 +64,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 def _lose(lab: Lab, way: Any, running: bool, dice: Random, tally: Tally) -> None:
     """One loss on a stage of its own; the records that are left are all taken, and nothing else."""
-    stage = lab.stage(BATCH__INTERVAL_S="0", GOLD__INTERVAL_S="1")
+    stage = lab.stage(BATCH__INTERVAL_S="0", GOLD__INTERVAL_S="1", FAILPOINTS="on")
     admin = AdminClient({"bootstrap.servers": stage.brokers})
     stage.produce(RECORDS, partitions=str(PARTITIONS))
     assert stage.drain()[-1] == DONE
@@ -74,6 +76,8 @@ def _lose(lab: Lab, way: Any, running: bool, dice: Random, tally: Tally) -> None
         words = f"{stage.topic}/{partition} {first} to {'unknown' if end is None else end} ({reason.replace('_', ' ')})"
         assert words in stage.lines()[-1], f"{words} is not in {stage.lines()[-1]}"
     assert stage.lines()[-1].count(f"{stage.topic}/") == len(lost), f"more than {lost}: {stage.lines()[-1]}"
+    if not running:
+        _die_accepting(stage, dice)
     codes = [stage.run("--available-now", "--accept-loss"), *stage.drain()]
     assert codes[-1] == DONE, f"ended with {codes}: {stage.lines()[-1]}"
     assert _written_off(stage) == sorted(lost), f"wrote {_written_off(stage)} instead of {lost}"
@@ -130,6 +134,13 @@ def _make_again(stage: Stage, admin: AdminClient, dice: Random, records: int) ->
     wait_until(lambda: _topic_id(stage, admin) not in (None, old), 30, "the new topic")
     stage.produce(records, seed=str(dice.randrange(10_000)))
     return [(partition, taken[partition], None, "made_again") for partition in range(PARTITIONS)]
+
+
+def _die_accepting(stage: Stage, dice: Random) -> None:
+    """Let the app die at one of the points of accepting."""
+    stage.arm([dice.choice([point for point in POINTS if point.startswith(OF_LOSSES)])])
+    code = stage.run("--available-now", "--accept-loss")
+    assert code == -signal.SIGKILL, f"ended with {code} where it should have died: {stage.unmet()}"
 
 
 def _written_off(stage: Stage) -> list[Range]:
