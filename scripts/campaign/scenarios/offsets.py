@@ -62,6 +62,13 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     return Outcome(size.times * len(ways), tally.faults, figures)
 
 
+def made_larger_while_running(lab: Lab, dice: Random) -> dict[str, object]:
+    """The case that only the topic's id tells, alone; the faults."""
+    tally = Tally()
+    _lose(lab, _make_larger, True, dice, tally)
+    return tally.faults
+
+
 def _lose(lab: Lab, way: Any, running: bool, dice: Random, tally: Tally) -> None:
     """One loss on a stage of its own; the records that are left are all taken, and nothing else."""
     stage = lab.stage(BATCH__INTERVAL_S="0", GOLD__INTERVAL_S="1", FAILPOINTS="on")
