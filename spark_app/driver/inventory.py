@@ -37,10 +37,10 @@ def examine(
     """
     finished = manifests.finished()
     named = manifests.named_until(finished, most_bytes)
-    seen = {name: committer.seen(name) for name in {*lake.tables(), *named}}
-    gold = {name: committer.seen(name, "/gold") for name in lake.tables()}
-    last = max(manifests.numbers(), default=0)
+    gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
+    seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
     folded = int((read_json(lake.state / "gold.json") or {}).get("folded", 0))
+    last = max(manifests.numbers(), default=0)
     return [
         *ahead(seen, last),
         *ahead(gold, last),
@@ -85,7 +85,7 @@ def _older(
 
 def _gaps(manifests: Manifests, folded: int) -> list[Finding]:
     """Manifests that are missing between others. What was forgotten is the oldest, but for one of ingest."""
-    numbers = manifests.numbers()
+    numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # one may come while the folder is listed
     pairs = list(itertools.pairwise(numbers))
     if pairs and manifests.last_ingest and pairs[0][0] == manifests.last_ingest.sequence:
         pairs = pairs[1:]
