@@ -97,7 +97,6 @@ class Pipeline:
         self.status = Status(self.lake, self._settings.tables.layout)
         self.status.start()
         self._open_lake()
-        self._check_lake()
         with ThreadPoolExecutor(2) as pool:
             last = self._manifests.last_ingest
             search = pool.submit(self._await, "broker", lambda: loss.search(last, self._topics))
@@ -122,6 +121,7 @@ class Pipeline:
         self._manifests = self._opened.manifests
         self._schemas, self._tables = self._opened.schemas, self._opened.tables
         self._ledger = self._schemas.ledger
+        self._check_lake()
         self._learn_status()
 
     def _check_lake(self) -> None:
