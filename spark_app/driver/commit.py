@@ -164,7 +164,10 @@ class Committer:
         done = table.transaction_version(self._app) if table else None
         if done is not None and done >= sequence:
             if done > sequence and not recheck:
-                raise ContractError(f"table {name} has seen unit {done}, but unit {sequence} was not finished")
+                raise ContractError(
+                    f"table {name} has seen unit {done}, but the manifests end at {sequence}: restore _protolake from a "
+                    "copy that is not older than the tables; nothing was removed"
+                )
             self._compare_digest(name, table, sequence, manifest.digest)
             return False
         if table is not None and done is None:

@@ -42,7 +42,7 @@ def app(lake: Lake, *arguments: str, hold: bool = False) -> subprocess.Popen[str
 DAMAGES: dict[str, tuple[Callable[[Lake], object], str]] = {
     "checkpoint": (lambda lake: (lake.checkpoint / "metadata").write_text(""), "doctor --repair"),
     "bronze": (lambda lake: shutil.rmtree(lake.table("bronze_events")), "Restore it"),
-    "manifests": (lambda lake: (lake.manifests / "000000000002.json").unlink(), "Restore _protolake"),
+    "manifests": (lambda lake: (lake.manifests / "000000000002.json").unlink(), "estore _protolake"),
     "id": (lambda lake: (lake.state / "id").write_text(""), "doctor --repair"),
 }
 
