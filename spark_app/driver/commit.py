@@ -165,8 +165,8 @@ class Committer:
         if done is not None and done >= sequence:
             if done > sequence and not recheck:
                 raise ContractError(
-                    f"table {name} has seen unit {done}, but the manifests end at {sequence}: restore _protolake from a "
-                    "copy that is not older than the tables; nothing was removed"
+                    f"table {name} has seen unit {done}, but the manifests end at {sequence}: restore _protolake from "
+                    "a copy that is not older than the tables; nothing was removed"
                 )
             self._compare_digest(name, table, sequence, manifest.digest)
             return False

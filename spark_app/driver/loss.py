@@ -108,14 +108,15 @@ def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]
 
 def describe(gaps: list[Gap]) -> str:
     """What is missing, and the remedy, on one line."""
-    known = sum(gap.end - gap.first for gap in gaps if gap.end is not None and gap.reason != Reason.TRUNCATED)
     named = ", ".join(map(str, gaps[:MOST_NAMED]))
-    more = f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
+    named += f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
-        remedy = "Start a new lake (./scripts/run --fresh keeps the old one): records to come would get offsets anew"
-    else:
-        remedy = "Restore them in Kafka, or start once with `run --accept-loss`: it writes them down and goes on"
-    return f"Kafka no longer has all that was not taken, {known} offsets or more: {named}{more}. {remedy}"
+        what = "Kafka's log ends before what was taken, and records to come would get these offsets anew"
+        return f"{what}: {named}. Start a new lake: ./scripts/run --fresh keeps the old one"
+    again = sorted({gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN})
+    why = f" (topic {', '.join(again)} was deleted and made again)" if again else ""
+    remedy = "start once with `run --accept-loss`: it writes them to lost_events and goes on behind them"
+    return f"Kafka no longer has records that were not taken{why}: {named}. Put them back, or {remedy}"
 
 
 def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:

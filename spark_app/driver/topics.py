@@ -82,6 +82,7 @@ class Topics:
 
     def _ask(self, ask: Any) -> Any:
         try:
+            self._open().poll(0)  # forgets what was said since the last time
             return ask(self._open())
         except KafkaException as error:
             reason: KafkaError = error.args[0]
