@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import time
 import uuid
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import IO, Any
 
 from spark_app import failpoints
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.space import is_full
 
 STATE = "_protolake"
 SEQUENCE_DIGITS = 12
@@ -92,6 +92,7 @@ class Lake:
 
         Raises:
             ConfigurationError: the lake cannot be written.
+            OSError: the disk is full.
         """
         try:
             for folder in (self.manifests, self.schemas, self.requests):
@@ -100,6 +101,8 @@ class Lake:
             probe.touch()
             probe.unlink()
         except OSError as error:
+            if is_full(error):
+                raise  # the lake may be written, only not now
             raise ConfigurationError(
                 f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
                 "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
@@ -222,7 +225,3 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free

@@ -62,20 +62,19 @@ class Gap:
         return f"{self.topic}/{self.partition} {self.first} to {end} ({self.reason.value.replace('_', ' ')})"
 
 
-def search(last: Manifest | None, topics: Topics) -> tuple[list[Gap], dict[str, Topic]]:
-    """What is missing, and what Kafka has. A broker that has just come up may not know the end of its log yet: that it
-    ends too early has to be its last word.
+def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
+    """What Kafka has, for `find_gaps`. A broker that has just come up may not know the end of its log yet: that it ends
+    too early has to be its last word.
 
     Raises:
         BrokerUnreachable, TopicMissing, LoginRefused
     """
     for _ in range(LOOKS):
         now = topics.look()
-        gaps = find_gaps(last, now)
-        if all(gap.reason != Reason.TRUNCATED for gap in gaps):
+        if all(gap.reason != Reason.TRUNCATED for gap in find_gaps(last, now)):
             break
         time.sleep(LOOK_EVERY_S)
-    return gaps, now
+    return now
 
 
 def find_gaps(last: Manifest | None, now: Mapping[str, Topic]) -> list[Gap]:

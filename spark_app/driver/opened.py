@@ -49,9 +49,8 @@ class OpenLake:
         manifests = Manifests(lake)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()
-        _remove_undecided(lake, manifests, committer)
         registry = Registry(settings.registry, caps_of(settings.schemas))
-        return OpenLake(
+        opened = OpenLake(
             lake,
             settings,
             manifests,
@@ -61,6 +60,21 @@ class OpenLake:
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,
         )
+        opened.remove_undecided()
+        return opened
+
+    def remove_undecided(self) -> None:
+        """Remove the files of a unit that was not decided.
+
+        Raises:
+            ContractError: a table has seen that unit: it was decided, and its manifest is lost.
+        """
+        found = self.lake.files_from(self.manifests.last + 1)
+        refuse(inventory.ahead({table: self.committer.seen(table) for table in found}, self.manifests.last))
+        for path in itertools.chain(*found.values()):
+            path.unlink()
+        if found:
+            log.info("files of an undecided unit removed", files=sum(map(len, found.values())))
 
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """A file of the next unit, written by the driver; nothing is decided."""
@@ -87,18 +101,3 @@ class OpenLake:
         """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
         if self.manifests.finished() < self.manifests.last:
             self.committer.redo()
-
-
-def _remove_undecided(lake: Lake, manifests: Manifests, committer: Committer) -> None:
-    """Remove the files that a crash left before its unit was decided.
-
-    Raises:
-        ContractError: a table has such a file: it was decided, and its manifest is lost.
-    """
-    found = lake.files_from(manifests.last + 1)
-    for table in found:
-        refuse(inventory.ahead({table: committer.seen(table)}, manifests.last))
-    for path in itertools.chain(*found.values()):
-        path.unlink()
-    if found:
-        log.info("files of an undecided unit removed", files=sum(map(len, found.values())))

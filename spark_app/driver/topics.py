@@ -99,7 +99,7 @@ class Topics:
         if self._client is None:
             self._said.clear()
             options = client_options(self._kafka) | {"error_cb": self._said.append}
-            self._client = AdminClient(options, logger=_silent())
+            self._client = AdminClient(options, logger=silent())
         return self._client
 
 
@@ -134,7 +134,7 @@ def _offsets(client: AdminClient, partitions: list[TopicPartition], spec: Offset
     return found
 
 
-def _silent() -> Any:
+def silent() -> Any:
     logger = logging.getLogger("protolake.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

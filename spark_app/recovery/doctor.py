@@ -181,9 +181,10 @@ def _topics(patient: Patient) -> list[Finding]:
     """What Kafka no longer has. There is nothing to mend here: a loss is accepted by `run --accept-loss`."""
     brokers = patient.settings.kafka.brokers
     try:
-        gaps, _ = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
+        now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except (BrokerUnreachable, LoginRefused, TopicMissing) as error:
         return [Finding(f"the topics were not compared: {error}", f"Is {brokers} up?", fatal=False)]
+    gaps = loss.find_gaps(patient.manifests.last_ingest, now)
     return [Finding(loss.describe(gaps), "See --accept-loss in the README")] if gaps else []
 
 

@@ -73,9 +73,9 @@ def test_a_log_that_ends_early_is_looked_at_again(monkeypatch: pytest.MonkeyPatc
         def look(self) -> dict[str, Topic]:
             return answers.pop(0)
 
-    assert loss.search(TAKEN, Asked())[0] == []  # type: ignore[arg-type]
+    assert loss.find_gaps(TAKEN, loss.search(TAKEN, Asked())) == []  # type: ignore[arg-type]
     answers[:] = [topic([0, 0], [50, 69])] * loss.LOOKS
-    assert [gap.reason for gap in loss.search(TAKEN, Asked())[0]] == [Reason.TRUNCATED]  # type: ignore[arg-type]
+    assert [gap.reason for gap in loss.find_gaps(TAKEN, loss.search(TAKEN, Asked()))] == [Reason.TRUNCATED]  # type: ignore[arg-type]
 
 
 def test_the_message_names_ranges_and_remedy() -> None:
