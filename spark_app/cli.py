@@ -106,7 +106,7 @@ def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
         log.error("bug", type=type(error).__name__, reason=str(error))
         code, reason = ExitCode.BUG, str(error)
     with failpoints.around("leave"):
-        pipeline.end(code, reason)
+        pipeline.life.end(code, reason)
     if code.held:
         pipeline.lake.unlock()
     return code, reason

@@ -196,7 +196,7 @@ def write_quickly(path: Path, value: Any, step: str | None) -> None:
 
 def read_json(path: Path) -> Any:
     """The object in a file of `write_quickly`; None when there is none or the machine lost it half written."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(OSError, ValueError):
         value = json.loads(path.read_text())
         return value if isinstance(value, dict) else None
     return None

@@ -30,6 +30,9 @@ class LoginRefused(Exception):
     """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
 
 
+UNANSWERED = (BrokerUnreachable, TopicMissing, LoginRefused)
+
+
 @dataclass(frozen=True)
 class Topic:
     """A topic as the brokers have it.
