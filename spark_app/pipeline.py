@@ -1,7 +1,8 @@
 """START HERE: wires ingest, deferred and aggregate, and decides how the process ends.
 
-At start, in this order: lock the lake; finish every decided unit that a crash left open; start Spark while the broker
-and the registry are asked; compare Kafka's topics and Spark's checkpoint with the manifests; then run.
+At start, in this order: lock the lake; finish every decided unit that a crash left open; compare tables and Spark's
+checkpoint with the manifests; start Spark while the broker and the registry are asked; compare Kafka's topics with the
+manifests; then run.
 
 Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
 main thread (`deferred` and `recovery`), and the gold thread, which takes the lock only to look (`aggregate`).
@@ -9,6 +10,7 @@ main thread (`deferred` and `recovery`), and the gold thread, which takes the lo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,11 +26,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app import failpoints, session
 from spark_app.config import Settings
-from spark_app.driver import source
+from spark_app.driver import checkpoint, inventory, loss, source, topics
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.commit import Committer
 from spark_app.driver.deferred import Deferred
+from spark_app.driver.findings import refuse
 from spark_app.driver.ingest import Ingest
+from spark_app.driver.manifest import Offsets
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.room import Room, Stopped
 from spark_app.driver.settle import ANSWERS_S
@@ -48,9 +52,10 @@ from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.space import is_full
 from spark_app.worker.tables import count_values
 
-UNANSWERED = (source.BrokerUnreachable, source.TopicMissing, source.LoginRefused)
+UNANSWERED = (topics.BrokerUnreachable, topics.TopicMissing, topics.LoginRefused)
 DEFERRED_EVERY_S = 2.0
 FORGET_EVERY_S = 60.0
+EARLIEST = -2  # as Spark's startingOffsets have it
 NAMES_EVERY_S = 10.0
 RETRY_S = (0.5, 1, 2, 5)
 TRANSACTIONS_EVERY_S = 15.0
@@ -62,8 +67,13 @@ T = TypeVar("T")
 class Pipeline:
     """One run of the app on one lake."""
 
-    def __init__(self, settings: Settings, available_now: bool = False, land_only: bool = False):
+    def __init__(
+        self, settings: Settings, available_now: bool = False, land_only: bool = False, accept_loss: bool = False
+    ):
+        """`accept_loss`: what Kafka no longer has at this start is written down and skipped, nothing later."""
         self._settings = settings
+        self._accept_loss = accept_loss
+        self._topics = topics.Topics(settings.kafka)
         self._available_now = available_now
         self._land_only = land_only
         self._stopping = StopRequest()
@@ -150,7 +160,8 @@ class Pipeline:
     def _run(self, status: Status) -> ExitCode:
         self._with_room(self._open_lake)
         with ThreadPoolExecutor(2) as pool:
-            topics = pool.submit(self._await, "broker", lambda: source.topic_ids(self._settings.kafka))
+            last = self._manifests.last_ingest
+            search = pool.submit(self._await, "broker", lambda: loss.search(last, self._topics))
             schemas = pool.submit(self._await, "registry", lambda: self._with_room(self._learn_subject))
             try:
                 self._spark = spark = self._start_spark()
@@ -159,14 +170,14 @@ class Pipeline:
                 raise
             self._stopping.catch()
             session.hold_lake(spark, self.lake)
-            topic_ids = topics.result()
+            now = search.result()
             schemas.result()
         if self._stop.is_set():
             return ExitCode.DONE
         status.waiting(None)
-        self._compare_topics(topic_ids)
+        self._with_room(lambda: self._check_topics(now))
         self._wire(spark)
-        return self._work(spark, Origin(topic_ids, land_only=self._land_only))
+        return self._work(spark, Origin({t: found.id for t, found in self._now.items()}, land_only=self._land_only))
 
     def _start_spark(self) -> SparkSession:
         while True:
@@ -196,14 +207,25 @@ class Pipeline:
         """Files of a unit that could not be decided take the room that is missing."""
         if self._opened is not None:
             with self._unit_lock:
-                self.lake.remove_undecided(self._opened.manifests.last + 1)
+                self._opened.remove_undecided()
 
     def _open_lake(self) -> None:
         self._opened = OpenLake.of(self.lake, self._settings)
         self._manifests = self._opened.manifests
         self._schemas, self._tables = self._opened.schemas, self._opened.tables
         self._ledger = self._schemas.ledger
+        self._check_lake()
         self._learn_status()
+
+    def _check_lake(self) -> None:
+        """
+        Raises:
+            ContractError: tables, state and checkpoint are not of one lake and moment.
+        """
+        assert self._opened is not None
+        layout = self._settings.tables.layout
+        refuse(inventory.examine(self.lake, self._manifests, self._opened.committer, layout))
+        refuse(checkpoint.examine(self.lake, self._manifests.last_ingest))
 
     def _learn_status(self) -> None:
         assert self.status is not None
@@ -230,7 +252,7 @@ class Pipeline:
         assert self.status is not None
         assert self._opened is not None
         units = UnitRunner(spark, self.lake, self._settings, self._schemas, self._tables)
-        self._ingest = Ingest(self._opened, units, self.status, self._stop)
+        self._ingest = Ingest(self._opened, units, self.status, self._stop, self._confirm_topics)
         self._deferred = Deferred(spark, self._opened, units)
         self._aggregator = Aggregator(spark, self._opened, self._unit_lock)
         self._service = Service(
@@ -279,11 +301,9 @@ class Pipeline:
 
     def _start_query(self, spark: SparkSession, origin: Origin) -> StreamingQuery:
         last = self._manifests.last_ingest
-        start = last.source["end"] if last else None
-        if last and not (self.lake.checkpoint / "offsets").is_dir():
-            log.warning("checkpoint rebuilt from the manifests", unit=last.sequence)
-            with failpoints.around("checkpoint"):
-                shutil.rmtree(self.lake.checkpoint, ignore_errors=True)
+        start = self._next_offsets(last.source["end"]) if last else None
+        if last and not checkpoint.is_there(self.lake):
+            checkpoint.forget(self.lake, f"the manifests say where unit {last.sequence} ended")
         if not last and self.lake.checkpoint.exists():
             shutil.rmtree(self.lake.checkpoint)  # nothing was ever decided: begin where the settings say
         batch = self._settings.batch
@@ -296,6 +316,10 @@ class Pipeline:
         else:
             writer = writer.trigger(processingTime=f"{int(batch.interval_s * 1000)} milliseconds")
         return writer.queryName("ingest").start()
+
+    def _next_offsets(self, end: Offsets) -> Offsets:
+        """Where a checkpoint that is made again begins: partitions that came since, from their oldest record."""
+        return {t: dict.fromkeys(found.first, EARLIEST) | end.get(t, {}) for t, found in self._now.items()}
 
     def _records_per_batch(self) -> int:
         """The cap on records, lowered where the mean size of the last unit's records would break the cap on bytes."""
@@ -364,12 +388,13 @@ class Pipeline:
         if isinstance(outcome, ProtolakeError):
             raise outcome
         text = f"{error} {outcome or ''}"
-        if any(word in text for word in LOST_WORDS):
-            raise ContractError(f"Kafka no longer has records that were not taken: {_first_line(text)}")
         if is_full(text):
             self._remove_undecided()
             return self._room.wait(outcome or error)
-        if not source.is_unanswered(text):
+        if any(word in text for word in LOST_WORDS):
+            self._judge_loss()
+        elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
+            refuse(checkpoint.examine(self.lake, self._manifests.last_ingest))
             raise outcome if isinstance(outcome, Exception) else error
         patience = self._settings.run.patience_s
         if seconds > patience:
@@ -377,6 +402,16 @@ class Pipeline:
                 f"no answer from {self._settings.kafka.brokers} for {seconds:.0f} s: {_first_line(text)}"
             )
         self.status.waiting(f"broker {self._settings.kafka.brokers} does not answer; trying again for {patience:.0f} s")
+
+    def _judge_loss(self) -> None:
+        """Spark says that records are lost: whether they are is for the brokers to say.
+
+        Raises:
+            ContractError: they are.
+        """
+        with contextlib.suppress(*UNANSWERED):
+            self._refuse_loss()
+            checkpoint.forget(self.lake, "Spark misses records, but Kafka has all that were not taken")
 
     def _aggregate_forever(self) -> None:
         while not self._stop.wait(self._settings.gold.interval_s):
@@ -421,20 +456,53 @@ class Pipeline:
 
     def _give_up(self, where: str, error: Exception) -> NoReturn:
         seconds = self._settings.run.patience_s
-        if isinstance(error, source.TopicMissing):
+        if isinstance(error, topics.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
-        if isinstance(error, source.LoginRefused):
+        if isinstance(error, topics.LoginRefused):
             raise ConfigurationError(f"kafka: {where} refuses the login ({error}): check kafka.sasl_* and the files")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")
 
-    def _compare_topics(self, topic_ids: dict[str, str]) -> None:
+    def _check_topics(self, now: dict[str, topics.Topic]) -> None:
+        """Compare what Kafka has with what was taken.
+
+        Raises:
+            ContractError: records that were not taken are gone, and nobody has accepted it.
+            ConfigurationError: the settings no longer name a topic of the lake.
+        """
+        assert self.status is not None
+        assert self._opened is not None
         last = self._manifests.last_ingest
-        for topic, known in (last.source["topic_ids"] if last else {}).items():
-            if topic_ids.get(topic, known) != known:
-                raise ContractError(
-                    f"topic {topic} was deleted and made again since unit {last.sequence if last else 0}: "
-                    "its offsets mean other records now. Start a new lake: ./scripts/run --fresh keeps the old one"
-                )
+        taken = last.source["end"].keys() if last else now.keys()
+        if taken - now.keys():
+            names = ", ".join(sorted(taken - now.keys()))
+            raise ConfigurationError(f"kafka.topic: the lake has taken from {names}: name it too, or start a new lake")
+        gaps = loss.find_gaps(last, now)
+        if gaps and not self._accept_loss:
+            raise ContractError(loss.describe(gaps))
+        loss.accept(self._opened, gaps, now)
+        self.status.learn_lost(loss.count(self._opened))
+        self._now = now
+        if any(offset for name in now.keys() - taken for offset in now[name].first.values()):
+            checkpoint.forget(self.lake, "a new topic does not begin at 0, which Spark would take for a loss")
+
+    def _confirm_topics(self, topic_ids: dict[str, str]) -> None:
+        """
+        Raises:
+            ContractError: a topic was deleted and made again since the app started: its offsets mean other records.
+            UnreachableError: so it was, but nothing of it had been taken.
+        """
+        if self._topics.ids() != topic_ids:
+            self._refuse_loss()
+            raise UnreachableError(f"topic {self._settings.kafka.topic} was made again: starting with the new one")
+
+    def _refuse_loss(self) -> None:
+        """
+        Raises:
+            ContractError: names what Kafka no longer has, if there is any.
+        """
+        gaps = loss.find_gaps(self._manifests.last_ingest, loss.search(self._manifests.last_ingest, self._topics))
+        if gaps:
+            raise ContractError(loss.describe(gaps))
 
 
 def _rows(committer: Committer, names: set[str]) -> dict[str, int]:
