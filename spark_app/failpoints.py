@@ -25,6 +25,7 @@ STEPS = (
     *(f"{kind}.{step}" for kind in UNITS for step in STEPS_OF_A_UNIT),
     "identity",
     "rules",
+    "began",
     "checkpoint",
     "batch",
     "columns",

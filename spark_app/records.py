@@ -168,6 +168,11 @@ class Layout:
     def gold_of(self, name: str) -> str:
         return self.gold.format(name=name)
 
+    def is_silver(self, table: str) -> bool:
+        """Whether some routing name makes it the name of a silver table."""
+        before, after = self.silver.split("{name}")
+        return len(table) > len(before) + len(after) and table.startswith(before) and table.endswith(after)
+
 
 @dataclass(frozen=True)
 class Decodable:

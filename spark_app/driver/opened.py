@@ -43,7 +43,7 @@ class OpenLake:
             ContractError: what is on the disk contradicts itself.
         """
         check_rules(lake, settings)
-        manifests = Manifests(lake)
+        manifests = Manifests(lake, settings.tables.layout)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()
         orphans = lake.remove_undecided(manifests.last + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -13,8 +12,7 @@ from pyspark.sql import functions as F
 from spark_app import config
 from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
-
-ANSWER_S = 10.0
+from spark_app.kafka import ANSWER_S, client_options, silent
 
 
 class BrokerUnreachable(Exception):
@@ -63,7 +61,7 @@ def topic_ids(kafka: config.Kafka) -> dict[str, str]:
         BrokerUnreachable, TopicMissing, LoginRefused
     """
     said: list[KafkaError] = []
-    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=_silent())
+    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=silent())
     try:
         futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
         return {topic: str(future.result().topic_id) for topic, future in futures.items()}
@@ -96,29 +94,6 @@ def jvm_options(kafka: config.Kafka) -> dict[str, str]:
     return {f"kafka.{key}": value for key, value in options.items()}
 
 
-def client_options(kafka: config.Kafka) -> dict[str, Any]:
-    """The same for librdkafka."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": kafka.brokers,
-        "security.protocol": kafka.security_protocol,
-        "socket.timeout.ms": int(ANSWER_S * 1000),
-        "log_level": 2,  # critical: what matters comes as an error
-    }
-    if kafka.security_protocol.startswith("SASL"):
-        password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
-        options |= {
-            "sasl.mechanism": kafka.sasl_mechanism,
-            "sasl.username": kafka.sasl_username,
-            "sasl.password": password,
-        }
-    files = {
-        "ssl.ca.location": kafka.ca_file,
-        "ssl.certificate.location": kafka.certificate_file,
-        "ssl.key.location": kafka.key_file,
-    }
-    return options | {key: path for key, path in files.items() if path}
-
-
 def _jaas(kafka: config.Kafka) -> str:
     module = "scram.ScramLoginModule" if kafka.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
     password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
@@ -132,12 +107,3 @@ def _quoted(value: str) -> str:
     if "\n" in value or "\r" in value:
         raise ConfigurationError("kafka.sasl_password_file: the password has more than one line")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _silent() -> Any:
-    import logging
-
-    logger = logging.getLogger("protolake.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
