@@ -43,7 +43,6 @@ STEPS = (
     "forget",
     "gold.merge",
     "gold.replace",
-    "gold.compact",
     "gold.state",
     "request",
     "progress",

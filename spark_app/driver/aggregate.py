@@ -49,7 +49,7 @@ FUNCTIONS: dict[str, Callable[[Column], Column]] = {
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 MOST_NAMED = 20
-CLEAN_EVERY = 20  # merges of a table between clean-ups
+CLEAN_EVERY = 20  # versions of a table between clean-ups
 
 
 @dataclass
@@ -87,7 +87,6 @@ class Aggregator:
         self._state = lake.state / "gold.json"
         self._gold = Tables(lake, settings.lake)
         self._writer = writer_properties(settings.lake)
-        self._merges: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `run` and `renew` must not meet
         self._aggregates = settings.gold.columns
@@ -341,12 +340,7 @@ class Aggregator:
 
     def _clean(self, gold: str, table: DeltaTable) -> None:
         """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
-        self._merges[gold] = self._merges.get(gold, 0) + 1
-        if self._merges[gold] % CLEAN_EVERY == 0:
-            if len(table.file_uris()) > self._settings.lake.compact_files:
-                size = self._settings.lake.compact_bytes
-                with failpoints.around("gold.compact"):
-                    table.optimize.compact(target_size=size, writer_properties=self._writer)
+        if table.version() % CLEAN_EVERY == 0:
             sweep(table)
             clean_log(table)
             log.debug("gold cleaned", table=gold)
