@@ -3,6 +3,7 @@
 Nothing here uses the code that made the rows: frames are split again, payloads read by Google's classes, tables by
 delta-rs, gold computed by Arrow. What both sides share are names, settings and the lake's own files.
 
+    auditor      goes through a lake, chunk by chunk
     snapshot     versions of all tables between two units; where the lake began and how far it is
     records      what Kafka has, by a read_committed consumer; what it no longer has, by bronze
     frames       which schema and message a record is
@@ -13,7 +14,7 @@ delta-rs, gold computed by Arrow. What both sides share are names, settings and 
     verdict      what was found
 """
 
-from spark_app.audit.audit import audit
+from spark_app.audit.auditor import audit
 from spark_app.audit.verdict import Verdict
 
 __all__ = ["Verdict", "audit"]

@@ -281,7 +281,7 @@ class Chunk:
             self._remember(piece, table_at[slots])
             for number in np.unique(table_at[slots]):
                 if number >= 0:
-                    places_in = np.flatnonzero(table_at[slots] == number)
+                    places_in = np.flatnonzero(table_at[slots] == number).tolist()
                     self._judge_rows(found[number], row_at[slots[places_in]], piece, places_in)
         self._judge_unread(found, table_at, judged, places)
 
@@ -297,23 +297,22 @@ class Chunk:
             else:
                 self._belongs[row] = name
 
-    def _judge_rows(self, found: Found, rows: np.ndarray, piece: Piece, places: np.ndarray) -> None:
+    def _judge_rows(self, found: Found, rows: np.ndarray, piece: Piece, places: list[int]) -> None:
         """Rows of one table that one piece is about."""
         name, actual = found.table.name, found.rows.take(pa.array(rows))
         slots = found.slots[rows]
-        misplaced = np.array([piece.tables[place] != name for place in places], bool)
-        for due in sorted({piece.tables[place] or self._layout.quarantine for place in places[misplaced]}):
-            own = np.array([(piece.tables[place] or self._layout.quarantine) == due for place in places], bool)
-            self._add(MISPLACED, name, slots[misplaced & own], f"belongs in {due}")
+        belongs = np.array([piece.tables[place] or self._layout.quarantine for place in places], object)
+        for due in sorted(set(belongs) - {name}):
+            self._add(MISPLACED, name, slots[belongs == due], f"belongs in {due}")
         wrong = self._compare(piece, places, actual)
         for place in np.flatnonzero(wrong != ""):
-            excuse = self._excuse(piece, int(places[place]), actual.slice(int(place), 1), wrong[place])
+            excuse = self._excuse(piece, places[place], actual.slice(int(place), 1), wrong[place])
             if excuse:
                 self._verdict.note(excuse)
                 wrong[place] = ""
         self._add_each(ALTERED, name, slots, wrong)
 
-    def _compare(self, piece: Piece, places: np.ndarray, actual: pa.Table) -> np.ndarray:
+    def _compare(self, piece: Piece, places: list[int], actual: pa.Table) -> np.ndarray:
         """For each row the first column that is not as expected, "" = none."""
         wrong = np.zeros(len(places), object)
         wrong[:] = ""

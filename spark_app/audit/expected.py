@@ -68,7 +68,10 @@ def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
     Raises:
         NoTime, NoText: it cannot land.
     """
-    return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
+    try:
+        return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
+    except UnicodeDecodeError:
+        raise NoText from None
 
 
 def told(value: Any) -> Any:
@@ -86,7 +89,8 @@ class Column:
 
     Attributes:
         kind: the type of its column where it is neither nested nor JSON.
-        read: from the message; raises NoTime, NoText. Structs are dicts, maps sorted lists of pairs.
+        read: from the message; raises NoTime, NoText or UnicodeDecodeError. Structs are dicts, maps are sorted lists of
+            pairs.
     """
 
     name: str
@@ -98,7 +102,7 @@ def columns_of(message: Any, defaults: bool) -> list[Column]:
     """The columns that a message becomes."""
     names = names_of(message, set(RESERVED))
     above = (message.full_name,)
-    return [Column(names[f.number], _kind(f, above), _readable(f, above, defaults)) for f in message.fields]
+    return [Column(names[f.number], _kind(f, above), _reader(f, above, defaults)) for f in message.fields]
 
 
 def _kind(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType | None:
@@ -137,19 +141,6 @@ def names_of(message: Descriptor, taken: set[str]) -> dict[int, str]:
             if name.lower() not in taken | set(first) | {n.lower() for n in names.values()}:
                 names[field.number] = name
     return names
-
-
-def _readable(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Callable[[Message], Any]:
-    """Reads the field; bytes where a string is due are no text."""
-    read = _reader(field, above, defaults)
-
-    def checked(message: Message) -> Any:
-        try:
-            return read(message)
-        except UnicodeDecodeError:
-            raise NoText from None
-
-    return checked
 
 
 def _reader(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Callable[[Message], Any]:

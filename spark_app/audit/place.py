@@ -158,18 +158,13 @@ class Judge:
         self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: Places
     ) -> tuple[list[tuple[int, bytes, Message]], dict[str, list[Any]]]:
         """The columns' values of those messages that can land."""
-        try:
-            return parsed, {c.name: [c.read(message) for _, _, message in parsed] for c in columns}
-        except (NoTime, NoText):
-            pass
-        good = []
-        for one in parsed:
-            causes = _causes(columns, one[2])
-            if causes:
-                places.causes[one[0]] = causes
-            else:
-                good.append(one)
-        return good, {c.name: [c.read(message) for _, _, message in good] for c in columns}
+        causes: dict[int, set[Cause]] = {}
+        values = {column.name: _read_column(column, parsed, causes) for column in columns}
+        if not causes:
+            return parsed, values
+        places.causes |= {row: frozenset(found) for row, found in causes.items()}
+        good = [place for place, (row, _, _) in enumerate(parsed) if row not in causes]
+        return [parsed[place] for place in good], {n: [v[place] for place in good] for n, v in values.items()}
 
     def columns(self, message: type[Message], defaults: bool) -> list[Column]:
         key = (id(message), defaults)
@@ -306,17 +301,24 @@ def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:
     return Frame(number, (0,), 0) if number is not None and is_schema_id(number) else Cause.FRAME_WRAPPER
 
 
-def _causes(columns: list[Column], message: Message) -> frozenset[Cause]:
-    """All that keep a message from landing."""
-    found = set()
-    for column in columns:
+def _read_column(column: Column, parsed: list[tuple[int, bytes, Message]], causes: dict[int, set[Cause]]) -> list[Any]:
+    """The column's values; what cannot land is None, and its causes are noted."""
+    read = column.read
+    try:
+        return [read(message) for _, _, message in parsed]
+    except (NoTime, NoText, UnicodeDecodeError):
+        pass
+    values = []
+    for row, _, message in parsed:
         try:
-            column.read(message)
+            values.append(read(message))
+            continue
         except NoTime:
-            found.add(Cause.DECODE_RANGE)
-        except NoText:
-            found.add(Cause.DECODE_PAYLOAD)
-    return frozenset(found)
+            causes.setdefault(row, set()).add(Cause.DECODE_RANGE)
+        except (NoText, UnicodeDecodeError):
+            causes.setdefault(row, set()).add(Cause.DECODE_PAYLOAD)
+        values.append(None)
+    return values
 
 
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

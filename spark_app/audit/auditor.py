@@ -24,7 +24,7 @@ VALUE_BYTES = 48 << 20  # of a chunk
 PARTITIONS = 16  # of a chunk
 PATIENCE_S = 30.0  # for a moment between two units
 
-GONE = "offsets of {topic}/{partition} are gone from Kafka: compared with bronze instead"
+GONE = "offsets of {}/{} are gone from Kafka"
 MADE_AGAIN = "topic {topic} was deleted and made again: its records in the lake are compared with bronze instead"
 NO_TOPIC = "Kafka has no topic {topic}: its records in the lake are compared with bronze instead"
 
@@ -49,15 +49,15 @@ def audit(
     snapshot = Snapshot.take(settings, PATIENCE_S)
     known = read_acks(acks) if acks else Acknowledged()
     if source is not None:
-        verdict = _Audit(snapshot, source, known, tell).run()
+        verdict = _Auditor(snapshot, source, known, tell).run()
     else:
         with closing(Kafka(settings.kafka, settings.run.patience_s)) as kafka:
-            verdict = _Audit(snapshot, kafka, known, tell).run()
+            verdict = _Auditor(snapshot, kafka, known, tell).run()
     verdict.seconds = time.monotonic() - began
     return verdict
 
 
-class _Audit:
+class _Auditor:
     def __init__(self, snapshot: Snapshot, source: Source, acks: Acknowledged, tell: Callable[[int, int], None]):
         self._snapshot = snapshot
         self._source = source
@@ -116,6 +116,8 @@ class _Audit:
             gone = list(self._gone(left, there))
             records, taken = self._read(left, gone)
             gone = list(self._gone(left, there))  # once more: records may have expired meanwhile
+            for span in gone if there else []:
+                self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
             topic_id = self._snapshot.topic_ids.get(left[0].topic)
             read = [span for span in taken if span.start < span.end]
             chunk = Chunk(self._snapshot, self._rules, self._verdict, read, topic_id)
