@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import os
 import signal
@@ -16,13 +15,23 @@ from typing import Annotated, Any
 import typer
 
 from spark_app import config, failpoints
-from spark_app.errors import ConfigurationError, ExitCode, ProtolakeError, SchemaBump, UnreachableError, UsageError
+from spark_app.errors import (
+    ConfigurationError,
+    ExitCode,
+    NoSpaceError,
+    ProtolakeError,
+    SchemaBump,
+    UnreachableError,
+    UsageError,
+)
 from spark_app.lake import Lake, read_json
+from spark_app.ops import processes
 from spark_app.ops.events import LEVELS, log
 from spark_app.ops.status import problem
 from spark_app.records import Cause
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
+from spark_app.space import is_full
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Protolake's Spark app."
@@ -45,6 +54,8 @@ def main() -> None:
         if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
             print(f"protolake: {error.format_message()}", file=sys.stderr)
             sys.exit(ExitCode.USAGE)
+        if is_full(error):
+            sys.exit(_say(NoSpaceError(f"{error}: make room and ask again")))
         log.error("bug", type=type(error).__name__, reason=str(error))
         raise
     finally:
@@ -89,19 +100,23 @@ def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tup
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     except Exception as error:
-        full = os.strerror(errno.ENOSPC) in str(error)  # before the first batch nothing can wait in place
-        log.error("no space left" if full else "bug", type=type(error).__name__, reason=str(error))
-        code, reason = (ExitCode.NO_SPACE if full else ExitCode.BUG), str(error)
-    if pipeline.status is not None:
-        with failpoints.around("leave"):
-            pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        log.error("bug", type=type(error).__name__, reason=str(error))
+        code, reason = ExitCode.BUG, str(error)
+    with failpoints.around("leave"):
+        pipeline.end(code, reason)
+    if code.held:
+        pipeline.lake.unlock()
     return code, reason
 
 
 def _hold(code: ExitCode, reason: str) -> None:
-    """Stay up, unhealthy, so that no restart policy spins where only an operator can help."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(code))
-    signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+    """Stay up, unhealthy, so that no restart policy spins where only an operator can help. The lake is free and the
+    JVM gone: whoever repairs the lake need not stop this process first."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
+    if "spark_app.session" in sys.modules:
+        sys.modules["spark_app.session"].end(clean=False, last=False)
+    processes.kill_all(processes.descendants(os.getpid()))
     while True:
         print(f"protolake: held with exit code {int(code)}: {reason}", file=sys.stderr, flush=True)
         time.sleep(HOLD_SAYS_S)
@@ -146,6 +161,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
         f"age         {value['age_s']} s from produced to visible",
         f"starts      {value['starts']}, {value['bumps']} of them left for a schema bump",
         f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
+        *(f"held back   {n} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
         f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",

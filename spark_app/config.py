@@ -280,7 +280,13 @@ class SparkSettings(Section):
 class Run(Section):
     """The process."""
 
-    patience_s: PositiveFloat = Field(300.0, description="seconds to wait for broker or registry before exit code 69")
+    patience_s: PositiveFloat = Field(600.0, description="seconds to wait for broker or registry before exit code 69")
+    stall_s: float = Field(900.0, ge=20, description="seconds without any progress before exit code 69")
+    backoff_s: float = Field(
+        5.0,
+        ge=0,
+        description="seconds a start waits after three that decided nothing in a row, then twice as long",
+    )
     hold: bool = Field(False, description="stay up, unhealthy, where a relaunch cannot help (for containers)")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of Protolake's own lines")
 

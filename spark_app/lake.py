@@ -16,7 +16,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import time
 import uuid
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import IO, Any
 
 from spark_app import failpoints
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.space import is_full
 
 STATE = "_protolake"
 SEQUENCE_DIGITS = 12
@@ -79,6 +79,7 @@ class Lake:
 
         Raises:
             ConfigurationError: the lake cannot be written.
+            OSError: the disk is full.
         """
         try:
             for folder in (self.manifests, self.schemas, self.requests):
@@ -87,6 +88,8 @@ class Lake:
             probe.touch()
             probe.unlink()
         except OSError as error:
+            if is_full(error):
+                raise  # the lake may be written, only not now
             raise ConfigurationError(
                 f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
                 "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
@@ -199,7 +202,3 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path).free

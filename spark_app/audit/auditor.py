@@ -76,6 +76,7 @@ class _Auditor:
             own = [span for span in spans if span.topic == topic]
             there = self._is_there(topic)
             compacted = there and self._source.is_compacted(topic)
+            self._verdict.left += self._count_left(topic) if there else 0
             for chunk in self._chunks(own):
                 self._judge(chunk, there, compacted)
                 done += sum(span.end - span.start for span in chunk)
@@ -90,6 +91,10 @@ class _Auditor:
                 start = self._snapshot.start.get(topic, {}).get(partition, 0)
                 if start < end:
                     yield Span(topic, int(partition), start, end)
+
+    def _count_left(self, topic: str) -> int:
+        taken = self._snapshot.end[topic]
+        return sum(max(end - taken.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
 
     def _is_there(self, topic: str) -> bool:
         """Whether Kafka has the topic that the lake is of."""

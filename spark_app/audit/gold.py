@@ -46,42 +46,32 @@ def judge_gold(snapshot: Snapshot, verdict: Verdict) -> None:
         silver, gold = snapshot.tables.get(silver_name), snapshot.tables.get(gold_name)
         if silver is None or key not in silver.schema.names:
             continue
-        folded = _folded(snapshot, gold)
-        if gold is None and _sequences(silver.delta, above=snapshot.folded):
+        folded = snapshot.folded if gold is None else _unit_of(snapshot, gold, "/gold")
+        last = _unit_of(snapshot, silver)
+        if gold is None and last > folded:
             verdict.note(NO_GOLD)
             continue
-        version = _as_of(silver, folded if gold is not None else snapshot.folded)
+        version = silver if last <= folded else _as_of(silver, folded)
         if version is None:
             verdict.note(NOT_YET)
             continue
         _judge(snapshot, version, gold, gold_name, verdict)
 
 
-def _folded(snapshot: Snapshot, gold: Table | None) -> int:
-    if gold is None:
-        return 0
-    app = (snapshot.lake.state / "id").read_text().strip()
-    return int(gold.delta.transaction_version(f"{app}/gold") or 0)
-
-
-def _sequences(delta: DeltaTable, above: int) -> dict[int, int]:
-    """Version -> unit, of the commits whose unit is above; older entries may be gone from the log."""
-    found = {}
-    for commit in delta.history():
-        unit = commit.get("protolake.sequence")
-        if unit is not None and int(unit) > above:
-            found[int(commit["version"])] = int(unit)
-    return found
+def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
+    """The last unit that the table has, by its own transactions."""
+    return int(table.delta.transaction_version(f"{snapshot.identity}{writer}") or 0)
 
 
 def _as_of(silver: Table, folded: int) -> Table | None:
-    """Silver without the units after `folded`; None when that version is gone."""
-    later = _sequences(silver.delta, above=folded)
-    if not later:
-        return silver
-    version = min(later) - 1
+    """Silver without the units after `folded`; None when its log no longer tells where they begin."""
+    commits = {int(commit["version"]): commit.get("protolake.sequence") for commit in silver.delta.history()}
+    units = {version: int(unit) for version, unit in commits.items() if unit is not None}
+    first = min((version for version, unit in units.items() if unit > folded), default=0)
+    if not any(version < first for version in units):
+        return None
     try:
-        return Table(silver.name, DeltaTable(silver.delta.table_uri, version=version)) if version >= 0 else None
+        return Table(silver.name, DeltaTable(silver.delta.table_uri, version=first - 1))
     except DeltaError:
         return None
 

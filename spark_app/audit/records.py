@@ -67,6 +67,9 @@ class Source(Protocol):
     def kept(self, topic: str, partition: int) -> int:
         """The first offset that is still there."""
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """Partition -> the offset after its last readable record."""
+
     def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
         """The records, and those of the spans that were read: fewer than were asked for beyond `most_bytes`."""
 
@@ -114,11 +117,21 @@ class Kafka:
         return "compact" in found["cleanup.policy"].value
 
     def kept(self, topic: str, partition: int) -> int:
+        return self._bounds(topic, partition)[0]
+
+    def ends(self, topic: str) -> dict[int, int]:
         try:
-            low, _ = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+            partitions = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
         except KafkaException as error:
             raise self._unreachable(error) from None
-        return int(low)
+        return {partition: self._bounds(topic, partition)[1] for partition in partitions}
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return int(low), int(high)
 
     def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
         records, left = Records(), {span.partition: span for span in spans}

@@ -129,6 +129,11 @@ class Snapshot:
     def layout(self) -> Any:
         return self.settings.tables.layout
 
+    @property
+    def identity(self) -> str:
+        """Of the lake: the application id of its transactions."""
+        return (self.lake.state / "id").read_text().strip()
+
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}
 

@@ -45,6 +45,7 @@ class Verdict:
         notes: what could not be audited or compared -> records.
         records: audited.
         upto: the last unit that is.
+        left: offsets that Kafka has and that no unit had taken.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -53,6 +54,7 @@ class Verdict:
     notes: Counter[str] = field(default_factory=Counter)
     records: int = 0
     upto: int = 0
+    left: int = 0
     seconds: float = 0.0
 
     @property
@@ -87,6 +89,7 @@ class Verdict:
             "clean": self.clean,
             "unit": self.upto,
             "records": self.records,
+            "left": self.left,
             "seconds": round(self.seconds, 1),
             "tables": tables,
             "named": {kind: [vars(wrong) for wrong in found] for kind, found in self.named.items()},

@@ -9,42 +9,41 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from spark_app.driver import source
 from spark_app.driver.manifest import Offsets
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.room import Room
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError, SchemaBump
-from spark_app.lake import free_bytes, read_json, write_quickly
+from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.records import Report
+from spark_app.space import is_full
 
-NO_SPACE = "No space left on device"
-WAIT_S = 5.0
-
-
-class Stopped(Exception):
-    """The app was asked to stop; the batch is abandoned undecided."""
+RETRY_S = (0, 1, 2, 4)  # after that many failed tries
 
 
 class Ingest:
-    """The body of the streaming query."""
+    """The body of the streaming query. `stop` is set when the app is asked to stop."""
 
-    def __init__(self, opened: OpenLake, units: UnitRunner, status: Status, stopping: Callable[[], bool]):
+    def __init__(self, opened: OpenLake, units: UnitRunner, status: Status, stop: threading.Event):
         self._opened = opened
         self._lake = opened.lake
         self._settings = opened.settings
         self._manifests = opened.manifests
         self._units = units
         self._status = status
-        self._stopping = stopping
+        self._room = Room(opened.lake, opened.settings.lake.min_free_bytes, status, stop)
+        self._stop = stop
         self._attempts = opened.lake.state / "attempts.json"
 
     def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
@@ -81,7 +80,8 @@ class Ingest:
     def _run(self, records: DataFrame, end: Offsets, origin: Origin) -> Report:
         """The pass, tried again where that can help."""
         while True:
-            self._wait_for_space()
+            self._room.wait()
+            self._status.waiting(None)
             tries = self._count_attempt(end)
             land_only = origin.land_only or tries > self._settings.batch.attempts
             if land_only and not origin.land_only:
@@ -91,13 +91,19 @@ class Ingest:
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise
+            except ConnectionError:
+                raise  # the JVM is gone, and with it this process; the try is counted
             except (PySparkException, OSError) as error:
-                if self._stopping() or (land_only and NO_SPACE not in str(error)):
+                full, unanswered = is_full(error), source.is_unanswered(str(error))
+                if full or unanswered:  # the records are not to blame
+                    self._attempts.unlink(missing_ok=True)
+                if self._stop.is_set() or unanswered or (land_only and not full):
                     raise
                 log.error("the pass failed, trying again", tries=tries, reason=_reason(error))
-                if NO_SPACE in str(error):
-                    self._attempts.unlink(missing_ok=True)
-                    self._wait_out_full_disk()
+                if full:
+                    self._room.wait(error)
+                else:
+                    self._stop.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
 
     def _count_attempt(self, end: Offsets) -> int:
         """How often this batch has been tried, this time included; survives a crash."""
@@ -105,21 +111,6 @@ class Ingest:
         tries = int(old["tries"]) + 1 if old.get("end") == end else 1
         write_quickly(self._attempts, {"end": end, "tries": tries}, "attempt")
         return tries
-
-    def _wait_for_space(self) -> None:
-        while free_bytes(self._lake.root) < self._settings.lake.min_free_bytes:
-            self._wait_out_full_disk()
-        self._status.waiting(None)
-
-    def _wait_out_full_disk(self) -> None:
-        """No space is not an exit: say so, wait in place, go on when there is some."""
-        if self._stopping():
-            raise Stopped
-        free = free_bytes(self._lake.root)
-        self._status.waiting(
-            f"no space left at {self._lake.root} ({free >> 20} MiB free): make room, it goes on by itself"
-        )
-        time.sleep(WAIT_S)
 
     def _range(self, batch_id: int) -> tuple[Offsets, Offsets]:
         """Where Spark says that the batch starts and ends, from its checkpoint."""

@@ -14,6 +14,17 @@ from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
 from spark_app.kafka import ANSWER_S, client_options, silent
 
+JVM_ANSWER_S = 30
+FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
+POLL_S = 60  # a task waits so long for its records; the pass is tried again where the broker is at fault
+UNANSWERED_WORDS = (
+    "TimeoutException",
+    "KafkaException",
+    "Failed to construct kafka",
+    "UnknownTopicOrPartition",
+    "DisconnectException",
+)
+
 
 class BrokerUnreachable(Exception):
     """No broker answered."""
@@ -27,6 +38,11 @@ class LoginRefused(Exception):
     """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
 
 
+def is_unanswered(text: str) -> bool:
+    """Whether an error of Spark says that it is the broker who does not answer."""
+    return any(word in text for word in UNANSWERED_WORDS)
+
+
 def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
     """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
@@ -36,6 +52,8 @@ def stream(session: SparkSession, settings: config.Settings, start: Offsets | No
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(records))
+        .option("fetchOffset.numRetries", "1")
+        .option("kafkaConsumer.pollTimeoutMs", str(POLL_S * 1000))
         .load()
     )
 
@@ -82,6 +100,8 @@ def jvm_options(kafka: config.Kafka) -> dict[str, str]:
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
         "isolation.level": "read_committed",
+        "default.api.timeout.ms": str(JVM_ANSWER_S * 1000),
+        "max.partition.fetch.bytes": str(FETCH_BYTES),
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}

@@ -44,6 +44,9 @@ class Batches:
     def kept(self, topic: str, partition: int) -> int:
         return self.first_kept
 
+    def ends(self, topic: str) -> dict[int, int]:
+        return {batch["partition"][0].as_py(): batch["offset"][-1].as_py() + 1 for batch in self.batches}
+
     def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
         records = Records()
         for batch in self.batches:
@@ -106,15 +109,15 @@ class SmallLake:
             self.opened.tables.admit(report.new_values)
         return report
 
-    def fold(self) -> None:
-        """Gold of the demo's aggregates, as the app would commit it; Spark is what folds there."""
-        unit, layout = self.opened.manifests.last, self.settings.tables.layout
+    def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
+        """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
+        unit, layout = unit or self.opened.manifests.last, self.settings.tables.layout
         for name in set(self.opened.tables.admitted.values()):
-            rows = ledger.read(self.lake.root, layout.silver_of(name), ["gamer_id", "event_timestamp"])
+            rows = ledger.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)
             write_deltalake(
                 str(self.lake.table(layout.gold_of(name))),
-                ledger.gold_of(pl.DataFrame(rows)).to_arrow(),
+                ledger.gold_of(pl.DataFrame(rows), time).to_arrow(),
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )

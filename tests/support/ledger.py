@@ -127,12 +127,12 @@ def wrong_gold(lake: Path) -> list[str]:
     return wrong
 
 
-def gold_of(rows: pl.DataFrame) -> pl.DataFrame:
+def gold_of(rows: pl.DataFrame, time: str = "event_timestamp") -> pl.DataFrame:
     """The demo's aggregates of silver rows."""
     return rows.group_by("gamer_id").agg(
         pl.len().cast(pl.Int64).alias("session_count"),
-        pl.col("event_timestamp").min().alias("min_timestamp"),
-        pl.col("event_timestamp").max().alias("max_timestamp"),
+        pl.col(time).min().alias("min_timestamp"),
+        pl.col(time).max().alias("max_timestamp"),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -342,3 +344,45 @@ def test_chunks_of_any_size_find_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(f"spark_app.audit.auditor.{name}", value)
     parts = lake.audit()
     assert (parts.faults(), parts.rows, parts.records) == ({}, whole.rows, whole.records)
+
+
+def played(lake: SmallLake, *gamers: str) -> None:
+    """A unit of one event of each gamer."""
+    version = message_class(kinds.V1, "Event")
+    values = [
+        frame(kinds.OLD, version(game_name="rummy", gamer_id=g, at={"seconds": 5}).SerializeToString()) for g in gamers
+    ]
+    lake.take(batch_of(values, first=lake.ends.get(0, 0)))
+
+
+def test_gold_is_compared_with_the_silver_that_it_has_folded(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, kinds.V1, event={"time": "at"})
+    played(lake, "a", "b")
+    check(lake, 2, gold=1)
+    lake.fold("at")
+    check(lake, 2)
+    played(lake, "a", "c")
+    played(lake, "c", "d")
+    assert check(lake, 6).upto == 3
+    lake.fold("at", unit=2)
+    assert {(w.what, w.why.split(",")[0]) for w in lake.audit().named["gold"]} == {
+        ("c", "session_count"),
+        ("d", "not in silver"),
+    }
+    lake.fold("at")
+    check(lake, 6)
+    shutil.rmtree(lake.lake.table("gold_rummy_player_agg"))
+    assert {(w.what, w.why) for w in lake.audit().named["gold"]} == {(gamer, "missing") for gamer in "abcd"}
+
+
+def test_gold_that_is_behind_an_old_log_is_not_judged(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, kinds.V1, event={"time": "at"}, lake={"fresh_log_hours": 1e-6, "checkpoint_every": 1})
+    played(lake, "a")
+    lake.fold("at")
+    for _ in range(3):
+        played(lake, "a")
+    time.sleep(1.1)
+    table = DeltaTable(str(lake.lake.table("silver_rummy_events")))
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    check(lake, 4, gold=1)
