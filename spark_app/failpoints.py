@@ -28,6 +28,7 @@ STEPS = (
     "aside",
     "identity",
     "rules",
+    "began",
     "checkpoint",
     "batch",
     "columns",

@@ -46,7 +46,7 @@ class OpenLake:
             ContractError: what is on the disk contradicts itself.
         """
         check_rules(lake, settings)
-        manifests = Manifests(lake)
+        manifests = Manifests(lake, settings.tables.layout)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()
         registry = Registry(settings.registry, caps_of(settings.schemas))
