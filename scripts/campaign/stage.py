@@ -115,7 +115,7 @@ class Stage:
     def verify(self, timeout: float = 600, **settings: str) -> dict[str, object]:
         """What the audit finds wrong, record by record, and what was not taken; empty = nothing."""
         done = self.command("audit", "--json", timeout=timeout, **settings)
-        if done.returncode not in (ExitCode.DONE, ExitCode.LOSS):
+        if done.returncode not in (ExitCode.DONE, ExitCode.LOSS) or not done.stdout:
             raise AssertionError(f"the audit ended with {done.returncode}: {done.stderr}")
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
