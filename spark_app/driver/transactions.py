@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from spark_app import config
-from spark_app.driver import source
+from spark_app.kafka import ANSWER_S, client_options, silent
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
 
@@ -53,7 +53,7 @@ class OpenTransactions:
         """Nothing when there is no answer: that is said elsewhere."""
         try:
             if self._client is None:
-                self._client = AdminClient(source.client_options(self._kafka), logger=source.silent())
+                self._client = AdminClient(client_options(self._kafka), logger=silent())
             keys = self._partitions(self._client)
             stable = self._ends(self._client, keys, IsolationLevel.READ_COMMITTED)
             ends = self._ends(self._client, keys, IsolationLevel.READ_UNCOMMITTED)
@@ -62,11 +62,11 @@ class OpenTransactions:
         return {key: (stable[key], ends[key]) for key in keys}
 
     def _partitions(self, client: AdminClient) -> list[Key]:
-        topics = client.list_topics(timeout=source.ANSWER_S).topics
+        topics = client.list_topics(timeout=ANSWER_S).topics
         return [(name, number) for name in self._kafka.topics if name in topics for number in topics[name].partitions]
 
     def _ends(self, client: AdminClient, keys: list[Key], isolation: Any) -> dict[Key, int]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(*key): latest for key in keys}
-        futures = client.list_offsets(wanted, isolation_level=isolation, request_timeout=source.ANSWER_S)
+        futures = client.list_offsets(wanted, isolation_level=isolation, request_timeout=ANSWER_S)
         return {(at.topic, at.partition): int(future.result().offset) for at, future in futures.items()}
