@@ -29,6 +29,8 @@ STEPS = (
     "batch",
     "columns",
     "finished",
+    "synced",
+    "mend",
     "attempt",
     "pass",
     "file",

@@ -7,6 +7,8 @@
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
 <lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
+<lake>/_protolake/synced.json    how far the commits are on the disk itself
+<lake>/_protolake/gold.json      definitions of the gold tables as they are
 <lake>/_protolake/status.json    what `status` shows
 """
 
@@ -40,6 +42,7 @@ class Lake:
         self.requests = self.state / "requests"
         self.checkpoint = self.state / "checkpoint"
         self.status = self.state / "status.json"
+        self.gold = self.state / "gold.json"
         self._locks: list[IO[str]] = []
 
     def table(self, name: str) -> Path:
@@ -80,9 +83,12 @@ class Lake:
         Raises:
             ConfigurationError: the lake cannot be written.
         """
+        made = [folder for folder in (self.state, *self.state.parents) if not folder.exists()]
         try:
             for folder in (self.manifests, self.schemas, self.requests):
                 folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.manifests, *made):
+                sync_folder(folder.parent)
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()

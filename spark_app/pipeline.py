@@ -161,6 +161,9 @@ class Pipeline:
             self._aggregate()
         elif not gold.is_alive():
             self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
+        self._opened.committer.close()
+        if not gold.is_alive():
+            self._aggregator.close()
         return ExitCode.DONE
 
     def _keep_streaming(self, spark: SparkSession, origin: Origin) -> None:
@@ -242,7 +245,7 @@ class Pipeline:
                 self._name_versions()
                 next_names = time.monotonic() + NAMES_EVERY_S
             if time.monotonic() >= next_forget:
-                self._manifests.forget(self._settings.lake.keep_manifests, self._aggregator.folded())
+                self._manifests.forget(self._settings.lake.keep_manifests, self._opened.committer.synced.oldest)
                 next_forget = time.monotonic() + FORGET_EVERY_S
 
     def _name_versions(self) -> None:

@@ -168,6 +168,10 @@ class Layout:
     def gold_of(self, name: str) -> str:
         return self.gold.format(name=name)
 
+    def is_gold(self, table: str) -> bool:
+        before, after = self.gold.split("{name}")
+        return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
+
 
 @dataclass(frozen=True)
 class Decodable:

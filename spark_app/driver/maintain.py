@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from spark_app import failpoints
 from spark_app.config import LakeSettings
 from spark_app.driver.commit import Tables, writer_properties
+from spark_app.driver.synced import Synced
 from spark_app.ops.events import log
 
 SMALL_BYTES = 8 << 20
@@ -24,8 +25,9 @@ LARGE_AFTER = 12  # compactions of small files before the results are merged too
 class Maintainer:
     """Counts commits per table and compacts, one table at a time."""
 
-    def __init__(self, tables: Tables, settings: LakeSettings):
+    def __init__(self, tables: Tables, settings: LakeSettings, synced: Synced):
         self._tables = tables
+        self._synced = synced
         self._settings = settings
         self._writer = writer_properties(settings)
         self._small: Counter[str] = Counter()
@@ -66,6 +68,7 @@ class Maintainer:
         with failpoints.around("compact"):
             metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
         table.update_incremental()
+        self._synced.sync([name])
         removed = sweep(table) if self._rounds[name] % SWEEP_AFTER == 0 else []
         clean_log(table)
         self._small[name] = metrics["numFilesAdded"]
@@ -79,7 +82,8 @@ class Maintainer:
 
 
 def sweep(table: DeltaTable) -> list[str]:
-    """Remove the files that no version within the table's retention needs; returns their names.
+    """Remove the files that no version within the table's retention needs; returns their names. What replaced them must
+    be durable.
 
     In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
     ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
@@ -92,6 +96,6 @@ def sweep(table: DeltaTable) -> list[str]:
 
 
 def clean_log(table: DeltaTable) -> None:
-    """Remove the log entries that no version within the table's retention needs."""
+    """Remove the log entries that no version within the table's retention needs. The checkpoint must be durable."""
     with failpoints.around("clean_log"):
         table.cleanup_metadata()

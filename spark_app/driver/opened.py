@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.config import Settings
+from spark_app.driver import power
 from spark_app.driver.commit import Committer
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
@@ -45,6 +46,7 @@ class OpenLake:
         check_rules(lake, settings)
         manifests = Manifests(lake)
         committer = Committer(lake, manifests, settings.lake)
+        power.mend(lake, committer.synced, settings.tables.layout)
         redone = committer.redo()
         orphans = lake.remove_undecided(manifests.last + 1)
         if orphans:
@@ -55,7 +57,7 @@ class OpenLake:
             settings,
             manifests,
             committer,
-            Maintainer(committer.tables, settings.lake),
+            Maintainer(committer.tables, settings.lake, committer.synced),
             TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,

@@ -36,4 +36,6 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
         if free_bytes(lake.root) < settings.lake.min_free_bytes:
             raise NoSpaceError(f"no space left at {lake.root}: make room and ask again; what is asked already stays")
     gold.run()
+    opened.committer.close()
+    gold.close()
     return requests.take_answer(lake, request) or {}

@@ -1,0 +1,90 @@
+"""How far the commits of the lake are on the disk itself. What came after is looked at again at start.
+
+    _protolake/synced.json    {"unit": 42, "folded": 40, "versions": {"bronze_events": 57, ...}}
+
+Written after everything that it speaks of: may be behind, never ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from spark_app.driver import delta_log
+from spark_app.errors import ContractError, UnreachableError
+from spark_app.lake import Lake, read_durable, sync_folder, write_durably
+
+THREADS = 8
+
+
+class Synced:
+    """The mark. Threads may use it side by side.
+
+    Attributes:
+        unit: all commits of the units up to it are durable.
+        folded: every gold table durably has the units up to it.
+        versions: table -> its version that is durable.
+    """
+
+    def __init__(self, lake: Lake):
+        self._lake = lake
+        self._path = lake.state / "synced.json"
+        stored = read_durable(self._path) or {}
+        self.unit: int = stored.get("unit", 0)
+        self.folded: int = stored.get("folded", 0)
+        self.versions: dict[str, int] = stored.get("versions", {})
+        self._writing = threading.Lock()
+
+    @property
+    def oldest(self) -> int:
+        """No manifest up to it is needed any more."""
+        return min(self.unit, self.folded)
+
+    def sync(self, tables: Iterable[str], unit: int = 0, folded: int = 0) -> None:
+        """Make all commits of the tables durable, then the mark: with them everything up to `unit`, or all gold up to
+        `folded`, is.
+
+        Raises:
+            UnreachableError: the disk refused to keep what it had taken. Only a new start knows again what is there.
+            OSError: no space for the mark, which so stays behind.
+        """
+        names = list(tables)
+        if any(name not in self.versions for name in names):
+            sync_folder(self._lake.root)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="sync") as pool:
+            try:
+                found = dict(zip(names, pool.map(self._sync, names), strict=True))
+            except OSError as error:
+                raise UnreachableError(
+                    f"{self._lake.root} does not keep what was written ({error}): look at its disk"
+                ) from None
+        with self._writing:
+            versions = self.versions | {name: version for name, version in found.items() if version is not None}
+            self._write(max(unit, self.unit), max(folded, self.folded), versions)
+
+    def _sync(self, name: str) -> int | None:
+        return delta_log.sync(self._lake.table(name), self.versions.get(name))
+
+    def forget(self, name: str) -> None:
+        """The table is not there: what is made under its name begins anew."""
+        with self._writing:
+            if name in self.versions:
+                self._write(self.unit, self.folded, {n: v for n, v in self.versions.items() if n != name})
+
+    def check(self, last: int) -> None:
+        """
+        Raises:
+            ContractError: units that were decided and durable are not among the manifests up to `last`.
+        """
+        if self.unit > last:
+            raise ContractError(
+                f"{self._path} knows unit {self.unit}, the manifests end with {last}: they were removed, or are an "
+                "older copy. Restore _protolake and the tables from one copy"
+            )
+
+    def _write(self, unit: int, folded: int, versions: dict[str, int]) -> None:
+        value = {"unit": unit, "folded": folded, "versions": versions}
+        write_durably(self._path, json.dumps(value), "synced")
+        self.unit, self.folded, self.versions = unit, folded, versions
