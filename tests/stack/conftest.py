@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
-from tests.support.app import Stack
 
 
 @pytest.fixture
-def new_stack(tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.FixtureRequest) -> Callable[..., Stack]:
+def new_stage(tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.FixtureRequest) -> Callable[..., Stage]:
     topic = re.sub(r"\W+", "_", request.node.name)[:80]
-    return lambda **settings: Stack(tmp_path, kafka, registry, topic, **settings)
+    return lambda **settings: Stage(tmp_path, kafka, registry, topic, **settings)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.stage import Stage
 from spark_app.errors import ExitCode
 from tests.support import ledger
-from tests.support.app import Stack
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -37,23 +37,23 @@ def _settings(kafka: SecureKafka, folder: Path, mechanism: str, password: str = 
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_tls_and_password(kafka: SecureKafka, new_stack: Callable[..., Stack], tmp_path: Path, mechanism: str) -> None:
-    stack = new_stack()
-    stack.produce(500)
-    assert stack.run("--available-now", **_settings(kafka, tmp_path, mechanism)) == ExitCode.DONE
-    assert ledger.verify(stack.lake, ledger.consume(kafka.bootstrap, stack.topic)).faults() == {}
-    assert PASSWORD not in stack.log.read_text()
+def test_tls_and_password(kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path, mechanism: str) -> None:
+    stage = new_stage()
+    stage.produce(500)
+    assert stage.run("--available-now", **_settings(kafka, tmp_path, mechanism)) == ExitCode.DONE
+    assert ledger.verify(stage.lake, ledger.consume(kafka.bootstrap, stage.topic)).faults() == {}
+    assert PASSWORD not in stage.log.read_text()
 
 
 def test_wrong_password_and_wrong_authority_are_named(
-    kafka: SecureKafka, new_stack: Callable[..., Stack], tmp_path: Path
+    kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
-    stack = new_stack(RUN__PATIENCE_S="3")
-    stack.produce(10)
+    stage = new_stage(RUN__PATIENCE_S="3")
+    stage.produce(10)
     wrong = _settings(kafka, tmp_path, "SCRAM-SHA-512", "no-such-password")
-    assert stack.run(**wrong) == ExitCode.CONFIGURATION
-    assert "check kafka.sasl_*" in stack.lines()[-1]
-    assert "no-such-password" not in stack.log.read_text()
+    assert stage.run(**wrong) == ExitCode.CONFIGURATION
+    assert "check kafka.sasl_*" in stage.lines()[-1]
+    assert "no-such-password" not in stage.log.read_text()
     other = _settings(kafka, tmp_path, "PLAIN") | {"KAFKA__CA_FILE": ""}
-    assert stack.run(**other) == ExitCode.CONFIGURATION
-    assert "refuses the login" in stack.lines()[-1]
+    assert stage.run(**other) == ExitCode.CONFIGURATION
+    assert "refuses the login" in stage.lines()[-1]

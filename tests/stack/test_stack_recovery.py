@@ -10,51 +10,51 @@ from collections.abc import Callable
 
 import pytest
 
+from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.errors import ExitCode
 from tests.support import ledger
-from tests.support.app import Stack, kill, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 ONLY = {"TABLES__ALLOWED": '["rummy", "uno"]'}
 
 
-def test_replay_and_rebuild_beside_the_app_and_without_it(new_stack: Callable[..., Stack]) -> None:
-    stack = new_stack(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1")
-    stack.produce(5_000, schema_version="2", num_versions="2", poison="0.02", partitions="2")
-    assert stack.run("--available-now", **ONLY) == ExitCode.DONE
-    truth = ledger.consume(stack.brokers, stack.topic)
-    assert ledger.verify(stack.lake, truth).faults() == {}
-    refused = stack.status()["quarantine"]["route_refused"]
+def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1")
+    stage.produce(5_000, schema_version="2", num_versions="2", poison="0.02", partitions="2")
+    assert stage.run("--available-now", **ONLY) == ExitCode.DONE
+    truth = ledger.consume(stage.brokers, stage.topic)
+    assert ledger.verify(stage.lake, truth).faults() == {}
+    refused = stage.status()["quarantine"]["route_refused"]
     assert refused > 2_000
 
-    app = stack.start()
+    app = stage.start()
     try:
-        wait_until(lambda: stack.status().get("state") == "running", 90, "the start")
-        counted = stack.command("replay", "--dry-run", "--json")
+        wait_until(lambda: stage.status().get("state") == "running", 90, "the start")
+        counted = stage.command("replay", "--dry-run", "--json")
         assert json.loads(counted.stdout)["candidates"]["route_refused"] == refused
-        done = stack.command("replay", "--json", "--cause", "route_refused")
+        done = stage.command("replay", "--json", "--cause", "route_refused")
         assert "the app runs" in done.stderr
         result = json.loads(done.stdout)
         assert sum(result["resolved"].values()) + sum(result["refused"].values()) == refused
         assert sum(result["resolved"].values()) > 2_000
-        wait_until(lambda: "route_refused" not in stack.status()["quarantine"], 30, "the status")
-        assert stack.command("replay", "--cause", "route_refused").stdout == "nothing of that is open in quarantine\n"
-        stack.produce(1_000, seed="8")
-        rebuilt = stack.command("rebuild")
+        wait_until(lambda: "route_refused" not in stage.status()["quarantine"], 30, "the status")
+        assert stage.command("replay", "--cause", "route_refused").stdout == "nothing of that is open in quarantine\n"
+        stage.produce(1_000, seed="8")
+        rebuilt = stage.command("rebuild")
         assert (rebuilt.returncode, rebuilt.stderr.count("Error")) == (0, 0), rebuilt.stdout + rebuilt.stderr
         os.kill(app.pid, signal.SIGTERM)
         assert app.wait(30) == ExitCode.DONE
     finally:
         kill(app)
-    truth = ledger.consume(stack.brokers, stack.topic)
-    assert stack.run("--available-now") == ExitCode.DONE
-    assert ledger.verify(stack.lake, truth).faults() == {}
-    assert "route_refused" not in stack.status()["quarantine"]
+    truth = ledger.consume(stage.brokers, stage.topic)
+    assert stage.run("--available-now") == ExitCode.DONE
+    assert ledger.verify(stage.lake, truth).faults() == {}
+    assert "route_refused" not in stage.status()["quarantine"]
 
-    shutil.rmtree(stack.lake / "silver_uno_events")
-    rebuilt = stack.command("rebuild", "uno", "--json")
+    shutil.rmtree(stage.lake / "silver_uno_events")
+    rebuilt = stage.command("rebuild", "uno", "--json")
     assert rebuilt.returncode == ExitCode.DONE, rebuilt.stdout + rebuilt.stderr
     found = json.loads(rebuilt.stdout)["tables"]["silver_uno_events"]
     assert found["added"] == found["expected"] > 500
-    assert ledger.verify(stack.lake, truth).faults() == {}
-    assert stack.command("rebuild", "no_such_game").returncode == ExitCode.USAGE
+    assert ledger.verify(stage.lake, truth).faults() == {}
+    assert stage.command("rebuild", "no_such_game").returncode == ExitCode.USAGE

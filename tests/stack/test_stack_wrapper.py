@@ -15,9 +15,9 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message import Message
 
+from scripts.campaign.stage import Stage
 from spark_app.errors import ExitCode
 from tests.support import ledger
-from tests.support.app import Stack
 from tests.support.protos import PROTO3, compile_text, message_class, renamed
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -36,20 +36,20 @@ def serializer(kind: type[Message], client: SchemaRegistryClient, subject: str) 
     return lambda message: bytes(serialize(message, SerializationContext(subject, MessageField.VALUE)))
 
 
-def produce(stack: Stack, registry: str) -> dict[tuple[str, int], Any]:
+def produce(stage: Stage, registry: str) -> dict[tuple[str, int], Any]:
     """(game, offset) -> score of every record sent. Every other game's payload is bare, its schema named outside."""
-    admin = AdminClient({"bootstrap.servers": stack.brokers})
-    admin.create_topics([NewTopic(stack.topic, 1, 1)])[stack.topic].result()
+    admin = AdminClient({"bootstrap.servers": stage.brokers})
+    admin.create_topics([NewTopic(stage.topic, 1, 1)])[stage.topic].result()
     client = SchemaRegistryClient({"url": registry})
     wrapper = message_class(OUTER, "Outer")
-    wrap = serializer(wrapper, client, f"{stack.topic}-value")
-    producer = Producer({"bootstrap.servers": stack.brokers})
+    wrap = serializer(wrapper, client, f"{stage.topic}-value")
+    producer = Producer({"bootstrap.servers": stage.brokers})
     writers = []
     for number, game in enumerate(GAMES):
         kind = "string" if number % 3 else "int64"
         decodable = renamed(KINDS[kind], number, game)
         message = message_class(decodable, f"{game}.Event")
-        writers.append((game, kind, message, serializer(message, client, f"{stack.topic}-{game}")))
+        writers.append((game, kind, message, serializer(message, client, f"{stage.topic}-{game}")))
     sent: dict[tuple[str, int], Any] = {}
     for turn in range(ROUNDS):
         for number, (game, kind, message, write) in enumerate(writers):
@@ -58,22 +58,22 @@ def produce(stack: Stack, registry: str) -> dict[tuple[str, int], Any]:
             outer = wrapper(game_name=game, payload=frame)
             if number % 2:
                 outer.schema_id, outer.payload = int.from_bytes(frame[1:5], "big"), frame[6:]
-            producer.produce(stack.topic, wrap(outer))
+            producer.produce(stage.topic, wrap(outer))
             sent[game, len(sent)] = score
     producer.flush()
     return sent
 
 
-def test_245_wrapped_games_in_one_run(new_stack: Callable[..., Stack], registry: Any) -> None:
-    stack = new_stack(WRAPPER__PAYLOAD="payload", WRAPPER__SCHEMA_ID="schema_id", EVENT__TIME="score")
-    sent = produce(stack, registry.url)
-    assert stack.drain() == [ExitCode.DONE]
+def test_245_wrapped_games_in_one_run(new_stage: Callable[..., Stage], registry: Any) -> None:
+    stage = new_stage(WRAPPER__PAYLOAD="payload", WRAPPER__SCHEMA_ID="schema_id", EVENT__TIME="score")
+    sent = produce(stage, registry.url)
+    assert stage.drain() == [ExitCode.DONE]
     found = {}
-    for name in ledger.tables(stack.lake, "silver_"):
+    for name in ledger.tables(stage.lake, "silver_"):
         game = name.removeprefix("silver_").removesuffix("_events")
-        for row in ledger.read(stack.lake, name, ["score", "_offset"]).to_pylist():
+        for row in ledger.read(stage.lake, name, ["score", "_offset"]).to_pylist():
             found[game, row["_offset"]] = row["score"]
     assert found == sent
-    assert len(ledger.tables(stack.lake, "gold_")) == 245
-    gold = ledger.read(stack.lake, "gold_game0_player_agg").to_pylist()
+    assert len(ledger.tables(stage.lake, "gold_")) == 245
+    gold = ledger.read(stage.lake, "gold_game0_player_agg").to_pylist()
     assert gold == [{"gamer_id": "g", "session_count": ROUNDS, "min_timestamp": 0, "max_timestamp": 2000}]

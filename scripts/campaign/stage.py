@@ -1,4 +1,4 @@
-"""The real Spark app and the real producer as processes of a test, on servers of the test."""
+"""The real Spark app and the real producer as processes, on a topic and a lake of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ from scripts.local.artifacts import ROOT, fingerprint, read
 from scripts.local.downloads import ensure
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
+from spark_app import failpoints
 
 BUMP = 75
 
 
-class Stack:
+class Stage:
     """A lake and a topic of its own on the shared servers."""
 
     def __init__(self, folder: Path, kafka: Kafka, registry: Registry, topic: str, **settings: str):
@@ -56,15 +59,24 @@ class Stack:
         env |= {f"PRODUCER_{key.upper()}": value for key, value in options.items()}
         for command in ("setup", "run"):
             subprocess.run(
-                [sys.executable, "-m", "producer", command], env=_env(env), cwd=ROOT, check=True, timeout=240
+                [sys.executable, "-m", "producer", command],
+                env=_env(env),
+                cwd=ROOT,
+                check=True,
+                timeout=240 + records / 2000,
+                stderr=subprocess.DEVNULL,
             )
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """The app in a process group of its own; its lines go to `log`."""
+        return self.spawn("run", *arguments, **settings)
+
+    def spawn(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
+        """Any command of the app, likewise."""
         env = self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()}
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "spark_app", "run", *arguments],
+                [sys.executable, "-m", "spark_app", *arguments],
                 env=_env(env),
                 cwd=ROOT,
                 stderr=log,
@@ -92,12 +104,29 @@ class Stack:
             timeout=150,
         )
 
-    def drain(self) -> list[int]:
+    def drain(self, timeout: float = 150, **settings: str) -> list[int]:
         """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
-        codes = [self.run("--available-now")]
-        while codes[-1] == BUMP and len(codes) < 5:
-            codes.append(self.run("--available-now"))
+        codes = [self.run("--available-now", timeout=timeout, **settings)]
+        while codes[-1] == BUMP and len(codes) < 8:
+            codes.append(self.run("--available-now", timeout=timeout, **settings))
         return codes
+
+    def verify(self) -> dict[str, object]:
+        """What an independent reader of topic and tables finds wrong, record by record; empty = nothing."""
+        ledger = import_module("tests.support.ledger")
+        found: dict[str, object] = ledger.verify(self.lake, ledger.consume(self.brokers, self.topic)).faults()
+        return found
+
+    def arm(self, points: Sequence[str]) -> None:
+        """Let the app die at these points, once each. It has to be started with FAILPOINTS="on"."""
+        path = self.lake / failpoints.FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(list(points)))
+
+    def unmet(self) -> list[str]:
+        """The armed points that were not met yet."""
+        found: list[str] = json.loads((self.lake / failpoints.FILE).read_text())
+        return found
 
     def status(self) -> dict[str, Any]:
         path = self.lake / "_protolake" / "status.json"

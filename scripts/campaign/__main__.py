@@ -1,0 +1,75 @@
+"""`python -m scripts.campaign`, which is ./scripts/chaos once .venv is there."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
+
+from scripts.campaign.options import Options, command, listing, parse
+from scripts.campaign.scenarios import ENTRIES, Size
+from scripts.local.errors import LocalError
+
+if TYPE_CHECKING:
+    from scripts.campaign.lab import Lab
+
+LOST = 65
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        options = parse(sys.argv[1:])
+        if options.list:
+            print(listing())
+            return 0
+        # Late: --help and --list must work before anything is installed.
+        from scripts.campaign.lab import open_lab
+
+        with open_lab(options.keep) as lab:
+            failed = [name for name in options.names if not play(lab, name, options)]
+            if options.keep:
+                print(f"kept in {lab.folder}")
+    except LocalError as fault:
+        print(f"chaos: {fault}", file=sys.stderr)
+        return fault.code
+    except KeyboardInterrupt:
+        print("chaos: stopped", file=sys.stderr)
+        return 0
+    if failed:
+        print(f"chaos: the promise was broken in {', '.join(failed)}", file=sys.stderr)
+    return LOST if failed else 0
+
+
+def play(lab: Lab, name: str, options: Options) -> bool:
+    """One scenario, from choices of its own; whether the promise held."""
+    from scripts.campaign import outcome
+
+    entry = ENTRIES[name]
+    module, function = entry.function.rsplit(".", 1)
+    run = getattr(import_module(f"scripts.campaign.scenarios.{module}"), function)
+    size = Size(options.times or entry.times[options.tier], options.records or entry.records[options.tier])
+    again = command(options, name)
+    print(f"{name}: {entry.about}, {size.times} times ({again})", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    found = run(lab, size, random.Random(f"{options.seed} {name}"))
+    line = outcome.record(name, entry.row, options.seed, again, found, time.monotonic() - began)
+    outcome.keep(outcome.FILE, line)
+    if options.publish:
+        outcome.publish(line)
+    figures = ", ".join(f"{key} {value}" for key, value in found.figures.items())
+    verdict = "clean" if not found.faults else f"FAULTS {dict(found.faults)}"
+    print(f"{name}: {found.done} times in {line['seconds']} s: {verdict}; {figures}", flush=True)
+    return not found.faults
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""A real broker and a real registry on free ports, and a stage for each scenario, in a folder that is thrown away."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from scripts.campaign.stage import Stage
+from scripts.local.kafka import Kafka
+from scripts.local.registry import Registry
+
+
+class Lab:
+    """What scenarios work in. `folder` is on the disk that the lakes are on."""
+
+    def __init__(self, folder: Path, kafka: Kafka, registry: Registry):
+        self.folder = folder
+        self.kafka = kafka
+        self.registry = registry
+        self._numbers = count(1)
+
+    def stage(self, **settings: str) -> Stage:
+        """A new topic and a new lake; `settings` are the app's, as SECTION__KEY."""
+        number = next(self._numbers)
+        folder = self.folder / f"stage-{number}"
+        folder.mkdir()
+        return Stage(folder, self.kafka, self.registry, f"chaos_{number}", **settings)
+
+
+@contextlib.contextmanager
+def open_lab(keep: bool = False) -> Iterator[Lab]:
+    """Servers up; on leaving down, and everything removed unless `keep`."""
+    folder = Path(tempfile.mkdtemp(prefix="protolake-chaos-"))
+    try:
+        with Kafka(folder / "kafka") as kafka, Registry(folder / "registry") as registry:
+            yield Lab(folder, kafka, registry)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)

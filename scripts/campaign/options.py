@@ -1,0 +1,93 @@
+"""The command line of ./scripts/chaos. Standard library only: `--help` must work before anything is installed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from scripts.campaign.scenarios import ENTRIES, TIERS
+from scripts.local.errors import USAGE, LocalError
+
+ABOUT = """\
+Faults against the real app: each scenario runs it on a topic and a lake of its own, breaks something as often as the
+tier says, and then compares Kafka with the tables, record by record. The seed is printed; the same seed makes the same
+choices again."""
+CODES = "Exit codes: 0 nothing was lost, 65 something was, 64 usage, 69, 78."
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. `times` and `records` are None where the tier decides."""
+
+    names: tuple[str, ...]
+    tier: str
+    seed: int
+    times: int | None = None
+    records: int | None = None
+    keep: bool = False
+    publish: bool = False
+    list: bool = False
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise LocalError(f"{message}; see ./scripts/chaos --help", USAGE)
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """The options; a LocalError says what is wrong."""
+    given = vars(_parser().parse_args(arguments))
+    unknown = [name for name in given["names"] if name not in ENTRIES]
+    if unknown:
+        raise LocalError(f"no scenario {', '.join(unknown)}; see ./scripts/chaos --list", USAGE)
+    tier = given["tier"]
+    given["names"] = tuple(given["names"]) or tuple(name for name, e in ENTRIES.items() if e.times[tier])
+    if given["seed"] is None:
+        given["seed"] = random.SystemRandom().randrange(1_000_000)
+    return Options(**given)
+
+
+def listing() -> str:
+    """The scenarios, one a line, with their repetitions by tier."""
+    head = f"{'scenario':16}{'row':10}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
+    lines = [
+        f"{name:16}{entry.row:10}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
+        for name, entry in ENTRIES.items()
+    ]
+    return "\n".join([head, *lines])
+
+
+def command(options: Options, name: str) -> str:
+    """What repeats one scenario."""
+    words = ["./scripts/chaos", name, f"--tier {options.tier}", f"--seed {options.seed}"]
+    words += [f"--times {options.times}"] if options.times else []
+    words += [f"--records {options.records}"] if options.records else []
+    return " ".join(words)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="./scripts/chaos",
+        description=ABOUT,
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; none = all of the tier")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and how often each tier repeats them")
+    parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, at most ten minutes)")
+    parser.add_argument("--seed", type=int, help="of all choices (default: another one each time)")
+    parser.add_argument("--times", type=_positive, help="repetitions, instead of the tier's")
+    parser.add_argument("--records", type=_positive, help="records, instead of the tier's")
+    parser.add_argument("--keep", action="store_true", help="leave lakes, logs and topics in place afterwards")
+    parser.add_argument("--publish", action="store_true", help="enter the results into scripts/campaign/RESULTS.md")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = text.replace(",", "").replace("_", "")
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(number)

@@ -1,0 +1,92 @@
+"""What a scenario found, and where it is kept: a line of JSON for each, and the table of those that were published."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.local.artifacts import ROOT
+
+FILE = ROOT / "local" / "chaos.jsonl"
+PUBLISHED = Path(__file__).with_name("results.jsonl")
+PAGE = Path(__file__).with_name("RESULTS.md")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a scenario.
+
+    Attributes:
+        done: how often the fault was made.
+        faults: what was wrong afterwards; empty = the promise held.
+        figures: what was measured, by a name that carries its unit.
+    """
+
+    done: int
+    faults: Mapping[str, object] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def record(name: str, row: str, seed: int, command: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """The outcome with the moment, the machine and what repeats it."""
+    return {
+        "scenario": name,
+        "row": row,
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "done": outcome.done,
+        "faults": dict(outcome.faults),
+        "figures": dict(outcome.figures),
+        "seconds": round(seconds),
+        "seed": seed,
+        "command": command,
+        "machine": machine(),
+    }
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return f"{os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.machine()}"
+
+
+def keep(path: Path, entry: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(entry, default=str) + "\n")
+
+
+def publish(entry: Mapping[str, Any]) -> None:
+    """Add the result to the repository's table; the last one of a scenario and size counts."""
+    keep(PUBLISHED, entry)
+    PAGE.write_text(page(json.loads(line) for line in PUBLISHED.read_text().splitlines()))
+
+
+def page(entries: Iterable[Mapping[str, Any]]) -> str:
+    """The table of results as Markdown."""
+    latest = {(e["scenario"], e["command"]): e for e in entries}
+    lines = [
+        "# Faults that were made, and what came of them",
+        "",
+        "Written by `./scripts/chaos --publish`. Each line is repeated by its command; 0 faults: every record that",
+        "a read_committed consumer finds is in the lake once, in its table, with its content, and that gold is right.",
+        "",
+        "| scenario | matrix row | times | faults | figures | command | machine | date |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for entry in latest.values():
+        figures = ", ".join(f"{name.replace('_', ' ')} {_cell(value)}" for name, value in entry["figures"].items())
+        faults = "0" if not entry["faults"] else json.dumps(entry["faults"])
+        cells = (entry["scenario"], entry["row"], f"{entry['done']:,}", faults, figures, f"`{entry['command']}`")
+        lines.append(f"| {' | '.join(cells)} | {entry['machine']} | {entry['at'][:10]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

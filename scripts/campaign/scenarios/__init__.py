@@ -1,0 +1,56 @@
+"""The scenarios of ./scripts/chaos: where they are, and how often each tier repeats them. Standard library only.
+
+A scenario is a function of a module beside this file: `run(lab, size, dice) -> Outcome`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TIERS = ("ci", "nightly", "release")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a scenario: repetitions of its fault, and records where the scenario takes that into account."""
+
+    times: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One scenario.
+
+    Attributes:
+        function: "module.function" in `scripts.campaign.scenarios`.
+        row: of the fault matrix.
+        times: tier -> repetitions; 0 = not in this tier.
+    """
+
+    function: str
+    row: str
+    about: str
+    times: dict[str, int]
+    records: dict[str, int]
+
+
+def _entry(
+    function: str, row: str, about: str, times: tuple[int, int, int], records: tuple[int, int, int] = (0, 0, 0)
+) -> Entry:
+    return Entry(function, row, about, dict(zip(TIERS, times, strict=True)), dict(zip(TIERS, records, strict=True)))
+
+
+SMALL, LARGE = 200_000, 5_000_000
+ENTRIES = {
+    "failpoints": _entry(
+        "failpoints.run", "R2", "death before and after every durable step", (1, 3, 10), (SMALL, SMALL, 1_000_000)
+    ),
+    "kills": _entry(
+        "kills.run",
+        "R1",
+        "kill -9 at random moments: all, the driver or the JVM",
+        (12, 60, 200),
+        (SMALL, 1_000_000, LARGE),
+    ),
+}

@@ -1,0 +1,114 @@
+"""Death before and after every durable step: the app is started again and again, and dies at the first armed point that
+it meets, until none is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from subprocess import Popen, TimeoutExpired
+
+from scripts.campaign.lab import Lab
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.stage import Stage, kill
+from spark_app.failpoints import POINTS
+
+GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
+REFUSED = "poker"  # at first: so that a replay has something to place
+REMOVED = "uno"  # at last: so that a rebuild has something to add
+OF_REQUESTS = ("request", "progress", "answer")
+PATIENCE_S = 60.0  # for the next point
+
+
+@dataclass
+class Deaths:
+    """What happened."""
+
+    met: int = 0
+    starts: int = 0
+    faults: dict[str, object] = field(default_factory=dict)
+
+
+def run(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """So many rounds, each on a lake of its own."""
+    deaths = Deaths()
+    verdicts: dict[str, object] = {}
+    for number in range(size.times):
+        stage = _stage(lab)
+        _round(stage, size.records // size.times, dice, deaths)
+        verdicts |= {f"round {number + 1}: {what}": found for what, found in stage.verify().items()}
+    figures = {"points": len(POINTS), "starts": deaths.starts, "records": size.records}
+    return Outcome(deaths.met, deaths.faults | verdicts, figures)
+
+
+def _stage(lab: Lab) -> Stage:
+    return lab.stage(
+        BATCH__INTERVAL_S="0",
+        BATCH__RECORDS="1000",
+        GOLD__INTERVAL_S="0.5",
+        LAKE__COMPACT_FILES="6",
+        LAKE__KEEP_MANIFESTS="20",
+        SCHEMAS__PATIENCE_S="1",
+        FAILPOINTS="on",
+    )
+
+
+def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
+    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3, 4, 5))
+    stage.produce(records // 2, partitions="3", games=",".join(GAMES), timeline=bumps, poison="0.01")
+    allowed = json.dumps([game for game in GAMES if game != REFUSED])
+    _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
+    _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
+    stage.produce(records - records // 2, games=",".join(GAMES), schema_version="5", num_versions="5", poison="0.01")
+    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
+    _die_everywhere(stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
+    _die_everywhere(stage, _points("replay", *OF_REQUESTS), lambda: stage.spawn("replay"), deaths)
+    shutil.rmtree(stage.lake / f"silver_{REMOVED}_events")
+    _die_everywhere(stage, _points("rebuild"), lambda: stage.spawn("rebuild", REMOVED), deaths)
+    stage.arm([])
+    for command in ("replay", "rebuild"):
+        stage.command(command)
+    stage.drain(BATCH__RECORDS="100000")
+
+
+def _points(*steps: str) -> list[str]:
+    return [point for point in POINTS if any(point.startswith(f"{step}.") for step in steps)]
+
+
+def _others() -> list[str]:
+    """Steps of everyday work that belong to no kind of unit."""
+    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_REQUESTS)
+    return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
+
+
+def _die_everywhere(stage: Stage, points: list[str], start: Callable[[], Popen[bytes]], deaths: Deaths) -> None:
+    stage.arm(points)
+    moved, left = time.monotonic(), len(points)
+    while left:
+        app = start()
+        deaths.starts += 1
+        try:
+            while app.poll() is None and stage.unmet() and time.monotonic() - moved < PATIENCE_S:
+                _wait(app, 0.2)
+                if len(stage.unmet()) < left:
+                    moved, left = time.monotonic(), len(stage.unmet())
+        finally:
+            kill(app)
+        if time.monotonic() - moved > PATIENCE_S:
+            deaths.faults[f"never met, of {points[0]} ..."] = stage.unmet()
+            break
+    deaths.met += len(points) - left
+
+
+def _wait(app: Popen[bytes], seconds: float) -> None:
+    try:
+        app.wait(seconds)
+    except TimeoutExpired:
+        pass

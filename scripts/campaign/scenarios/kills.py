@@ -1,0 +1,107 @@
+"""kill -9 at random moments of start and run: of the whole app, of the driver alone (its JVM lives on for seconds), of
+the JVM alone (the driver has to notice)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from random import Random
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.campaign.lab import Lab
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.stage import BUMP, Stage, kill
+
+GAMES = [f"game_{number}" for number in range(20)]
+PARTITIONS = 12
+LONGEST_S = 16.0  # of a life; about the half of it is start
+UNITS_PER_LIFE = 12
+VICTIMS = ("app", "app", "app", "driver", "jvm")
+NOTICES_S = 30.0
+
+
+@dataclass
+class Lives:
+    """What happened in the lives of the app."""
+
+    kills: dict[str, int] = field(default_factory=dict)
+    resumed_s: list[float] = field(default_factory=list)
+    bumps: int = 0
+    units: int = 0
+    faults: dict[str, object] = field(default_factory=dict)
+
+
+def run(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Produce everything, kill so often while it is taken, drain, compare."""
+    batch = max(500, size.records // (size.times * UNITS_PER_LIFE))
+    stage = lab.stage(
+        BATCH__INTERVAL_S="0",
+        BATCH__RECORDS=str(batch),
+        GOLD__INTERVAL_S="0.7",
+        LAKE__COMPACT_FILES="8",
+        SCHEMAS__PATIENCE_S="1",
+    )
+    bumps = ",".join(f"*={version}@{size.records * version // 7}r" for version in (2, 3, 4, 5))
+    stage.produce(size.records, partitions=str(PARTITIONS), games=",".join(GAMES), timeline=bumps, poison="0.01")
+    lives = Lives()
+    while sum(lives.kills.values()) < size.times:
+        _live(stage, dice, lives)
+    codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS="200000")
+    if codes[-1] != 0:
+        lives.faults["drain"] = codes
+    figures = {
+        "records": size.records,
+        **{f"kills_of_{victim}": count for victim, count in lives.kills.items()},
+        "bumps": lives.bumps,
+        "units_between_kills": lives.units,
+        "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
+    }
+    return Outcome(sum(lives.kills.values()), lives.faults | stage.verify(), figures)
+
+
+def _live(stage: Stage, dice: Random, lives: Lives) -> None:
+    """One life: until its moment comes, or it leaves for a bump."""
+    victim, end = dice.choice(VICTIMS), dice.uniform(0.0, LONGEST_S)
+    began, before = time.monotonic(), _unit(stage)
+    app = stage.start()
+    try:
+        seen = before
+        while time.monotonic() - began < end and app.poll() is None:
+            if seen == before and _unit(stage) > before:
+                seen = _unit(stage)
+                lives.resumed_s.append(round(time.monotonic() - began, 1))
+            time.sleep(0.1)
+        lives.units += _unit(stage) - before
+        if app.poll() is not None:
+            lives.bumps += app.returncode == BUMP
+            if app.returncode != BUMP:
+                lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
+            return
+        lives.kills[victim] = lives.kills.get(victim, 0) + 1
+        _kill(victim, app, lives)
+    finally:
+        if victim == "app" or app.poll() is None:
+            kill(app)
+
+
+def _unit(stage: Stage) -> int:
+    return int((stage.status().get("batch") or {}).get("sequence", 0))
+
+
+def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
+    if victim == "driver":
+        app.kill()
+        app.wait()
+        return
+    jvm = next((p for p in psutil.Process(app.pid).children(recursive=True) if p.name() == "java"), None)
+    if victim == "jvm" and jvm is not None:
+        os.kill(jvm.pid, signal.SIGKILL)
+        try:
+            app.wait(NOTICES_S)
+        except subprocess.TimeoutExpired:
+            lives.faults["jvm_killed"] = f"the app had not ended {NOTICES_S:.0f} s later"
