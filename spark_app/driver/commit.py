@@ -126,15 +126,21 @@ class Committer:
         self.synced.check(self._manifests.last)
         for number in self._manifests.numbers():
             if number > self.synced.unit:
-                redone += self.finish(self._manifests.read(number), recheck=number < self._manifests.last)
+                redone += self._make(self._manifests.read(number), recheck=number < self._manifests.last)
         if self._manifests.finished() < self._manifests.last:
             self._manifests.mark_finished(self._manifests.last)
         if redone:
             log.info("units redone after a crash", units=redone)
         return redone
 
-    def finish(self, manifest: Manifest, recheck: bool = False) -> bool:
-        """Commit every table of the unit; True when a commit was missing.
+    def finish(self, manifest: Manifest) -> None:
+        """Commit every table of the unit that was decided last."""
+        self._make(manifest)
+        self._manifests.mark_finished(manifest.sequence)
+        self._sync_sometimes()
+
+    def _make(self, manifest: Manifest, recheck: bool = False) -> bool:
+        """Commit what of the unit is not committed; True when a commit was missing.
 
         Args:
             recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
@@ -149,10 +155,7 @@ class Committer:
         wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         for commit in commits:
             missing = commit.result() or missing
-        if manifest.sequence > self._manifests.finished():
-            self._manifests.mark_finished(manifest.sequence)
         self._unsynced.update(manifest.tables)
-        self._sync_sometimes()
         return missing
 
     def _sync_sometimes(self) -> None:

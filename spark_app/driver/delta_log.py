@@ -113,7 +113,9 @@ def _sync_file(path: Path) -> None:
 
 
 def _before_first(log: Path) -> int:
-    return min(versions(log), default=0) - 1
+    """The version before the first entry, where a checkpoint stands for what has expired; else that of no table."""
+    first = min(versions(log), default=0)
+    return first - 1 if min(versions(log, ".checkpoint.parquet"), default=first + 1) <= first else -1
 
 
 def _whole_after(log: Path, after: int) -> list[Entry]:
@@ -151,7 +153,7 @@ def find_torn(table: Path, after: int | None) -> Torn:
     """Look at everything that came after the version, which is known to be durable, or at all there is."""
     log = folder(table)
     entries, checkpoints = versions(log), versions(log, ".checkpoint.parquet")
-    known = min(entries, default=0) - 1 if after is None else after
+    known = _before_first(log) if after is None else after
     last = _last_whole(table, known)
     lost = [path for version, path in entries.items() if version > last]
     broken = {v for v, path in checkpoints.items() if v > last or (v >= known and not _is_readable(path))}

@@ -186,7 +186,7 @@ def test_unit_that_is_not_finished_is_not_counted_twice(new_parts: NewParts) -> 
     decide(parts, a=ONE, b=ONE)
     manifest = parts.manifests.read(2)
     name = "silver_a_events"
-    parts.committer._commit(name, manifest.tables[name], 2, manifest.digest, False)
+    parts.committer._commit(manifest, name, False)
     parts.gold.run()  # of a lake that has no gold yet: from the snapshot, which has a part of unit 2
     parts.committer.redo()
     parts.gold.run()
