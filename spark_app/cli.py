@@ -220,6 +220,7 @@ def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:
     result: dict[str, Any]
     try:
         if _is_free(lake):
+            failpoints.arm(lake.root)
             from spark_app.recovery.alone import execute
 
             requests.submit(lake, request)

@@ -44,7 +44,6 @@ STEPS = (
     "forget",
     "gold.merge",
     "gold.replace",
-    "gold.compact",
     "gold.state",
     "request",
     "progress",

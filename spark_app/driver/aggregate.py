@@ -52,7 +52,7 @@ OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 MOST_NAMED = 20
 SYNC_EVERY_S = 30.0
-CLEAN_EVERY = 20  # merges of a table between clean-ups
+CLEAN_EVERY = 20  # versions of a table between clean-ups
 
 
 @dataclass
@@ -89,7 +89,6 @@ class Aggregator:
         self._app = f"{lake.identity()}/gold"
         self._gold = Tables(lake, settings.lake)
         self._writer = writer_properties(settings.lake)
-        self._merges: dict[str, int] = {}
         self._synced = opened.committer.synced
         self._folded = self._synced.folded
         self._unsynced: set[str] = set()
@@ -367,12 +366,7 @@ class Aggregator:
 
     def _clean(self, gold: str, table: DeltaTable) -> None:
         """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
-        self._merges[gold] = self._merges.get(gold, 0) + 1
-        if self._merges[gold] % CLEAN_EVERY == 0:
-            if len(table.file_uris()) > self._settings.lake.compact_files:
-                size = self._settings.lake.compact_bytes
-                with failpoints.around("gold.compact"):
-                    table.optimize.compact(target_size=size, writer_properties=self._writer)
+        if table.version() % CLEAN_EVERY == 0:
             self._synced.sync([gold])
             sweep(table)
             clean_log(table)

@@ -31,7 +31,7 @@ class Maintainer:
         self._settings = settings
         self._writer = writer_properties(settings)
         self._small: Counter[str] = Counter()
-        self._rounds: Counter[str] = Counter()
+        self._rounds: dict[str, int] = {}
 
     def learn(self, names: Iterable[str]) -> dict[str, int]:
         """Count the files that are there; returns rows per table."""
@@ -62,7 +62,8 @@ class Maintainer:
         return True
 
     def _compact(self, name: str, table: DeltaTable) -> None:
-        self._rounds[name] += 1
+        # From the version, so that an app that is often relaunched gets to the rarer steps too.
+        self._rounds[name] = self._rounds.get(name, table.version()) + 1
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
         with failpoints.around("compact"):

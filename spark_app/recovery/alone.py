@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from spark_app import failpoints, session
+from spark_app import session
 from spark_app.config import Settings
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
@@ -24,7 +24,6 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     Raises:
         NoSpaceError: the request stays.
     """
-    failpoints.arm(lake.root)
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
     session.hold_lake(spark, lake)

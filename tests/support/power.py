@@ -77,7 +77,7 @@ class Life:
 
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
-        maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
+    XX
         self.opened = open_all(self.mount.path / "lake")
         self.gold = Gold(None, self.opened, threading.Lock())
 

@@ -46,6 +46,17 @@ ENTRIES = {
     "failpoints": _entry(
         "failpoints.run", "R2", "death before and after every durable step", (1, 3, 10), (SMALL, SMALL, 1_000_000)
     ),
+    "growth": _entry("growth.run", "R24", "micro-batches of 20 records: what grows?", (0, 2_000, 10_000)),
+    "rules": _entry(
+        "failpoints.change_rules",
+        "R4",
+        "death between two commits, then other rules",
+        (0, 20, 50),
+        (0, 60_000, 150_000),
+    ),
+    "merges": _entry(
+        "failpoints.merge_again", "R22", "death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
+    ),
     "kills": _entry(
         "kills.run",
         "R1",

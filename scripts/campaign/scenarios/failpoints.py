@@ -14,12 +14,12 @@ from subprocess import Popen, TimeoutExpired
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill
+from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.failpoints import POINTS
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
-REFUSED = "poker"  # at first: so that a replay has something to place
-REMOVED = "uno"  # at last: so that a rebuild has something to add
+REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place
+REMOVED = ["rummy", "spades", "uno"]  # at last: so that a rebuild has something to add
 OF_REQUESTS = ("request", "progress", "answer")
 PATIENCE_S = 60.0  # for the next point
 
@@ -45,6 +45,27 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     return Outcome(deaths.met, deaths.faults | verdicts, figures)
 
 
+def change_rules(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Death between two commits of a unit, each time with other games allowed: what was decided stays decided."""
+    return _die_often(lab, size, dice, _points("ingest"), lambda: json.dumps(dice.sample(GAMES, 4)))
+
+
+def merge_again(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Death around the merges into gold: each is made again, and none counts twice."""
+    return _die_often(lab, size, dice, _points("gold.merge", "gold.state"), lambda: json.dumps(GAMES))
+
+
+def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Callable[[], str]) -> Outcome:
+    """Die at one of the points in each life; every life may have its own list of games."""
+    deaths, stage = Deaths(), _stage(lab)
+    _produce(stage, size.records, partitions="3")
+    for _ in range(size.times):
+        _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWED=allow()), deaths)
+    stage.arm([])
+    stage.drain(BATCH__RECORDS="100000")
+    return Outcome(deaths.met, deaths.faults | stage.verify(), {"starts": deaths.starts, "records": size.records})
+
+
 def _stage(lab: Lab) -> Stage:
     return lab.stage(
         BATCH__INTERVAL_S="0",
@@ -58,24 +79,39 @@ def _stage(lab: Lab) -> Stage:
 
 
 def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
-    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3, 4, 5))
-    stage.produce(records // 2, partitions="3", games=",".join(GAMES), timeline=bumps, poison="0.01")
-    allowed = json.dumps([game for game in GAMES if game != REFUSED])
+    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3))
+    _produce(stage, records // 2, partitions="3", timeline=bumps)
+    allowed = json.dumps([game for game in GAMES if game not in REFUSED])
     _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
     _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
-    stage.produce(records - records // 2, games=",".join(GAMES), schema_version="5", num_versions="5", poison="0.01")
+    for version, point in enumerate(_points("leave"), 4):
+        _die_everywhere(stage, [point], lambda version=version: _bump(stage, version, allowed), deaths)  # type: ignore[misc]
+    _produce(stage, records - records // 2, schema_version="5", num_versions="5")
     stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
     _die_everywhere(stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     _die_everywhere(stage, _points("replay", *OF_REQUESTS), lambda: stage.spawn("replay"), deaths)
-    shutil.rmtree(stage.lake / f"silver_{REMOVED}_events")
-    _die_everywhere(stage, _points("rebuild"), lambda: stage.spawn("rebuild", REMOVED), deaths)
+    for game in REMOVED:
+        shutil.rmtree(stage.lake / f"silver_{game}_events")
+    _die_everywhere(stage, _points("rebuild"), lambda: stage.spawn("rebuild", *REMOVED), deaths)
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
     stage.drain(BATCH__RECORDS="100000")
+
+
+def _produce(stage: Stage, records: int, **options: str) -> None:
+    stage.produce(records, games=",".join(GAMES), poison="0.01", **options)
+
+
+def _bump(stage: Stage, version: int, allowed: str) -> Popen[bytes]:
+    """A running app that meets a schema id it has never seen."""
+    app = stage.start(TABLES__ALLOWED=allowed)
+    wait_until(lambda: stage.status().get("pid") == app.pid and stage.status()["state"] == "running", 60, "the start")
+    _produce(stage, 500, schema_version=str(version))
+    return app
 
 
 def _points(*steps: str) -> list[str]:
@@ -84,7 +120,7 @@ def _points(*steps: str) -> list[str]:
 
 def _others() -> list[str]:
     """Steps of everyday work that belong to no kind of unit."""
-    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_REQUESTS)
+    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", "leave", *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
@@ -19,6 +20,7 @@ from scripts.campaign.stage import BUMP, Stage, kill
 
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
+VERSIONS = (1, 2, 3, 4, 5)  # each comes while the app is about: a bump
 LONGEST_S = 16.0  # of a life; about the half of it is start
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
@@ -46,11 +48,13 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         LAKE__COMPACT_FILES="8",
         SCHEMAS__PATIENCE_S="1",
     )
-    bumps = ",".join(f"*={version}@{size.records * version // 7}r" for version in (2, 3, 4, 5))
-    stage.produce(size.records, partitions=str(PARTITIONS), games=",".join(GAMES), timeline=bumps, poison="0.01")
     lives = Lives()
-    while sum(lives.kills.values()) < size.times:
-        _live(stage, dice, lives)
+    with ThreadPoolExecutor(1) as producer:
+        for version in VERSIONS:
+            sending = producer.submit(_produce, stage, size.records // len(VERSIONS), str(version))
+            while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
+                _live(stage, dice, lives)
+            sending.result()
     codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS="200000")
     if codes[-1] != 0:
         lives.faults["drain"] = codes
@@ -62,6 +66,11 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
     }
     return Outcome(sum(lives.kills.values()), lives.faults | stage.verify(), figures)
+
+
+def _produce(stage: Stage, records: int, version: str) -> None:
+    shape = {"partitions": str(PARTITIONS), "games": ",".join(GAMES), "poison": "0.01"}
+    stage.produce(records, schema_version=version, seed=version, **shape)
 
 
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:

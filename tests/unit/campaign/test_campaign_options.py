@@ -1,0 +1,76 @@
+"""The command line of ./scripts/chaos, as its user types it, and the page of results; nothing is broken here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from scripts.campaign.options import command, parse
+from scripts.campaign.outcome import PAGE, PUBLISHED, Outcome, page, record
+from scripts.campaign.scenarios import ENTRIES, TIERS
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import LocalError
+
+
+def _chaos(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Without anything that is installed."""
+    line = [sys.executable, "-S", "-m", "scripts.campaign", *arguments]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_list_names_every_scenario() -> None:
+    done = _chaos("--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == list(ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["nothing"], "no scenario nothing"), (["--times", "0"], "not a number above 0"), (["--tier", "all"], "--tier")],
+)
+def test_wrong_usage_is_one_line_and_64(arguments: list[str], said: str) -> None:
+    done = _chaos(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+    assert said in done.stderr
+
+
+def test_without_names_the_tier_decides() -> None:
+    for tier in TIERS:
+        assert parse(["--tier", tier]).names == tuple(name for name, entry in ENTRIES.items() if entry.times[tier])
+    assert parse(["--tier", "release"]).names == tuple(ENTRIES)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_scenario_is_there(name: str) -> None:
+    module, function = ENTRIES[name].function.rsplit(".", 1)
+    assert callable(getattr(import_module(f"scripts.campaign.scenarios.{module}"), function))
+
+
+def test_the_command_of_a_result_repeats_it() -> None:
+    options = parse(["kills", "--times", "3", "--records", "9,000", "--tier", "nightly"])
+    assert parse(command(options, "kills").split()[1:]) == options
+
+
+def test_a_seed_is_drawn_when_none_is_given() -> None:
+    assert len({parse([]).seed for _ in range(9)}) > 1
+    with pytest.raises(LocalError):
+        parse(["--seed", "x"])
+
+
+def test_the_page_has_the_last_result_of_each_command() -> None:
+    old, new = (
+        record("kills", "R1", 7, "./scripts/chaos kills --seed 7", Outcome(12, faults, {"resumed_s": 9.25}), 61.0)
+        for faults in ({"lost": (1, ["t", 0, 5])}, {})
+    )
+    assert "| kills | R1 | 12 | {" in page([old])
+    assert "| kills | R1 | 12 | 0 | resumed s 9.2 | `./scripts/chaos kills --seed 7` |" in page([old, new])
+    assert page([old, new]).count("| kills |") == 1
+
+
+def test_the_page_is_made_from_what_was_published() -> None:
+    if PUBLISHED.exists():
+        assert PAGE.read_text() == page(map(json.loads, PUBLISHED.read_text().splitlines()))
