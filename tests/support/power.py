@@ -21,7 +21,9 @@ from spark_app.config import Settings
 from spark_app.driver import aggregate, commit, maintain, power
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.synced import Synced
 from spark_app.lake import Lake
+from spark_app.records import Layout
 from tests.support.units import ingest_unit, open_lake
 
 NAMES = ("a", "b", "c")
@@ -77,7 +79,7 @@ class Life:
 
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
-    XX
+        maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
         self.opened = open_all(self.mount.path / "lake")
         self.gold = Gold(None, self.opened, threading.Lock())
 
@@ -149,6 +151,8 @@ class Cuts:
 
     done: int = 0
     units: int = 0
+    operations: int = 0
+    mended: int = 0  # cuts that left a log torn
     faults: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -160,10 +164,12 @@ def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> C
         life = Life(mount, dice)
         life.live(dice.randint(1, 6))
         end, known = mount.mark(), decided
+        cuts.operations += end
         for number in range(each):
             seed, at = dice.randrange(1 << 30), dice.randint(0, end)
             mount.again(seed, at) if number else mount.cut(seed, at)
             decided = max(known, life.decided_before(at))
+            cuts.mended += _is_torn(Lake(mount.path / "lake"))
             found = _faults(mount.path / "lake", decided)
             if found:
                 cuts.faults[f"cut {seed} at {at} of {end}"] = found
@@ -171,6 +177,10 @@ def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> C
         decided = open_all(mount.path / "lake").manifests.last
         cuts.units = decided
     return cuts
+
+
+def _is_torn(lake: Lake) -> bool:
+    return bool(power.look(lake, Synced(lake), Layout()))
 
 
 def _faults(root: Path, decided: int) -> list[str]:
