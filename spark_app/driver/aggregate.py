@@ -32,7 +32,7 @@ from spark_app import failpoints
 from spark_app.config import Aggregate
 from spark_app.driver.commit import THREADS, Tables, writer_properties
 from spark_app.driver.delta_log import SEQUENCE
-from spark_app.driver.maintain import clean_log, sweep
+from spark_app.driver.maintain import tidy
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
 from spark_app.lake import read_durable, write_durably
@@ -367,9 +367,7 @@ class Aggregator:
     def _clean(self, gold: str, table: DeltaTable) -> None:
         """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
         if table.version() % CLEAN_EVERY == 0:
-            self._synced.sync([gold])
-            sweep(table)
-            clean_log(table)
+            tidy(gold, table, self._synced)
             log.debug("gold cleaned", table=gold)
 
     def _rows(self, name: str) -> int:

@@ -82,18 +82,22 @@ def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int
 
 
 def sync(table: Path, after: int | None) -> int | None:
-    """Make durable what was committed after a version, or all there is; returns the newest version that is."""
+    """Make durable what was committed after a version, or all there is, and the checkpoints from that version on.
+
+    Returns the newest version that is durable; None when there is no table.
+    """
     log = folder(table)
-    entries = _whole_after(log, _before_first(log) if after is None else after)
-    if not entries:
-        return after
-    newest = entries[-1].version
+    known = _before_first(log) if after is None else after
+    entries = _whole_after(log, known)
+    newest = known + len(entries)
+    if newest < 0 or not log.is_dir():
+        return None
     files = _live(entries)
     for name in files:
         _sync_file(table / name)
     for entry in entries:
         _sync_file(log / f"{entry.version:020d}.json")
-    for version in range(max(entries[0].version - 1, 0), newest + 1):
+    for version in range(max(known, 0), newest + 1):
         _sync_file(log / f"{version:020d}.checkpoint.parquet")
     _sync_file(log / POINTER)
     sync_folder(log)

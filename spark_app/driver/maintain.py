@@ -69,22 +69,36 @@ class Maintainer:
         with failpoints.around("compact"):
             metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
         table.update_incremental()
-        self._synced.sync([name])
-        removed = sweep(table) if self._rounds[name] % SWEEP_AFTER == 0 else []
-        clean_log(table)
+        removed = tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
         self._small[name] = metrics["numFilesAdded"]
         log.debug(
             "compacted",
             table=name,
             files=metrics["numFilesRemoved"],
             into=metrics["numFilesAdded"],
-            vacuumed=len(removed),
+            vacuumed=removed,
         )
 
 
+def tidy(name: str, table: DeltaTable, synced: Synced, sweeping: bool = True) -> int:
+    """Remove what no version within the table's retention needs: log entries, and files when `sweeping`; returns the
+    number of files.
+
+    What replaced it is made durable before each step, for the first one makes commits, and may make the checkpoint for
+    which the second one removes entries.
+    """
+    removed = 0
+    if sweeping:
+        synced.sync([name])
+        removed = len(sweep(table))
+    synced.sync([name])
+    with failpoints.around("clean_log"):
+        table.cleanup_metadata()
+    return removed
+
+
 def sweep(table: DeltaTable) -> list[str]:
-    """Remove the files that no version within the table's retention needs; returns their names. What replaced them must
-    be durable.
+    """Remove the files that no version within the table's retention needs; returns their names.
 
     In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
     ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
@@ -94,9 +108,3 @@ def sweep(table: DeltaTable) -> list[str]:
     if removed:
         table.update_incremental()
     return removed
-
-
-def clean_log(table: DeltaTable) -> None:
-    """Remove the log entries that no version within the table's retention needs. The checkpoint must be durable."""
-    with failpoints.around("clean_log"):
-        table.cleanup_metadata()

@@ -50,22 +50,22 @@ class Synced:
             UnreachableError: the disk refused to keep what it had taken. Only a new start knows again what is there.
             OSError: no space for the mark, which so stays behind.
         """
-        names = list(tables)
+        try:
+            found = self._sync(list(tables))
+        except OSError as error:
+            raise UnreachableError(
+                f"{self._lake.root} does not keep what was written ({error}): look at its disk"
+            ) from None
+        with self._writing:
+            newer = {name: max(version, self.versions.get(name, 0)) for name, version in found.items()}
+            self._write(max(unit, self.unit), max(folded, self.folded), self.versions | newer)
+
+    def _sync(self, names: list[str]) -> dict[str, int]:
         if any(name not in self.versions for name in names):
             sync_folder(self._lake.root)
         with ThreadPoolExecutor(THREADS, thread_name_prefix="sync") as pool:
-            try:
-                found = dict(zip(names, pool.map(self._sync, names), strict=True))
-            except OSError as error:
-                raise UnreachableError(
-                    f"{self._lake.root} does not keep what was written ({error}): look at its disk"
-                ) from None
-        with self._writing:
-            versions = self.versions | {name: version for name, version in found.items() if version is not None}
-            self._write(max(unit, self.unit), max(folded, self.folded), versions)
-
-    def _sync(self, name: str) -> int | None:
-        return delta_log.sync(self._lake.table(name), self.versions.get(name))
+            found = pool.map(lambda name: delta_log.sync(self._lake.table(name), self.versions.get(name)), names)
+            return {name: version for name, version in zip(names, found, strict=True) if version is not None}
 
     def forget(self, name: str) -> None:
         """The table is not there: what is made under its name begins anew."""
