@@ -61,6 +61,10 @@ class Lake:
         """Whether a file of a table is there."""
         return os.path.exists(path)
 
+    def size(self, path: Path) -> int | None:
+        """Bytes of a file; None when it is not there."""
+        return path.stat().st_size if path.exists() else None
+
     def remove_undecided(self, sequence: int) -> int:
         """Remove files of units from `sequence` on: no manifest names them. Returns how many there were."""
         removed = 0
