@@ -1,4 +1,4 @@
-"""A mounted `Disk`, so that the power can be cut under the app itself. Needs /dev/fuse, the right to mount, libfuse 3."""
+"""A mounted `Disk`, to cut the power under the app itself. Needs /dev/fuse, the right to mount, and libfuse 3."""
 
 from __future__ import annotations
 
