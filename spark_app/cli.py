@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import os
 import signal
@@ -16,13 +15,23 @@ from typing import Annotated, Any
 import typer
 
 from spark_app import config, failpoints
-from spark_app.errors import ConfigurationError, ExitCode, ProtolakeError, SchemaBump, UnreachableError, UsageError
+from spark_app.errors import (
+    ConfigurationError,
+    ExitCode,
+    NoSpaceError,
+    ProtolakeError,
+    SchemaBump,
+    UnreachableError,
+    UsageError,
+)
 from spark_app.lake import Lake, read_json
+from spark_app.ops import processes
 from spark_app.ops.events import LEVELS, log
 from spark_app.ops.status import problem
 from spark_app.records import Cause
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
+from spark_app.space import is_full
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Protolake's Spark app."
@@ -45,6 +54,8 @@ def main() -> None:
         if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
             print(f"protolake: {error.format_message()}", file=sys.stderr)
             sys.exit(ExitCode.USAGE)
+        if is_full(error):
+            sys.exit(_say(NoSpaceError(f"{error}: make room and ask again")))
         log.error("bug", type=type(error).__name__, reason=str(error))
         raise
     finally:
@@ -62,6 +73,9 @@ def run(
     settings: SettingsFile = None,
     available_now: Annotated[bool, typer.Option(help="take what is there, then end with 0")] = False,
     land_only: Annotated[bool, typer.Option(help="write bronze and decode nothing; a later run catches up")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="what Kafka no longer has at this start goes to lost_events, and is skipped")
+    ] = False,
 ) -> None:
     """Take records from Kafka to bronze, silver and gold."""
     hold = os.environ.get("PROTOLAKE_RUN__HOLD", "").lower() in ("1", "true", "yes")
@@ -69,7 +83,7 @@ def run(
         loaded = config.load(settings)
         hold = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
-        code, reason = _run(loaded, available_now, land_only)
+        code, reason = _run(loaded, available_now, land_only, accept_loss)
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     if code.held and hold:
@@ -77,10 +91,10 @@ def run(
     _leave(code)
 
 
-def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tuple[ExitCode, str]:
+def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
     from spark_app.pipeline import Pipeline
 
-    pipeline = Pipeline(settings, available_now, land_only)
+    pipeline = Pipeline(settings, *how)
     try:
         code, reason = pipeline.run(), ""
     except SchemaBump as bump:
@@ -89,19 +103,23 @@ def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tup
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     except Exception as error:
-        full = os.strerror(errno.ENOSPC) in str(error)  # before the first batch nothing can wait in place
-        log.error("no space left" if full else "bug", type=type(error).__name__, reason=str(error))
-        code, reason = (ExitCode.NO_SPACE if full else ExitCode.BUG), str(error)
-    if pipeline.status is not None:
-        with failpoints.around("leave"):
-            pipeline.status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        log.error("bug", type=type(error).__name__, reason=str(error))
+        code, reason = ExitCode.BUG, str(error)
+    with failpoints.around("leave"):
+        pipeline.end(code, reason)
+    if code.held:
+        pipeline.lake.unlock()
     return code, reason
 
 
 def _hold(code: ExitCode, reason: str) -> None:
-    """Stay up, unhealthy, so that no restart policy spins where only an operator can help."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(code))
-    signal.signal(signal.SIGINT, lambda *_: os._exit(code))
+    """Stay up, unhealthy, so that no restart policy spins where only an operator can help. The lake is free and the
+    JVM gone: whoever repairs the lake need not stop this process first."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
+    if "spark_app.session" in sys.modules:
+        sys.modules["spark_app.session"].end(clean=False, last=False)
+    processes.kill_all(processes.descendants(os.getpid()))
     while True:
         print(f"protolake: held with exit code {int(code)}: {reason}", file=sys.stderr, flush=True)
         time.sleep(HOLD_SAYS_S)
@@ -146,7 +164,9 @@ def _lines(value: dict[str, Any]) -> list[str]:
         f"age         {value['age_s']} s from produced to visible",
         f"starts      {value['starts']}, {value['bumps']} of them left for a schema bump",
         f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
+        *(f"held back   {n} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
         f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
+        f"lost        {json.dumps(value.get('lost'))}, accepted",
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]
@@ -209,6 +229,30 @@ def rebuild(
     result = _ask(config.load(settings), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
+
+
+@app.command()
+def doctor(
+    settings: SettingsFile = None,
+    mend: Annotated[bool, typer.Option("--repair", help="mend what needs no judgement; the app must be down")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
+    from spark_app.recovery import doctor
+
+    loaded = config.load(settings)
+    log.level = LEVELS["ERROR"]
+    lake = Lake(loaded.lake.path)
+    if not lake.state.is_dir():
+        raise ConfigurationError(f"lake.path: no lake at {lake.root}")
+    if mend:
+        lake.prepare()
+        lake.lock(LOCK_S)
+        for done in doctor.repair(lake, loaded):
+            print(f"repaired    {done}", file=sys.stderr, flush=True)
+    findings = doctor.examine(lake, loaded)
+    print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
+    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
 
 
 def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:

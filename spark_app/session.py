@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
+from spark_app.space import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
+JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
@@ -29,6 +33,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Java has an idea of its own
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
@@ -110,15 +115,35 @@ def _reason(error: Exception) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def end(clean: bool) -> None:
-    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once."""
+def jvm_pid() -> int | None:
+    """The process id of the JVM, if there is one."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process.pid if process else None
+
+
+def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
+    """What changes while Spark gets on: the query's last report (one every ten seconds, at rest too), and its tasks."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [(number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds()]
+    tasks = tuple((number, info.numCompletedTasks, info.numFailedTasks) for number, info in stages if info)
+    progress = query.lastProgress if query is not None else None
+    return tasks, progress["timestamp"] if progress else None
+
+
+def end(clean: bool, last: bool = True) -> None:
+    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once and for certain.
+
+    Args:
+        last: this process ends too: what PySpark's threads say of the lost connection is of no use to anybody.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
     context = SparkContext._active_spark_context
-    if context is None or context._jvm is None:
-        return
-    with contextlib.suppress(Exception):  # the connection breaks when the JVM ends
-        if clean:
+    if clean and context is not None:
+        with contextlib.suppress(Exception):  # the connection breaks when the JVM ends
             context.stop()
-            context._jvm.System.exit(0)
-        else:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # PySpark's threads complain of the lost connection
-            context._jvm.java.lang.Runtime.getRuntime().halt(0)
+            context._jvm.System.exit(0)  # type: ignore[union-attr]
+    elif process is not None:
+        if last:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        process.kill()
+        process.wait()

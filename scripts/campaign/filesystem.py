@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import mfusepy
 
-from scripts.campaign.disk import Disk, Folder, Missing, Node, Operation
+from scripts.campaign.volatile import Disk, Folder, Missing, Node, Operation
 
 BLOCK, FREE = 4096, 1 << 28
 

@@ -38,6 +38,7 @@ class Stage:
             "PROTOLAKE_REGISTRY__URL": registry.url,
             "PROTOLAKE_LAKE__PATH": str(self.lake),
             "PROTOLAKE_SPARK__JARS": str(jars),
+            "PROTOLAKE_RUN__BACKOFF_S": "0",  # who kills the app again and again does not want to wait for it
             "JAVA_HOME": str(found.spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }

@@ -1,5 +1,5 @@
-"""`scripts/shell`, `scripts/replay`, `scripts/rebuild`: sets what the app's command of that name needs on this machine,
-then becomes it."""
+"""`scripts/shell`, `scripts/replay`, `scripts/rebuild` and `scripts/doctor`: sets what the app's command of that name
+needs on this machine, then becomes it."""
 
 import os
 import sys

@@ -68,6 +68,7 @@ class Kafka(Server):
 
     def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = cluster_id.replace("-", "0", 1) if cluster_id.startswith("-") else cluster_id  # it is no option
         options = ["-t", cluster_id, "-c", str(self._properties), "--ignore-formatted"]
         command = [self.java.command, *JVM, "-cp", self._class_path, "kafka.tools.StorageTool", "format", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -111,7 +111,7 @@ class Stack:
 
     def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Supervised]:
         settings = ["--settings", str(self.options.settings)] if self.options.settings else []
-        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=10.0)
+        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=22.0)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [Supervised(server.program(), 10, True, "always") for server in self._servers]
         senders = [Supervised(sender, 30, False, "by exit code")] if self.options.producer else []

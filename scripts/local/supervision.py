@@ -26,7 +26,7 @@ from scripts.local.program import STAYS_DOWN, Program, attended
 from scripts.local.server import last_line
 
 LONGEST_SOCKET_PATH = 100  # bytes; the system's limit is 104 on macOS
-STOP_SECONDS = 16.0  # the sum of what the programs may take one after another
+STOP_SECONDS = 32.0  # the sum of what the programs may take one after another
 
 
 @dataclass(frozen=True)

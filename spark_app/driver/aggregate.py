@@ -35,7 +35,7 @@ from spark_app.driver.delta_log import SEQUENCE
 from spark_app.driver.maintain import tidy
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
-from spark_app.lake import read_durable, write_durably
+from spark_app.lake import read_json, write_durably
 from spark_app.ops.events import log
 
 TABLE = "_protolake_table"
@@ -191,7 +191,8 @@ class Aggregator:
 
     def _definitions(self) -> dict[str, str]:
         """Those of the gold tables as they are."""
-        return dict(read_durable(self._lake.gold) or {})
+        stored = read_json(self._lake.gold)  # without it all gold is computed anew
+        return stored if isinstance(stored, dict) else {}
 
     def _define(self, definitions: dict[str, str]) -> None:
         write_durably(self._lake.gold, json.dumps(definitions), "gold.state")

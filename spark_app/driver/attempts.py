@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from spark_app.driver.ingest import NO_SPACE
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.records import Report
+from spark_app.space import is_full
 
 MOST_AT_ONCE = 200_000
 
@@ -38,9 +38,12 @@ class Attempts:
         self._note(self._limit, self._tries + 1)
         try:
             return run()
+        except ConnectionError:
+            raise  # the JVM is gone
         except (PySparkException, OSError) as error:
-            if NO_SPACE in str(error):
+            if is_full(error):
                 self._note(self._limit, self._tries)
+                raise
             log.error("the pass from bronze failed, trying fewer", records=self._limit, reason=str(error)[-300:])
             return None
 

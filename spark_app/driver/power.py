@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from deltalake import DeltaTable
-
 from spark_app import failpoints
 from spark_app.driver import delta_log
 from spark_app.driver.findings import Finding
@@ -40,21 +38,6 @@ def look(lake: Lake, synced: Synced, layout: Layout) -> list[Finding]:
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(partial(_look_at, lake, synced, layout), lake.tables())
     return [finding for finding in found if finding is not None]
-
-
-def look_at_files(lake: Lake, synced: Synced, layout: Layout) -> list[Finding]:
-    """Of every table, whether the files that it names are there with their size. For lakes whose logs are whole."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(partial(_look_at_files, lake, synced, layout), lake.tables())
-    return [finding for finding in found if finding is not None]
-
-
-def _look_at_files(lake: Lake, synced: Synced, layout: Layout, name: str) -> Finding | None:
-    actions = DeltaTable(str(lake.table(name))).get_add_actions()
-    sizes = zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
-    wrong = [path for path, size in sizes if lake.size(lake.table(name) / path) != size]
-    what = f"table {name} names {len(wrong)} files that are gone or of another size, {wrong[0]} first" if wrong else ""
-    return _beyond_repair(lake, synced, layout, name, what) if wrong else None
 
 
 def _look_at(lake: Lake, synced: Synced, layout: Layout, name: str) -> Finding | None:

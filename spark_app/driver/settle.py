@@ -28,6 +28,7 @@ from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 RESOLVERS = 2  # schemas asked for and compiled side by side
+RETRY_S = 20.0  # at most between two questions for one schema
 ANSWERS_S = 1.0  # that a look at what waits may take: no unit is decided meanwhile
 
 
@@ -109,13 +110,13 @@ class SchemaDesk:
         Args:
             patience: seconds to wait for all answers; None = until they are there.
         """
-        now = time.time()
-        deadline = None if patience is None else time.monotonic() + patience
+        now = time.monotonic()
+        deadline = None if patience is None else now + patience
         due = [e for e in self.ledger.waiting() if e.key in self._asked or self._next_try.get(e.key, 0) <= now]
         for entry in due[: self._settings.lookups]:
             self.settle(entry.key, None if deadline is None else max(0.0, deadline - time.monotonic()))
-            waited = now - entry.met_at
-            self._next_try[entry.key] = now + min(max(1.0, waited / 4), 60.0)
+            waited = time.time() - entry.met_at
+            self._next_try[entry.key] = now + min(max(1.0, waited / 4), RETRY_S)
         settled = [e for e in due if self.ledger.entries[e.key].outcome != "waiting"]
         if settled:
             self.ledger.save()
@@ -125,7 +126,7 @@ class SchemaDesk:
         """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside
         other work, and is entered as waiting until it is asked for again."""
         old = self.ledger.entries.get(key)
-        met_at = old.met_at if old else time.time()
+        met_at = min(old.met_at, time.time()) if old else time.time()  # a clock that was set back must not hold it up
         answer = self._ask(key)
         wait([answer], patience)
         if not answer.done():

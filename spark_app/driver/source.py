@@ -1,12 +1,9 @@
-"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`. Also what must be known of the topics."""
+"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,19 +11,21 @@ from spark_app import config
 from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
 
-ANSWER_S = 10.0
+JVM_ANSWER_S = 30
+FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
+POLL_S = 60  # a task waits so long for its records; the pass is tried again where the broker is at fault
+UNANSWERED_WORDS = (
+    "TimeoutException",
+    "KafkaException",
+    "Failed to construct kafka",
+    "UnknownTopicOrPartition",
+    "DisconnectException",
+)
 
 
-class BrokerUnreachable(Exception):
-    """No broker answered."""
-
-
-class TopicMissing(Exception):
-    """The brokers answer, but have no such topic, perhaps not yet."""
-
-
-class LoginRefused(Exception):
-    """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
+def is_unanswered(text: str) -> bool:
+    """Whether an error of Spark says that it is the broker who does not answer."""
+    return any(word in text for word in UNANSWERED_WORDS)
 
 
 def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
@@ -38,6 +37,8 @@ def stream(session: SparkSession, settings: config.Settings, start: Offsets | No
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(records))
+        .option("fetchOffset.numRetries", "1")
+        .option("kafkaConsumer.pollTimeoutMs", str(POLL_S * 1000))
         .load()
     )
 
@@ -56,34 +57,14 @@ def shape(records: DataFrame) -> DataFrame:
     )
 
 
-def topic_ids(kafka: config.Kafka) -> dict[str, str]:
-    """Kafka's id of each topic: a topic that is deleted and made again has another.
-
-    Raises:
-        BrokerUnreachable, TopicMissing, LoginRefused
-    """
-    said: list[KafkaError] = []
-    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=_silent())
-    try:
-        futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
-        return {topic: str(future.result().topic_id) for topic, future in futures.items()}
-    except KafkaException as error:
-        reason: KafkaError = error.args[0]
-        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TopicMissing(f"there is no topic {kafka.topic}") from None
-        client.poll(0)  # calls back with what was said meanwhile
-        refused = [error.str() for error in said if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
-        if refused:
-            raise LoginRefused(refused[0]) from None
-        raise BrokerUnreachable(reason.str()) from None
-
-
 def jvm_options(kafka: config.Kafka) -> dict[str, str]:
     """The options of Spark's Kafka source, from ours; nothing else is passed on."""
     options = {
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
         "isolation.level": "read_committed",
+        "default.api.timeout.ms": str(JVM_ANSWER_S * 1000),
+        "max.partition.fetch.bytes": str(FETCH_BYTES),
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}
@@ -94,29 +75,6 @@ def jvm_options(kafka: config.Kafka) -> dict[str, str]:
         key = config.read_secret(kafka.key_file, "kafka.key_file")
         options |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
     return {f"kafka.{key}": value for key, value in options.items()}
-
-
-def client_options(kafka: config.Kafka) -> dict[str, Any]:
-    """The same for librdkafka."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": kafka.brokers,
-        "security.protocol": kafka.security_protocol,
-        "socket.timeout.ms": int(ANSWER_S * 1000),
-        "log_level": 2,  # critical: what matters comes as an error
-    }
-    if kafka.security_protocol.startswith("SASL"):
-        password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
-        options |= {
-            "sasl.mechanism": kafka.sasl_mechanism,
-            "sasl.username": kafka.sasl_username,
-            "sasl.password": password,
-        }
-    files = {
-        "ssl.ca.location": kafka.ca_file,
-        "ssl.certificate.location": kafka.certificate_file,
-        "ssl.key.location": kafka.key_file,
-    }
-    return options | {key: path for key, path in files.items() if path}
 
 
 def _jaas(kafka: config.Kafka) -> str:
@@ -132,12 +90,3 @@ def _quoted(value: str) -> str:
     if "\n" in value or "\r" in value:
         raise ConfigurationError("kafka.sasl_password_file: the password has more than one line")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _silent() -> Any:
-    import logging
-
-    logger = logging.getLogger("protolake.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

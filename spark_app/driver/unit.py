@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_app import failpoints
@@ -125,8 +127,10 @@ class UnitRunner:
                 rows = records.mapInArrow(task, REPORT_COLUMN).collect()
             for row in rows:
                 report.merge(Report.from_json(row["report"]))
-        except Exception:
+        except Exception as error:
             self._lake.remove_files(plan.prefix)
+            if isinstance(error, Py4JJavaError):  # PySpark leaves some as they are, a worker that died among them
+                raise PySparkException(str(error)) from None
             raise
         return report
 

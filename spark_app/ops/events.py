@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import sys
@@ -33,7 +34,8 @@ class Log:
             return
         moment = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
         words = "".join(f" {key}={_word(value)}" for key, value in values.items())
-        print(f"{moment} {level:<7} {event}{words}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a log on a full disk must not end what it is about
+            print(f"{moment} {level:<7} {event}{words}", file=sys.stderr, flush=True)
 
 
 def _word(value: Any) -> str:

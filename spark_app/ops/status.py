@@ -18,6 +18,8 @@ from spark_app.records import Layout, Report, add_counts
 EVERY_S = 1.0
 RATE_WINDOW_S = 60.0
 STALE_S = 30.0  # a status older than this is that of a dead app
+QUIET_S = 45.0  # Spark reports every ten seconds, also when there is nothing to do
+JOIN_S = 3.0
 
 
 def now() -> str:
@@ -37,6 +39,8 @@ class Status:
         self._thread: threading.Thread | None = None
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
+        self.quiet_of: Callable[[], float] = float
+        self.told = 0  # grows with whatever moves but gold, and with each look at what is waited for
         self._schema_ids: dict[str, dict[str, int]] = {
             name: table["schema_ids"] for name, table in old.get("tables", {}).items()
         }
@@ -52,9 +56,12 @@ class Status:
             "rate": 0.0,
             "age_s": None,
             "lag": None,
+            "held_back": {},
+            "quiet_s": 0,
             "bronze": 0,
             "deferred": 0,
             "quarantine": old.get("quarantine", {}),
+            "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "tables": {},
             "versions": old.get("versions", {}),
         }
@@ -77,6 +84,11 @@ class Status:
         with self._lock:
             self.value["quarantine"] = causes
 
+    def learn_lost(self, counts: dict[str, int]) -> None:
+        """Ranges that Kafka lost before they were taken, and how many offsets; accepted ones."""
+        with self._lock:
+            self.value["lost"] = counts
+
     def running(self) -> None:
         with self._lock:
             self.value.update(state="running", reason=None)
@@ -87,6 +99,15 @@ class Status:
             if reason != self.value["reason"]:
                 log.warning("waiting", reason=reason) if reason else log.info("going on")
             self.value.update(state="waiting" if reason else "running", reason=reason)
+            self.told += 1
+
+    def held_back(self, offsets: dict[str, int]) -> None:
+        """Offsets behind a transaction that is left open in Kafka, by "<topic>/<partition>"."""
+        with self._lock:
+            if offsets.keys() - self.value["held_back"].keys():
+                remedy = "end its producer, or abort it: kafka-transactions.sh find-hanging, abort"
+                log.warning("records wait behind an open transaction", offsets=offsets, remedy=remedy)
+            self.value["held_back"] = offsets
 
     def batch_done(self, sequence: int, report: Report, seconds: float) -> None:
         """A micro-batch from Kafka is visible."""
@@ -103,6 +124,7 @@ class Status:
                 self.value["age_s"] = round(time.time() - report.newest / 1e6, 3)
             self._recent.append((time.monotonic(), report.bronze))
             self._add(report)
+            self.told += 1
         log.debug("batch", unit=sequence, records=report.bronze, seconds=round(seconds, 3))
 
     def deferred_done(self, report: Report) -> None:
@@ -110,12 +132,14 @@ class Status:
         with self._lock:
             self.value["deferred"] -= report.bronze - report.deferred
             self._add(report)
+            self.told += 1
 
     def recovered(self, report: Report, resolved: dict[str, int]) -> None:
         """A unit of `replay` or `rebuild` is visible; `resolved` are records that left quarantine, by cause."""
         with self._lock:
             self.value["deferred"] += report.deferred
             self._add(report)
+            self.told += 1
             quarantine = self.value["quarantine"]
             add_counts(quarantine, {cause: -count for cause, count in resolved.items()})
             self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
@@ -127,10 +151,12 @@ class Status:
                 self._table(name)["gold"] = count
 
     def end(self, state: str, reason: str | None, bump: bool = False) -> None:
-        """The last word."""
+        """The last word, also when the JVM gives no more answers."""
         self._done.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(JOIN_S)
+        lag = self.value["lag"]
+        self.lag_of = lambda: lag
         with self._lock:
             self.value.update(state=state, reason=reason)
             self.value["bumps"] += bump
@@ -150,11 +176,15 @@ class Status:
         return table
 
     def _write_forever(self) -> None:
+        failed = False
         while not self._done.wait(EVERY_S):
             try:
                 self._write()
+                failed = False
             except OSError as error:  # a full disk must not end the thread: it has to say so when there is room
-                log.warning("status not written", reason=str(error))
+                if not failed:
+                    log.warning("status not written", reason=str(error))
+                failed = True
 
     def _write(self) -> None:
         lag, versions = self.lag_of(), self.versions_of()
@@ -164,7 +194,8 @@ class Status:
                 self._recent.popleft()
             rows = sum(count for _, count in self._recent)
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
-            self.value.update(rate=round(rows / span, 1), lag=lag, updated_at=now())
+            quiet = round(self.quiet_of(), 1)
+            self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
             write_quickly(self._lake.status, self.value, step=None)
 
@@ -173,10 +204,12 @@ def problem(value: dict[str, Any] | None) -> str | None:
     """Why a status is not healthy; None when it is."""
     if value is None:
         return "no status yet"
+    if value["state"] not in ("starting", "running", "waiting"):
+        return f"{value['state']}: {value['reason'] or 'not running'}"
     written = datetime.datetime.fromisoformat(value["updated_at"])
     age = (datetime.datetime.now(datetime.UTC) - written).total_seconds()
     if age > STALE_S:
         return f"no sign of life for {age:.0f} s"
-    if value["state"] not in ("running", "waiting"):
+    if value["state"] != "running":
         return f"{value['state']}: {value['reason'] or 'not running'}"
-    return f"waiting: {value['reason']}" if value["state"] == "waiting" else None
+    return f"no progress for {value['quiet_s']:.0f} s" if value.get("quiet_s", 0) > QUIET_S else None

@@ -11,10 +11,11 @@ from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import NoSpaceError
-from spark_app.lake import Lake, free_bytes
+from spark_app.lake import Lake
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.recovery.service import Service
+from spark_app.space import shortage
 
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
@@ -32,8 +33,9 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     gold = Aggregator(spark, opened, between_units)
     service = Service(spark, opened, units, gold, between_units)
     while service.step():
-        if free_bytes(lake.root) < settings.lake.min_free_bytes:
-            raise NoSpaceError(f"no space left at {lake.root}: make room and ask again; what is asked already stays")
+        short = shortage(lake.root, settings.lake.min_free_bytes)
+        if short:
+            raise NoSpaceError(f"{short}. What was asked stays; ask again, or start the app")
     gold.run()
     opened.committer.close()
     gold.close()

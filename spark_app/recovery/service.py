@@ -20,6 +20,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
+from spark_app.space import is_full
 
 Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
 
@@ -50,13 +51,20 @@ class Service:
         return any(request.kind == "rebuild" and not request.dry_run for request in requests.pending(self._opened.lake))
 
     def step(self) -> bool:
-        """A step of the oldest request; False when there is none."""
+        """A step of the oldest request; False when there is none.
+
+        Raises:
+            Exception: of any kind, where a disk is full. The request stays.
+        """
         request = next(iter(requests.pending(self._opened.lake)), None)
         if request is None:
             return False
         try:
             result = self._advance(request)
         except Exception as error:  # a request that fails must not end the app
+            if is_full(error):
+                self._job = self._request = None  # when there is room, it goes on from what is on the disk
+                raise
             log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
             code = error.exit_code if isinstance(error, ProtolakeError) else ExitCode.BUG
             result = {"error": str(error)[-2000:], "exit_code": int(code)}

@@ -62,7 +62,7 @@ class Parts:
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
         self.status = Status(self.lake, self.settings.tables.layout)
-        self.ingest = Ingest(self.opened, self.units, self.status, stopping=lambda: False)
+        self.ingest = Ingest(self.opened, self.units, self.status, threading.Event())
         self.deferred = Deferred(spark, self.opened, self.units)
         between_units = threading.Lock()
         self.gold = Aggregator(spark, self.opened, between_units)

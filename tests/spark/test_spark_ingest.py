@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
+from spark_app.driver.ingest import Ingest
 from spark_app.errors import ContractError
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
 
@@ -81,11 +86,42 @@ def test_records_outside_the_planned_range_are_refused(new_parts: NewParts) -> N
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
 
+def test_a_topic_made_again_under_the_pass_is_decided_by_nothing(new_parts: NewParts) -> None:
+    """However far it has grown: its offsets may fit."""
+    parts = new_parts()
+    asked: list[dict[str, str]] = []
+
+    def confirm(topic_ids: dict[str, str]) -> None:
+        asked.append(topic_ids)
+        assert len(parts.files()) > 0, "too early: the pass may still read from the other topic"
+        raise ContractError("another topic")
+
+    parts.ingest = Ingest(parts.opened, parts.units, parts.status, threading.Event(), confirm)
+    parts.learn(1)
+    with pytest.raises(ContractError, match="another topic"):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert asked == [ORIGIN.topic_ids]
+    assert (parts.manifests.last, parts.files()) == (0, [])
+
+
+def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    take(parts, 0, events(1, PLAYERS), 0)
+    first = parts.lake.checkpoint / "sources" / "0" / "0"
+    plan_batch(parts, 0, 6, 3)
+    first.write_text("v1\n" + json.dumps({"t": {"0": 3, "1": 0}}))
+    end = parts.lake.checkpoint / "offsets" / "0"
+    end.write_text(f"v1\n{METADATA}\n" + json.dumps({"t": {"0": 6, "1": 0}}))
+    parts.ingest.batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
+    assert placed(parts) == BOTH
+
+
 def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
     parts = new_parts()
     plan_batch(parts, 0, 3)
     (parts.lake.checkpoint / "offsets" / "0").write_text("")
-    with pytest.raises(ContractError, match="checkpoint folder aside"):
+    with pytest.raises(ContractError, match="moves the checkpoint aside"):
         parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
 
 
@@ -124,11 +160,11 @@ def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch:
     parts.learn(1)
     commit = parts.committer._commit
 
-    def fail_or_linger(name: str, *rest: Any) -> bool:
+    def fail_or_linger(manifest: Any, name: str, *rest: Any) -> bool:
         if name == "silver_rummy_events":
             raise OSError("a broken disk")
         time.sleep(0.5)
-        return commit(name, *rest)
+        return commit(manifest, name, *rest)
 
     monkeypatch.setattr(parts.committer, "_commit", fail_or_linger)
     with pytest.raises(OSError, match="a broken disk"):
@@ -163,3 +199,68 @@ def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeyp
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     take(parts, 1, events(1, PLAYERS), 3)
     assert placed(parts)["silver_rummy_events"] == [3, 5]
+
+
+def test_a_worker_that_dies_is_a_failed_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own exception for it is none of PySpark's."""
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
+    plan = parts.units._plan
+    monkeypatch.setattr(parts.units, "_plan", lambda *given: replace(plan(*given), bare=Deadly()))
+    with pytest.raises(PySparkException, match="Python worker exited unexpectedly"):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert (parts.manifests.last, parts.files()) == (0, [])
+    monkeypatch.undo()
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+
+
+class Deadly:
+    """Ends the worker that it is sent to."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (1,)
+
+
+def test_broker_that_does_not_answer_is_no_failure_of_the_batch(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an outage would land an innocent batch undecoded."""
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    silence = PySparkException("org.apache.kafka.common.errors.TimeoutException: no answer")
+    with monkeypatch.context() as broken:
+        broken.setattr(parts.units, "run", raiser(silence))
+        for _ in range(4):
+            with pytest.raises(PySparkException, match="no answer"):
+                take(parts, 0, events(1, PLAYERS), 0)
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == FIRST
+
+
+def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    monkeypatch.setattr("spark_app.driver.room.WAIT_S", 0.01)
+    run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]
+    monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert (errors, placed(parts)) == ([], FIRST)
+    assert parts.status.told > 4  # each wait was said
+
+
+def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    monkeypatch.setattr(parts.units, "run", raiser(ConnectionRefusedError(111, "Connection refused")))
+    with pytest.raises(ConnectionRefusedError):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
+
+
+def raiser(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail

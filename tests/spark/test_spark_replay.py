@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import Counter
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from spark_app.driver.opened import OpenLake
 from spark_app.records import Cause
+from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events, source
@@ -79,6 +82,34 @@ def test_what_is_refused_after_the_request_is_not_its_business(new_parts: NewPar
     parts.take(events(1, PLAYERS))
     assert finish(parts, request)["refused"] == {"route_refused": 2}
     assert replay(parts, causes=["route_refused"])["refused"] == {"route_refused": 4}
+
+
+@pytest.mark.parametrize("where", ["write", "decide"])
+def test_a_full_disk_leaves_the_request_where_it_is(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    refuse_uno(new_parts)
+    parts = new_parts()
+    request = Request("replay", {})
+    requests.submit(parts.lake, request)
+    owner, name = (OpenLake, "write") if where == "write" else (parts.manifests, "decide")
+    with monkeypatch.context() as full:
+        full.setattr(owner, name, no_space)
+        with pytest.raises(OSError, match="No space left"):
+            execute(parts)
+    assert [r.id for r in requests.pending(parts.lake)] == [request.id]
+    execute(parts)
+    assert requests.take_answer(parts.lake, request) is not None
+    assert placed(parts) == RESOLVED
+
+
+def execute(parts: Parts) -> None:
+    while parts.service.step():
+        pass
+
+
+def no_space(*_: Any) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_widened_allow_list_lets_records_in_once(new_parts: NewParts) -> None:

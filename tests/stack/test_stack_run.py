@@ -64,13 +64,16 @@ def test_kills_at_any_moment_lose_and_double_nothing(new_stage: Callable[..., St
     assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
 
 
-def test_sigterm_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[..., Stage]) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_a_signal_stops_cleanly_and_the_next_start_goes_on(
+    new_stage: Callable[..., Stage], stop: signal.Signals
+) -> None:
     stage = new_stage()
     stage.produce(1_000)
     app = stage.start()
     try:
         wait_until(lambda: stage.status().get("bronze") == 1_000, 90, "the first batch")
-        os.kill(app.pid, signal.SIGTERM)
+        os.kill(app.pid, stop)
         assert app.wait(20) == ExitCode.DONE
     finally:
         kill(app)

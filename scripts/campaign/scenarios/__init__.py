@@ -66,4 +66,32 @@ ENTRIES = {
         (12, 60, 200),
         (SMALL, 1_000_000, LARGE),
     ),
+    "checkpoint": _entry(
+        "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (1, 3, 10)
+    ),
+    "damage": _entry(
+        "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (4, 20, 30)
+    ),
+    "relaunch": _entry(
+        "locks.relaunched", "R3", "the driver killed alone and relaunched at once; a second app beside it", (3, 10, 25)
+    ),
+    "intruders": _entry("locks.second", "R21", "commands that write, beside an app that runs", (1, 5, 10)),
+    "offsets": _entry("offsets.run", "R9", "records expired, topic made again smaller or larger", (1, 3, 5)),
+    "broker": _entry(
+        "broker.run", "R7", "the broker killed, stopped, cut off, slow, noisy", (0, 12, 25), (0, 150_000, 400_000)
+    ),
+    "workers": _entry("memory.kill_workers", "R14", "kill -9 of Python workers", (0, 20, 50), (0, 100_000, 100_000)),
+    "memory": _entry("memory.exhaust", "R14", "no memory for JVM or workers", (0, 6, 15), (0, 100_000, 100_000)),
+    "pauses": _entry("pauses.pause", "R15", "SIGSTOP for a while", (0, 10, 25), (0, 150_000, 300_000)),
+    "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
+    "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
+    "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),
+    "registry": _entry("registry.run", "R8", "outages of the registry", (0, 3, 10), (0, 100_000, 300_000)),
+    "partitions": _entry("topics.partitions", "R10", "partitions that are added", (0, 1, 5), (0, 20_000, 100_000)),
+    "transactions": _entry(
+        "topics.transactions", "R10", "transactions aborted and left open", (0, 1, 5), (0, 20_000, 100_000)
+    ),
+    "compaction": _entry("topics.compaction", "R10", "compacted topics", (0, 1, 5), (0, 20_000, 100_000)),
+    "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 100_000, 200_000)),
+    "restarts": _entry("restarts.run", "R17", "what cannot go well, restarted", (0, 1, 1), (0, 50_000, 50_000)),
 }

@@ -184,18 +184,6 @@ def test_gold_beyond_repair_is_computed_anew(tmp_path: Path, capsys: pytest.Capt
     assert "gold_a_player_agg" not in Synced(lake).versions
 
 
-def test_files_that_a_table_names_must_be_there(tmp_path: Path) -> None:
-    lake = open_lake(tmp_path)
-    take(lake, 3).close()
-    assert power.look_at_files(lake, Synced(lake), LAYOUT) == []
-    files = sorted(lake.table("silver_a_events").glob("*.parquet"))
-    files[0].unlink()
-    files[1].write_bytes(b"")
-    [finding] = power.look_at_files(lake, Synced(lake), LAYOUT)
-    assert finding.what.startswith("table silver_a_events names 2 files that are gone")
-    assert (finding.fatal, finding.repair, "rebuild" in finding.remedy) == (True, None, True)
-
-
 def test_a_table_that_is_made_anew_forgets_its_mark(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scripts.campaign.disk import Disk, File, Missing
+from scripts.campaign.volatile import Disk, File, Missing
 
 SEEDS = range(200)
 

@@ -1,0 +1,132 @@
+"""An app at work on a backlog that lasts, so that whatever is done to it meets a batch; and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.campaign.stage import Stage, kill
+
+SMALL_BATCHES = {"BATCH__INTERVAL_S": "0.3", "BATCH__RECORDS": "300", "GOLD__INTERVAL_S": "2"}
+LONGEST_START_S = 300.0  # on a machine that has much else to do
+
+
+class Flow:
+    """
+    Attributes:
+        app: the process, of its own process group.
+        faults: what went wrong with the process; the ledger's verdict comes with `finish`.
+    """
+
+    def __init__(self, stage: Stage, **settings: str):
+        self.stage = stage
+        self.faults: dict[str, object] = {}
+        self._settings = settings
+        self.app = stage.start(**settings)
+        self.starts = 1
+
+    def unit(self) -> int:
+        """The last unit of ingest that this or an earlier process decided."""
+        return int((self.stage.status().get("batch") or {}).get("sequence", 0))
+
+    def await_units(self, count: int = 1, timeout: float = LONGEST_START_S) -> float:
+        """Seconds until so many further units are decided; the timeout when they are not."""
+        began, before = time.monotonic(), self.unit()
+        while self.unit() < before + count:
+            if time.monotonic() - began > timeout or self.app.poll() is not None:
+                return timeout
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def await_start(self) -> None:
+        """Until a process that has just begun decides its first unit."""
+        began = time.monotonic()
+        while self.stage.status().get("pid") != self.app.pid or not self.stage.status().get("batch"):
+            if self.app.poll() is not None or time.monotonic() - began > LONGEST_START_S:
+                raise AssertionError(f"the app did not start: {self.stage.lines()[-3:]}")
+            time.sleep(0.1)
+
+    def restart(self, **settings: str) -> None:
+        """Begin a new process once the old one has ended."""
+        self.app = self.stage.start(**(self._settings | settings))
+        self.starts += 1
+
+    def restart_with_environment(self, more: dict[str, str], **settings: str) -> None:
+        """The same in another environment, which only this process gets."""
+        before = os.environ.copy()
+        os.environ.update(more)
+        try:
+            self.restart(**settings)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def jvm(self) -> psutil.Process | None:
+        return next((p for p in self._descendants() if p.name() == "java"), None)
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python workers that hold or wait for a task: children of PySpark's daemon."""
+        python = [p for p in self._descendants() if "pyspark.daemon" in " ".join(_command(p))]
+        return [p for p in python if _parent(p) in {q.pid for q in python}]
+
+    def _descendants(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            found: list[psutil.Process] = psutil.Process(self.app.pid).children(recursive=True)
+            return found
+        return []
+
+    def stop(self, within_s: float = 30.0) -> tuple[int | None, float]:
+        """SIGTERM: the exit code, None when it did not end in time, and the seconds it took."""
+        began = time.monotonic()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.app.pid, signal.SIGTERM)
+        try:
+            code: int | None = self.app.wait(within_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        kill(self.app)
+        return code, time.monotonic() - began
+
+    def finish(self) -> dict[str, Any]:
+        """Stop, take the rest in large batches, and compare all of it: the faults."""
+        if self.app.poll() is None:
+            code, _ = self.stop()
+            if code != 0:
+                self.faults["stop"] = code
+        codes = self.stage.drain(timeout=600, BATCH__RECORDS="200000")
+        if codes[-1] != 0:
+            self.faults["drain"] = codes
+        return self.faults | self.stage.verify()
+
+
+@contextlib.contextmanager
+def flowing(stage: Stage, **settings: str) -> Iterator[Flow]:
+    """The app in small batches, at work; killed at the end of the block if it is still there."""
+    flow = Flow(stage, **(SMALL_BATCHES | settings))
+    try:
+        flow.await_start()
+        yield flow
+    finally:
+        kill(flow.app)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        found: list[str] = process.cmdline()
+        return found
+    except psutil.Error:
+        return []
+
+
+def _parent(process: psutil.Process) -> int:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return 0

@@ -1,0 +1,67 @@
+"""A clock that jumps, by hours, days and a year, while the app runs and between two runs. Needs libfaketime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from deltalake import DeltaTable
+
+from scripts.campaign.flow import Flow, flowing
+from scripts.campaign.lab import Lab
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.stage import Stage, kill
+
+JUMPS = ("+1h", "-1h", "+1d", "-1d", "-365d", "+0")
+LIBRARIES = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib/faketime/libfaketime.so.1")
+GOES_ON_S = 60.0
+
+
+def run(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """So many jumps under a running app, and as many at its next start."""
+    library = next((str(path) for pattern in LIBRARIES for path in Path("/").glob(pattern.lstrip("/"))), None)
+    if library is None:
+        return Outcome(0, {}, {"skipped": "libfaketime is not installed (Debian: apt install faketime)"})
+    clock = lab.folder / "clock"
+    clock.write_text("+0\n")
+    faked = {
+        "LD_PRELOAD": library,
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    stage = lab.stage(LAKE__COMPACT_FILES="5")
+    stage.produce(size.records, partitions="3")
+    goes_on = []
+    with flowing(stage) as flow:
+        for number in range(size.times):
+            if number % 2 == 0:
+                _restart(flow, faked)
+            clock.write_text(f"{dice.choice(JUMPS)}\n")
+            goes_on.append(flow.await_units(3, timeout=GOES_ON_S))
+            _check(flow, stage, f"jump {number + 1}", goes_on[-1])
+            if number % 2:
+                code, _ = flow.stop()
+                flow.faults |= {f"jump {number + 1}: stop": code} if code != 0 else {}
+                _restart(flow, faked)
+        faults = flow.finish()
+    return Outcome(size.times, faults, {"three_units_after_s_at_most": max(goes_on), "starts": flow.starts})
+
+
+def _restart(flow: Flow, environment: dict[str, str]) -> None:
+    kill(flow.app)
+    flow.restart_with_environment(environment)
+    flow.await_start()
+
+
+def _check(flow: Flow, stage: Stage, what: str, seconds: float) -> None:
+    if seconds >= GOES_ON_S or flow.app.poll() is not None:
+        flow.faults[what] = {"exit code": flow.app.poll(), "units after_s": seconds}
+    for path in stage.lake.glob("*_events/_delta_log"):
+        table = DeltaTable(str(path.parent))
+        gone = [uri for uri in table.file_uris() if not Path(uri).exists()]
+        table.update_incremental()
+        still = set(table.file_uris())
+        if any(uri in still for uri in gone):
+            flow.faults[f"{what}: live files removed"] = gone[:3]

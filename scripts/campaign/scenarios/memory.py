@@ -1,0 +1,119 @@
+"""Memory that runs out: workers that are killed (the task is tried again), a JVM that ends or is killed (the app ends
+and comes back), a worker that gets no more memory."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import subprocess
+import time
+from importlib import import_module
+from random import Random
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.campaign.flow import Flow, flowing
+from scripts.campaign.lab import Lab
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.stage import Stage, kill
+
+BETWEEN_S = (0.1, 2.0)
+ENDS_S = 30.0
+GOES_ON_S = 60.0
+KINDS = ("jvm_metaspace", "jvm_killed", "worker_limited")
+
+
+def kill_workers(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """kill -9 of workers at random moments, now and then of the daemon that makes them: no restart is needed."""
+    stage = lab.stage()
+    stage.produce(size.records, partitions="3")
+    with flowing(stage) as flow:
+        done = 0
+        while done < size.times and flow.app.poll() is None:
+            time.sleep(dice.uniform(*BETWEEN_S))
+            workers = flow.workers()
+            if workers:
+                _kill(dice.choice(workers))
+                done += 1
+        moved = flow.await_units(timeout=GOES_ON_S)
+        if flow.app.poll() is not None or moved >= GOES_ON_S:
+            flow.faults["went_on"] = (flow.app.poll(), moved)
+        faults = flow.finish()
+    return Outcome(done, faults | _crashes(stage), {"restarts": flow.starts - 1, **_tries(stage)})
+
+
+def exhaust(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """A JVM without memory ends with its app, which comes back; a worker without memory costs a try."""
+    stage = lab.stage()
+    stage.produce(size.records, partitions="3")
+    ended: list[float] = []
+    counts = dict.fromkeys(KINDS, 0)
+    with flowing(stage) as flow:
+        for _ in range(size.times):
+            kind = dice.choice(KINDS)
+            counts[kind] += 1
+            if kind == "worker_limited":
+                _limit_workers(flow)
+                if flow.await_units(timeout=GOES_ON_S) >= GOES_ON_S:
+                    flow.faults[kind] = "no unit was decided afterwards"
+                continue
+            ended.append(_end_jvm(flow, kind, dice))
+            if not flow.app.returncode or ended[-1] >= ENDS_S:
+                flow.faults[kind] = {"exit code": flow.app.returncode, "after_s": ended[-1]}
+            kill(flow.app)
+            flow.restart()
+            flow.await_start()
+        faults = flow.finish()
+    figures = {**counts, "ended_after_s_at_most": max(ended, default=0.0), **_tries(stage)}
+    return Outcome(size.times, faults | _crashes(stage), figures)
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.kill()
+
+
+def _limit_workers(flow: Flow) -> None:
+    """No more memory for the workers that are there."""
+    for worker in flow.workers():
+        with contextlib.suppress(psutil.Error):
+            worker.rlimit(resource.RLIMIT_AS, (worker.memory_info().vms,) * 2)
+
+
+def _end_jvm(flow: Flow, kind: str, dice: Random) -> float:
+    """Seconds from the JVM's end to the app's."""
+    if kind == "jvm_metaspace":
+        kill(flow.app)
+        limit = {"_JAVA_OPTIONS": f"-XX:MaxMetaspaceSize={dice.randint(60, 85)}m"}
+        flow.restart_with_environment(limit, SPARK__CLASS_ARCHIVE="")  # classes of the archive would take none of it
+    jvm = None
+    deadline = time.monotonic() + GOES_ON_S
+    while jvm is None and time.monotonic() < deadline and flow.app.poll() is None:
+        jvm = flow.jvm()
+        time.sleep(0.05)
+    if kind == "jvm_killed" and jvm is not None:
+        time.sleep(dice.uniform(0.0, 3.0))
+        with contextlib.suppress(psutil.Error):
+            jvm.send_signal(signal.SIGKILL)
+    while jvm is not None and jvm.is_running() and jvm.status() != psutil.STATUS_ZOMBIE and flow.app.poll() is None:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    began = time.monotonic()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        flow.app.wait(ENDS_S)
+    return time.monotonic() - began
+
+
+def _crashes(stage: Stage) -> dict[str, object]:
+    """No record may be blamed for a death from outside."""
+    rows = import_module("tests.support.ledger").read(stage.lake, "quarantine_events", ["cause"])
+    blamed = rows["cause"].to_pylist().count("decode_crash")
+    return {"blamed_records": blamed} if blamed else {}
+
+
+def _tries(stage: Stage) -> dict[str, int]:
+    text = stage.log.read_text()
+    return {"tries": text.count("the pass failed"), "batches_landed_only": text.count("landed, decoding is deferred")}

@@ -1,0 +1,42 @@
+"""Waiting in place for room on a full disk."""
+
+from __future__ import annotations
+
+import threading
+
+from spark_app.lake import Lake
+from spark_app.ops.status import Status
+from spark_app.space import shortage
+
+WAIT_S = 2.0
+
+
+class Stopped(Exception):
+    """The app was asked to stop; what was under way is abandoned undecided."""
+
+
+class Room:
+    """Of one lake, and of the temporary folders."""
+
+    def __init__(self, lake: Lake, least_bytes: int, status: Status, stop: threading.Event):
+        self._lake = lake
+        self._least_bytes = least_bytes
+        self._status = status
+        self._stop = stop
+
+    def shortage(self) -> str | None:
+        """Which folder lacks room; None when none does."""
+        return shortage(self._lake.root, self._least_bytes)
+
+    def wait(self, error: BaseException | None = None) -> None:
+        """Until every disk has room; after an error that says that one had none, at least a moment.
+
+        Raises:
+            Stopped: the app was asked to stop meanwhile.
+        """
+        short = self.shortage() or (error and f"no space left for {self._lake.root}: {str(error)[-200:]}")
+        while short:
+            self._status.waiting(str(short))
+            if self._stop.wait(WAIT_S):
+                raise Stopped
+            short = self.shortage()

@@ -1,0 +1,79 @@
+"""Ends a process in which nothing moves any more, also when every other thread hangs in Spark, the JVM or a disk.
+
+Two threads. One looks for signs of progress and may itself hang, for it asks the JVM. The other only counts the
+seconds since the last sign, by its own ticks: a process that was stopped (SIGSTOP, a suspended laptop) has counted one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+
+TICK_S = 1.0
+LONGEST_TICK = 2  # in ticks: what is longer was a stop of the process, or of the machine
+
+Sign = Callable[[], Hashable]  # what changes with progress; None = nothing is under way
+
+
+class Watchdog:
+    """
+    Args:
+        signs: what must move -> its sign.
+        stall_s: seconds without a new sign until `fire` is called, once, with what stalled.
+    """
+
+    def __init__(
+        self,
+        signs: Mapping[str, Sign],
+        stall_s: float,
+        fire: Callable[[str], None],
+        tick_s: float = TICK_S,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._signs = signs
+        self._stall_s = stall_s
+        self._fire = fire
+        self._tick_s = tick_s
+        self._clock = clock
+        self._done = threading.Event()
+        self._seen: dict[str, Hashable] = {}
+        self._elapsed = 0.0  # seconds, written by `count` alone
+        self._moved = dict.fromkeys(signs, 0.0)  # -> `_elapsed` at the last sign, written by `look` alone
+        self._then = clock()
+
+    def start(self) -> None:
+        for name, step in (("look", self.look), ("count", self.count)):
+            threading.Thread(target=self._repeat, args=(step,), name=f"watchdog-{name}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._done.set()
+
+    def quiet_s(self) -> float:
+        """Seconds since the last sign of what has been quiet for the longest."""
+        return self._elapsed - min(self._moved.values(), default=self._elapsed)
+
+    def look(self) -> None:
+        """Ask for all signs; one that cannot be had is none."""
+        for name, sign in self._signs.items():
+            try:
+                found = sign()
+            except Exception:
+                continue
+            if found is None or found != self._seen.get(name):
+                self._seen[name] = found
+                self._moved[name] = self._elapsed
+
+    def count(self) -> None:
+        """Let the time since the last call pass, and fire when something was quiet for too long."""
+        now = self._clock()
+        self._elapsed += min(now - self._then, LONGEST_TICK * self._tick_s)
+        self._then = now
+        stalled = [name for name, moved in self._moved.items() if self._elapsed - moved > self._stall_s]
+        if stalled and not self._done.is_set():
+            self.stop()
+            self._fire(stalled[0])
+
+    def _repeat(self, step: Callable[[], None]) -> None:
+        while not self._done.wait(self._tick_s):
+            step()

@@ -1,0 +1,81 @@
+"""Faults around a running app: what it survives, what ends it and how, and that no record pays for it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.campaign.disk import empty, fill, small_disk
+from scripts.campaign.flow import Flow, flowing
+from scripts.campaign.stage import Stage, wait_until
+from scripts.local.errors import LocalError
+from spark_app.errors import ExitCode
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+STALL_S = 20.0
+
+
+def test_a_killed_worker_costs_a_try_and_a_killed_jvm_an_exit(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage()
+    stage.produce(20_000, partitions="3")
+    with flowing(stage) as flow:
+        for _ in range(5):
+            wait_until(flow.workers, 60, "a worker")
+            flow.workers()[0].kill()
+            assert flow.await_units(timeout=60) < 60
+        assert flow.app.poll() is None
+        jvm = flow.jvm()
+        assert jvm is not None
+        jvm.kill()
+        assert flow.app.wait(30) == ExitCode.BUG
+        assert flow.finish() == {}
+
+
+def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(RUN__STALL_S=str(STALL_S))
+    stage.produce(5_000, partitions="3")
+    with flowing(stage) as flow:
+        stopped = [flow.jvm(), *flow.workers()]
+        for process in stopped:
+            assert process is not None
+            process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        assert flow.app.wait(STALL_S + 30) == ExitCode.UNREACHABLE
+        assert time.monotonic() - began > STALL_S - 1
+        wait_until(lambda: not any(_is_there(process) for process in stopped), 10, "the end of what was stopped")
+        assert "no progress of ingest for 20 s" in stage.status()["reason"]
+        assert flow.finish() == {}
+
+
+def test_a_full_disk_is_waited_for_and_tears_no_table(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "disk", "300m") as disk:
+            stage = new_stage(LAKE__PATH=str(disk), LAKE__MIN_FREE_BYTES="1", GOLD__INTERVAL_S="1")
+            stage.lake = disk
+            stage.produce(20_000, partitions="3")
+            with flowing(stage) as flow:
+                _fill_for_a_while(flow, disk)
+                assert flow.await_units(3, timeout=60) < 60
+                assert flow.app.poll() is None
+                assert flow.finish() == {}
+    except LocalError as error:
+        pytest.skip(str(error))
+
+
+def _fill_for_a_while(flow: Flow, disk: Path) -> None:
+    said = len(flow.stage.lines())
+    fill(disk)
+    wait_until(lambda: any("no space left" in line for line in flow.stage.lines()[said:]), 60, "a wait")
+    empty(disk)
+
+
+def _is_there(process: object) -> bool:
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text()  # type: ignore[attr-defined]
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

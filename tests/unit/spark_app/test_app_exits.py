@@ -1,0 +1,168 @@
+"""The exit codes, each from the real command; those that take Spark or Kafka are in tests/stack."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from scripts.campaign.disk import empty
+from spark_app.errors import ExitCode
+from spark_app.lake import Lake, read_json
+from tests.support.disk import full_disk
+from tests.support.units import ingest_unit, open_committer, open_lake
+
+ROOT = Path(__file__).parents[3]
+NOBODY = {"KAFKA__BROKERS": "127.0.0.1:1", "REGISTRY__URL": "http://127.0.0.1:1", "RUN__PATIENCE_S": "1"}
+
+
+@contextlib.contextmanager
+def command(lake: Path, *arguments: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    own = {"LAKE__PATH": str(lake)} | NOBODY | settings
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PROTOLAKE_")}
+    env |= {f"PROTOLAKE_{key}": value for key, value in own.items()}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spark_app", *arguments], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def end(lake: Path, *arguments: str, **settings: str) -> tuple[int, str]:
+    """Exit code and last line of a command."""
+    with command(lake, *arguments, **settings) as process:
+        _, said = process.communicate(timeout=60)
+        return process.returncode, said.strip().splitlines()[-1] if said.strip() else ""
+
+
+def wait_for(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """One unit, decided and committed."""
+    lake = open_lake(tmp_path / "lake")
+    manifests, committer = open_committer(lake)
+    unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"offset": [0]})})
+    manifests.decide(unit)
+    committer.finish(unit)
+    return lake
+
+
+def alter(lake: Lake) -> None:
+    path = lake.manifests / "000000000001.json"
+    path.write_text(path.read_text().replace("bronze_events", "bronze_evenst"))
+
+
+def test_a_wrong_option_is_64(lake: Lake) -> None:
+    assert end(lake.root, "run", "--no-such-option")[0] == ExitCode.USAGE
+    assert end(lake.root, "replay", "--offsets", "5:1") == (
+        ExitCode.USAGE,
+        "protolake: --offsets: '5:1' is not FIRST:END with FIRST below END",
+    )
+
+
+def test_a_wrong_setting_is_78(lake: Lake) -> None:
+    code, said = end(lake.root, "run", KAFKA__TOPIC=" ")
+    assert (code, "kafka.topic" in said) == (ExitCode.CONFIGURATION, True)
+
+
+def test_a_lake_that_contradicts_itself_is_65(lake: Lake) -> None:
+    alter(lake)
+    code, said = end(lake.root, "run")
+    assert (code, "was altered after it was decided" in said) == (ExitCode.LOSS, True)
+    assert "held: " in (read_json(lake.status)["state"] + ": ")
+
+
+def test_a_lake_in_use_is_69(lake: Lake) -> None:
+    lake.lock()
+    code, said = end(lake.root, "run")
+    assert (code, "is in use by another process" in said) == (ExitCode.UNREACHABLE, True)
+    assert not lake.status.exists()  # it belongs to whoever holds the lake
+
+
+def test_a_bug_is_70(lake: Lake) -> None:
+    (lake.manifests / "finished").unlink()
+    (lake.manifests / "finished").mkdir()
+    code, said = end(lake.root, "run")
+    assert (code, "bug type=IsADirectoryError" in said) == (ExitCode.BUG, True)
+
+
+def test_a_command_on_a_full_disk_is_73(tmp_path: Path) -> None:
+    with full_disk(tmp_path / "disk") as folder:
+        empty(folder)
+        (folder / "bronze_events" / "_delta_log").mkdir(parents=True)
+        open_lake(folder)
+        from scripts.campaign.disk import fill
+
+        fill(folder)
+        code, said = end(folder, "replay")
+        assert (code, "No space left on device" in said) == (ExitCode.NO_SPACE, True)
+
+
+def test_who_is_held_lets_go_of_the_lake_and_says_why_until_it_is_stopped(lake: Lake) -> None:
+    alter(lake)
+    with command(lake.root, "run", RUN__HOLD="true") as process:
+        wait_for(lambda: (read_json(lake.status) or {}).get("state") == "held", "being held")
+        lake.lock(20)
+        lake.unlock()
+        assert process.poll() is None
+        assert end(lake.root, "status", "--healthy")[0] == 1
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == ExitCode.DONE
+    assert "held with exit code 65" in said
+
+
+def test_a_full_disk_at_start_is_waited_for(tmp_path: Path) -> None:
+    with full_disk(tmp_path / "disk") as folder, command(folder, "run") as process:
+        assert process.stderr is not None
+        wait_for(lambda: "waiting" in process.stderr.readline(), "waiting")  # type: ignore[union-attr]
+        assert not (folder / "_protolake" / "status.json").exists()
+        empty(folder)
+        wait_for((folder / "_protolake" / "status.json").exists, "going on")
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == ExitCode.DONE
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_stop_while_it_is_loaded_is_a_clean_end(tmp_path: Path, seconds: float) -> None:
+    with full_disk(tmp_path / "disk") as folder, command(folder, "run") as process:
+        wait_for(lambda: catches(process.pid, signal.SIGTERM), "a handler")
+        time.sleep(seconds)  # a moment of the start, whichever that is on this machine
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == ExitCode.DONE
+
+
+def catches(pid: int, number: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    mask = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None:
+    (lake.state / "starts.json").write_text('{"failed": 3, "unit": 1}')
+    with command(lake.root, "run", RUN__BACKOFF_S="600") as process:
+        wait_for(lambda: "this one waits 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
+        lake.lock()
+        lake.unlock()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == ExitCode.DONE
+    assert not (lake.state / "starts.json").exists()
