@@ -50,8 +50,8 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
     """
     Args:
-        rebooted: the machine was started since the last run. Spark fsyncs nothing of its checkpoint: what the power tore
-            is made again from the manifests, without a person.
+        rebooted: the machine was started since the last run. Spark fsyncs nothing of its checkpoint: what a power cut
+            tore is made again from the manifests, without a person.
 
     Raises:
         ContractError: the checkpoint does not say what the manifests say.

@@ -154,7 +154,7 @@ def test_manifests_older_than_they_were_are_refused(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()
     (lake.manifests / "000000000005.json").unlink()
-    with pytest.raises(ContractError, match="knows unit 5, the manifests end with 4"):
+    with pytest.raises(ContractError, match="knows unit 5, but the manifests end at 4"):
         open_committer(lake)[1].redo()
 
 
