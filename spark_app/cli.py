@@ -106,7 +106,7 @@ def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
         log.error("bug", type=type(error).__name__, reason=str(error))
         code, reason = ExitCode.BUG, str(error)
     with failpoints.around("leave"):
-        pipeline.end(code, reason)
+        pipeline.life.end(code, reason)
     if code.held:
         pipeline.lake.unlock()
     return code, reason
@@ -253,6 +253,26 @@ def doctor(
     findings = doctor.examine(lake, loaded)
     print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
     raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
+
+
+@app.command()
+def audit(
+    settings: SettingsFile = None,
+    acks: Annotated[Path | None, typer.Option(help="lines of the producer, of what it was told is safe")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the lake with Kafka, record by record, and gold with silver. Exit 65 when something is wrong."""
+    from spark_app.audit import audit as look
+    from spark_app.audit.words import verdict_lines
+
+    verdict = look(config.load(settings), acks, tell=_tell_progress if sys.stderr.isatty() else lambda *_: None)
+    print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
+    raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
+
+
+def _tell_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
 
 
 def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:

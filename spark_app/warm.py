@@ -55,7 +55,7 @@ def main() -> int:
 def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -> None:
     """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
     lake.prepare()
-    manifests = Manifests(lake)
+    manifests = Manifests(lake, settings.tables.layout)
     committer = Committer(lake, manifests, settings.lake)
     registry = Registry(settings.registry, caps_of(settings.schemas))
     schemas = SchemaDesk(Ledger(lake.schemas), registry, settings.schemas)
@@ -67,7 +67,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -
             return done.set()
         report = units.run(records.coalesce(1), batch_id + 1, Origin({}))
         changes = {table: Change(files) for table, files in report.files.items()}
-        origin = {"batch": batch_id, "start": {}, "end": {}}
+        origin = {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}}
         manifest = Manifest(batch_id + 1, "ingest", origin, changes, counts_of(report))
         manifests.decide(manifest)
         committer.finish(manifest)

@@ -110,7 +110,7 @@ def _prepare(
     paths = frames.write_records(source, encoder, topic, tables, options.records, options.partitions)
     lake = Lake(folder / f"lake-{tables}")
     lake.prepare()
-    manifests = Manifests(lake)
+    manifests = Manifests(lake, settings.tables.layout)
     schemas = SchemaDesk(
         Ledger(lake.schemas), SchemaSource(settings.registry, caps_of(settings.schemas)), settings.schemas
     )

@@ -1,5 +1,5 @@
-"""`scripts/shell`, `scripts/replay`, `scripts/rebuild` and `scripts/doctor`: sets what the app's command of that name
-needs on this machine, then becomes it."""
+"""scripts/shell, replay, rebuild, audit and doctor: sets what the app's command of that name needs here, then becomes
+it."""
 
 import os
 import sys
@@ -10,27 +10,32 @@ from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.errors import USAGE, LocalError
 
+WITHOUT_SPARK = {"audit"}
+
 
 def main() -> int:
     command, *arguments = sys.argv[1:]
     try:
-        os.environ |= environment(_take_lake(arguments))
+        os.environ |= lake_variable(_take_lake(arguments)) | ({} if command in WITHOUT_SPARK else spark_variables())
     except LocalError as fault:
         print(f"{command}: {fault}", file=sys.stderr)
         return fault.code
     return os.execv(sys.executable, [sys.executable, "-m", "spark_app", command, *arguments])
 
 
-def environment(lake: Path | None) -> dict[str, str]:
-    """JAVA_HOME, jars and lake; a lake that the environment names already is kept unless `lake` is given."""
-    found = {
+def spark_variables() -> dict[str, str]:
+    """JAVA_HOME and jars."""
+    return {
         "JAVA_HOME": str(java.find().spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PROTOLAKE_SPARK__JARS": str(ensure("spark")),
     }
-    if lake or "PROTOLAKE_LAKE__PATH" not in os.environ:
-        found["PROTOLAKE_LAKE__PATH"] = str(lake or ROOT / "lake")
-    return found
+
+
+def lake_variable(lake: Path | None) -> dict[str, str]:
+    """The lake; one that the environment names already is kept unless `lake` is given."""
+    known = lake is None and "PROTOLAKE_LAKE__PATH" in os.environ
+    return {} if known else {"PROTOLAKE_LAKE__PATH": str(lake or ROOT / "lake")}
 
 
 def _take_lake(arguments: list[str]) -> Path | None:

@@ -67,8 +67,7 @@ class Kafka(Server):
         return [self.java.command, *JVM, *archive, log, "-cp", self._class_path]
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        cluster_id = cluster_id.replace("-", "0", 1) if cluster_id.startswith("-") else cluster_id  # it is no option
+        cluster_id = new_cluster_id()
         options = ["-t", cluster_id, "-c", str(self._properties), "--ignore-formatted"]
         command = [self.java.command, *JVM, "-cp", self._class_path, "kafka.tools.StorageTool", "format", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -119,3 +118,9 @@ def properties(data: Path, port: int, controller_port: int) -> dict[str, object]
 
 def render(settings: dict[str, object]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def new_cluster_id() -> str:
+    """A random one; the tool would take one that begins with "-" for an option."""
+    drawn = iter(lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="), "")
+    return next(cluster_id for cluster_id in drawn if not cluster_id.startswith("-"))

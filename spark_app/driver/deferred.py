@@ -62,7 +62,8 @@ class Deferred:
         if rest.num_rows:
             adds.append(self._opened.write(layout.deferred, rest))
         removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
-        self._opened.decide(report, "deferred", {"records": ready.num_rows}, Change(adds, removes))
+        source = {"records": ready.num_rows, "left": rest.num_rows}
+        self._opened.decide(report, "deferred", source, Change(adds, removes))
         self._attempts.succeeded()
         log.info("deferred records decoded", records=ready.num_rows, left=rest.num_rows)
         return report

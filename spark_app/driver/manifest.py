@@ -6,6 +6,7 @@ A loss that was accepted is a unit too: it moves the end past what Kafka no long
 
     manifests/000000000042.json   decided: fsynced, renamed into place, folder fsynced
     manifests/finished            the highest number whose every commit is made; may be stale, never ahead
+    manifests/began               where the first unit of ingest started, for ever: old manifests are forgotten
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Literal
 from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
-from spark_app.records import FileEntry, Report
+from spark_app.records import FileEntry, Layout, Report
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second
@@ -50,8 +51,9 @@ class Manifest:
 
     Attributes:
         source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
-            without the batch. For replay and rebuild {"request", "records", "progress"}: the progress of the request
-            with this unit.
+            without the batch. For deferred {"records", "left"}: those that were read, and those that are written again
+            because they still wait. For replay and rebuild {"request", "records", "progress"}: the progress of the
+            request with this unit.
         tables: table folder -> change, in the order of commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
     """
@@ -89,8 +91,9 @@ def counts_of(report: Report) -> dict[str, Any]:
 class Manifests:
     """The sequence, on disk."""
 
-    def __init__(self, lake: Lake):
+    def __init__(self, lake: Lake, layout: Layout | None = None):
         self._lake = lake
+        self._layout = layout or Layout()
         self._folder = lake.manifests
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
@@ -115,6 +118,9 @@ class Manifests:
             ContractError: it does not follow the last one, does not balance, or a file is not what it says.
         """
         self._check(manifest)
+        if manifest.kind == "ingest" and self.last_ingest is None:
+            began = {name: manifest.source[name] for name in ("start", "topic_ids") if name in manifest.source}
+            write_durably(self._folder / "began", json.dumps(began), "began")
         for table in manifest.tables:
             sync_folder(self._lake.table(table))
         sync_folder(self._lake.root)  # for the folder of a new table
@@ -178,14 +184,34 @@ class Manifests:
                 f"manifest {manifest.sequence} starts at {manifest.source['start']}, "
                 f"but the last one ended at {last.source['end']}"
             )
-        counts = manifest.counts
-        placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
-        placed += counts["deferred"] + counts["tombstones"]
-        if counts["bronze"] != placed:
-            raise ContractError(f"manifest {manifest.sequence}: {counts['bronze']} records taken, {placed} placed")
+        self._check_balance(manifest)
         for table, change in manifest.tables.items():
             for entry in change.adds:
                 _check_file(self._lake.table(table) / entry.path, entry)
+
+    def _check_balance(self, manifest: Manifest) -> None:
+        """Each record taken is placed, and the files hold as many rows as are counted."""
+        counts, number = manifest.counts, manifest.sequence
+        placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
+        placed += counts["deferred"] + counts["tombstones"]
+        if counts["bronze"] != placed:
+            raise ContractError(f"manifest {number}: {counts['bronze']} records taken, {placed} placed")
+        written = {table: sum(entry.rows for entry in change.adds) for table, change in manifest.tables.items()}
+        for table, due in self._rows_due(manifest).items():
+            if written.get(table, 0) != due:
+                found = written.get(table, 0)
+                raise ContractError(f"manifest {number}: {due} rows of {table} counted, {found} written")
+
+    def _rows_due(self, manifest: Manifest) -> dict[str, int]:
+        """Table folder -> rows that the counts say, of every table that holds records."""
+        layout, counts = self._layout, manifest.counts
+        silver = {table: 0 for table in manifest.tables if layout.is_silver(table)}
+        return silver | {
+            layout.bronze: counts["bronze"] if manifest.kind == "ingest" else 0,
+            **{layout.silver_of(name): rows for name, rows in counts["silver"].items()},
+            layout.quarantine: sum(counts["quarantine"].values()),
+            layout.deferred: counts["deferred"] + manifest.source.get("left", 0),
+        }
 
 
 def read_manifest(path: Path) -> Manifest:

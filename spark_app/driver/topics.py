@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app import config
 from spark_app.errors import ConfigurationError
+from spark_app.kafka import ANSWER_S, client_options, silent
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-ANSWER_S = 10.0  # that a broker may take for an answer
 
 
 class BrokerUnreachable(Exception):
@@ -29,6 +28,9 @@ class TopicMissing(Exception):
 
 class LoginRefused(Exception):
     """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
+
+
+UNANSWERED = (BrokerUnreachable, TopicMissing, LoginRefused)
 
 
 @dataclass(frozen=True)
@@ -108,39 +110,9 @@ class Topics:
         return self._client
 
 
-def client_options(kafka: config.Kafka) -> dict[str, Any]:
-    """How librdkafka reaches the brokers; `source.jvm_options` is the same for Spark."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": kafka.brokers,
-        "security.protocol": kafka.security_protocol,
-        "socket.timeout.ms": int(ANSWER_S * 1000),
-        "log_level": 2,  # critical: what matters comes as an error
-    }
-    if kafka.security_protocol.startswith("SASL"):
-        password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
-        options |= {
-            "sasl.mechanism": kafka.sasl_mechanism,
-            "sasl.username": kafka.sasl_username,
-            "sasl.password": password,
-        }
-    files = {
-        "ssl.ca.location": kafka.ca_file,
-        "ssl.certificate.location": kafka.certificate_file,
-        "ssl.key.location": kafka.key_file,
-    }
-    return options | {key: path for key, path in files.items() if path}
-
-
 def _offsets(client: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[str, int]]:
     answers = client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=ANSWER_S) if partitions else {}
     found: dict[str, dict[str, int]] = {}
     for partition, answer in answers.items():
         found.setdefault(partition.topic, {})[str(partition.partition)] = answer.result().offset
     return found
-
-
-def silent() -> Any:
-    logger = logging.getLogger("protolake.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

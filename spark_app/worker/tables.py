@@ -42,11 +42,12 @@ def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str]
         return rows.select(BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
     topics = pc.dictionary_encode(batch.column("topic"))
     ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+    schemas = frames.schema.copy()  # Arrow would share it, and the caller may yet hold a record back
     columns = [
         *rows.select(SOURCE_SCHEMA.names).columns,
         ids.take(topics.indices),
-        pa.array(frames.schema, mask=frames.schema < 0),
-        pa.array(frames.guids, pa.string()).take(pa.array(-2 - frames.schema, mask=frames.schema > -2)),
+        pa.array(schemas, mask=schemas < 0),
+        pa.array(frames.guids, pa.string()).take(pa.array(-2 - schemas, mask=schemas > -2)),
         _moment(landed_at, len(rows)),
     ]
     return pa.Table.from_arrays(columns, names=BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)

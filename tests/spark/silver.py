@@ -10,6 +10,9 @@ import polars as pl
 import pyarrow as pa
 from polars.testing import assert_frame_equal
 
+from spark_app.audit.gold import judge_gold
+from spark_app.audit.snapshot import Snapshot
+from spark_app.audit.verdict import Verdict
 from spark_app.config import Aggregate
 from tests.spark.parts import Parts
 from tests.support.protos import PROTO3, compile_text
@@ -57,6 +60,7 @@ def check(parts: Parts, *names: str) -> None:
     """The gold tables are those of `names`, and each is what Polars makes of its silver table."""
     gold = [name for name in parts.lake.tables() if name.startswith("gold_")]
     assert gold == [f"gold_{name}_player_agg" for name in names]
+    check_audited(parts)
     for name in names:
         rows = parts.read(f"silver_{name}_events")
         if "score" not in rows.columns:
@@ -65,6 +69,14 @@ def check(parts: Parts, *names: str) -> None:
         expected = rows.group_by("gamer_id").agg(columns)
         actual = parts.read(f"gold_{name}_player_agg")
         assert_frame_equal(actual, expected, check_row_order=False, check_column_order=False, check_dtypes=False)
+
+
+def check_audited(parts: Parts) -> None:
+    """The audit's own computing of gold agrees, and leaves nothing out."""
+    verdict = Verdict()
+    if parts.manifests.last:
+        judge_gold(Snapshot.take(parts.settings, 10), verdict)
+    assert (verdict.faults(), dict(verdict.notes)) == ({}, {})
 
 
 def _column(aggregate: Aggregate) -> pl.Expr:

@@ -186,7 +186,7 @@ def test_unit_that_is_not_finished_is_not_counted_twice(new_parts: NewParts) -> 
     decide(parts, a=ONE, b=ONE)
     manifest = parts.manifests.read(2)
     name = "silver_a_events"
-    parts.committer._commit(name, manifest.tables[name], 2, manifest.digest, False)
+    parts.committer._commit(manifest, name, False)
     parts.gold.run()  # of a lake that has no gold yet: from the snapshot, which has a part of unit 2
     parts.committer.redo()
     parts.gold.run()
@@ -215,6 +215,23 @@ def test_lost_gold_is_made_again(new_parts: NewParts) -> None:
     shutil.rmtree(parts.lake.table("gold_a_player_agg"))
     parts = opened(new_parts)
     add(parts, a=ONE, b=TWO)
+    parts.gold.run()
+    check(parts, "a", "b")
+
+
+def test_gold_that_the_power_tore_is_folded_again(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = opened(new_parts)
+    add(parts, a=OLD, b=ONE)
+    parts.gold.run()
+    parts.gold.close()
+    for rows in (ONE, TWO):
+        add(parts, a=rows, b=rows)
+        parts.gold.run()
+    max((parts.lake.table("gold_a_player_agg") / "_delta_log").glob("*.json")).write_bytes(b"")
+    [file] = parts.committer.tables.get("gold_b_player_agg").file_uris()  # type: ignore[union-attr]
+    Path(file).write_bytes(Path(file).read_bytes()[:-1])
+    parts = opened(new_parts)
+    monkeypatch.setattr(parts.gold, "_snapshot", None)  # nothing is recomputed
     parts.gold.run()
     check(parts, "a", "b")
 

@@ -119,16 +119,21 @@ def wrong_gold(lake: Path) -> list[str]:
     for silver in tables(lake, "silver_"):
         name = silver.removeprefix("silver_").removesuffix("_events")
         rows = pl.DataFrame(read(lake, silver, ["gamer_id", "event_timestamp"]))
-        expected = rows.group_by("gamer_id").agg(
-            pl.len().cast(pl.Int64).alias("session_count"),
-            pl.col("event_timestamp").min().alias("min_timestamp"),
-            pl.col("event_timestamp").max().alias("max_timestamp"),
-        )
+        expected = gold_of(rows)
         gold = read(lake, f"gold_{name}_player_agg")
         actual = pl.DataFrame(gold).select(expected.columns) if gold.num_rows else pl.DataFrame(schema=expected.schema)
         if not expected.sort("gamer_id").equals(actual.sort("gamer_id")):
             wrong.append(name)
     return wrong
+
+
+def gold_of(rows: pl.DataFrame, time: str = "event_timestamp") -> pl.DataFrame:
+    """The demo's aggregates of silver rows."""
+    return rows.group_by("gamer_id").agg(
+        pl.len().cast(pl.Int64).alias("session_count"),
+        pl.col(time).min().alias("min_timestamp"),
+        pl.col(time).max().alias("max_timestamp"),
+    )
 
 
 def schema_id(value: bytes) -> int:

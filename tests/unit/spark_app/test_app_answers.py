@@ -14,6 +14,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.type import money_pb2
 
 from spark_app import config
+from spark_app.audit.expected import rows_of
 from spark_app.records import Decodable
 from spark_app.schemas.caps import SchemaRefused
 from spark_app.schemas.descriptors import digest
@@ -23,7 +24,6 @@ from spark_app.schemas.resolution import resolve
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.reference import load_files
 from tests.support.answers import Answers, serve
-from tests.support.oracle import rows_of
 from tests.support.protos import CAPS, PROTO3, compile_text
 
 FORMS = ("text", "named", "nameless")

@@ -111,6 +111,7 @@ def test_keys_are_decoded_beside_their_values(tmp_path: Path) -> None:
     assert texts == [{"id": "5"}, {"b": True}, None, None, None, None, None]
     assert places(tables)["t", 0, 6] == "deferred_events"
     assert tables["deferred_events"]["waits_for"].to_pylist() == ["7"]
+    assert tables["bronze_events"]["schema_id"].to_pylist() == [1] * 8
     assert report.balance() == (8, 8)
     assert "_key" not in run(tmp_path / "off", batch, catalog_of(ONE))[1]["silver_de_events"].column_names
 

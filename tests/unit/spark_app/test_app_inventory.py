@@ -226,9 +226,10 @@ def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, 
     refuse(examine(lake))
 
 
-def test_gold_that_is_ahead_is_another_lakes(lake: Lake) -> None:
-    """Its next files would never be folded."""
-    (lake.state / "gold.json").write_text(json.dumps({"folded": 99, "definitions": {}}))
+@pytest.mark.parametrize("mark", ["unit", "folded"])
+def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
+    """What it says is done would never be looked at, or never be folded."""
+    lake.synced.write_text(json.dumps({mark: 99}))
     [finding] = examine(lake)
     assert finding.repair is not None
     finding.repair()

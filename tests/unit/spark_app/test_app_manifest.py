@@ -89,6 +89,48 @@ def test_imbalance_is_refused(tmp_path: Path, counts: dict[str, Any]) -> None:
     refused(Manifests(lake), replace(unit, counts=unit.counts | counts), "records taken")
 
 
+@pytest.mark.parametrize(
+    ("tables", "counts", "table"),
+    [
+        (["silver_a_events"], {}, "bronze_events"),
+        (["bronze_events"], {}, "silver_a_events"),
+        (["bronze_events", "silver_a_events"], {"silver": {"b": 1}}, "silver_a_events"),
+        (["bronze_events", "silver_a_events"], {"silver": {}, "tombstones": 1}, "silver_a_events"),
+        (["bronze_events", "quarantine_events"], {"silver": {}, "tombstones": 1}, "quarantine_events"),
+        (["bronze_events"], {"silver": {}, "quarantine": {"frame_short": 1}}, "quarantine_events"),
+        (["bronze_events", "deferred_events"], {"silver": {}, "tombstones": 1}, "deferred_events"),
+        (["bronze_events"], {"silver": {}, "deferred": 1}, "deferred_events"),
+    ],
+    ids=str,
+)
+def test_files_with_other_rows_than_are_counted_are_refused(
+    tmp_path: Path, tables: list[str], counts: dict[str, Any], table: str
+) -> None:
+    """Counts that balance say nothing of rows that were never written, or written to another table."""
+    lake = open_lake(tmp_path)
+    whole = ingest_unit(lake, 1, dict.fromkeys({*tables, *ROWS}, pa.table({"x": [1]})))
+    unit = ingest_unit(lake, 1, ROWS)
+    unit = replace(unit, tables={t: whole.tables[t] for t in tables}, counts=unit.counts | counts)
+    refused(Manifests(lake), unit, f"rows of {table} counted")
+
+
+def test_rows_that_wait_on_are_part_of_the_balance(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    unit = ingest_unit(lake, 1, {"deferred_events": pa.table({"x": [1, 2]}), "silver_a_events": pa.table({"x": [1]})})
+    kept = {name: change for name, change in unit.tables.items() if name != "bronze_events"}
+    counts = unit.counts | {"bronze": 1, "deferred": 0}
+    unit = replace(unit, kind="deferred", tables=kept, counts=counts, source={"records": 1, "left": 1})
+    refused(Manifests(lake), unit, "1 rows of deferred_events counted, 2 written")
+    Manifests(lake).decide(replace(unit, source={"records": 1, "left": 2}))
+
+
+def test_where_the_first_unit_of_ingest_started_is_kept(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests = decide(lake, 5)
+    manifests.forget(keep=1, needed_from=5)
+    assert json.loads((lake.manifests / "began").read_text()) == {"start": {"t": {"0": 0}}, "topic_ids": {}}
+
+
 @pytest.mark.parametrize("damage", ["missing", "longer", "shorter", "empty"])
 def test_file_that_is_not_what_it_says_is_refused(tmp_path: Path, damage: str) -> None:
     lake = open_lake(tmp_path)

@@ -9,11 +9,11 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_app.audit.expected import judged, rows_of
 from spark_app.records import Cause, Decodable, DecodeOptions
 from spark_app.worker.decode import Decoder, arrow_schema, decoder_for
 from tests.support.examples import examples
 from tests.support.messages import decodables, distort, payloads_of, pool_of
-from tests.support.oracle import judged, rows_of
 
 ROWS = 128  # a random schema costs as much as many of its messages
 SEEDS = st.integers(0, 2**32)

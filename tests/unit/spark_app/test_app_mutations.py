@@ -22,12 +22,12 @@ from confluent_kafka.serialization import SerializationError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
+from spark_app.audit.expected import judged, rows_of
 from spark_app.records import Layout, SchemaKey
 from spark_app.worker import one_pass
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of
 from tests.support.mutations import GAMES, frames, mutate, schemas
-from tests.support.oracle import judged, rows_of
 from tests.support.protos import catalog_of, message_class
 from tests.unit.spark_app.test_app_pass import read_back
 

@@ -14,11 +14,12 @@ from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from tests.support.units import ingest_unit, open_committer, open_lake
 
-TABLES = ["bronze_events", "quarantine_events", "silver_a_events", "silver_b_events"]
+BRONZE, *OTHERS = TABLES = ["bronze_events", "quarantine_events", "silver_a_events", "silver_b_events"]
 
 
 def rows_of(sequence: int) -> dict[str, pa.Table]:
-    return {name: pa.table({"x": [sequence]}) for name in TABLES}
+    """Bronze has a record for each row of the others."""
+    return {name: pa.table({"x": [sequence] * (len(OTHERS) if name == BRONZE else 1)}) for name in TABLES}
 
 
 def take(lake: Lake, count: int) -> None:
@@ -30,8 +31,8 @@ def take(lake: Lake, count: int) -> None:
 
 
 def values(lake: Lake) -> list[list[int]]:
-    tables = [DeltaTable(str(lake.table(name))).to_pyarrow_table() for name in TABLES]
-    return [sorted(table["x"].to_pylist()) for table in tables]
+    bronze, *others = [sorted(DeltaTable(str(lake.table(n))).to_pyarrow_table()["x"].to_pylist()) for n in TABLES]
+    return [bronze[:: len(OTHERS)], *others]
 
 
 def write_manifest(lake: Lake, **values: object) -> None:

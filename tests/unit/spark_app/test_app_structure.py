@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
     {"session.py", "pipeline.py", "shell.py", "warm.py"}
-    | {f"driver/{name}.py" for name in ("source", "ingest", "aggregate", "deferred", "unit", "bronze", "attempts")}
+    | {
+        f"driver/{name}.py"
+        for name in ("source", "ingest", "aggregate", "deferred", "unit", "bronze", "attempts", "streaming")
+    }
     | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
 )
 
@@ -50,6 +53,11 @@ def test_workers_know_neither_spark_nor_settings_nor_the_driver() -> None:
     assert users(APP / "worker", "pyspark", "spark_app.config", "spark_app.driver", "spark_app.lake") == set()
 
 
+def test_the_audit_shares_no_code_with_what_it_audits() -> None:
+    ours = ("worker", "driver", "recovery", "schemas", "session", "pipeline", "ops")
+    assert users(APP / "audit", "pyspark", "ptars", *(f"spark_app.{part}" for part in ours)) == set()
+
+
 def test_the_parts_do_not_know_each_other() -> None:
     assert users(APP, "producer", "scripts", "tests") == set()
     assert users(ROOT / "producer", "spark_app", "scripts", "tests") == set()
@@ -59,6 +67,7 @@ def test_the_parts_do_not_know_each_other() -> None:
     ("module", "unwanted"),
     [
         ("spark_app.cli", ["pyspark", "py4j", "deltalake", "confluent_kafka"]),
+        ("spark_app.audit", ["pyspark", "py4j", "ptars", "spark_app.worker", "spark_app.driver", "spark_app.schemas"]),
         ("spark_app.worker.one_pass", ["pyspark", "pydantic", "confluent_kafka", "spark_app.config", "spark_app.lake"]),
     ],
 )

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_app.audit.expected import expected, judged, rows_of
 from spark_app.records import Cause, DecodeOptions
 from spark_app.worker.decode import Decoder, decoder_for
 from spark_app.worker.decode.decoder import STRICT
 from spark_app.worker.decode.typemap import DEEPEST, holds_maps
-from tests.support.oracle import expected, judged, rows_of
 from tests.support.protos import PROTO3, compile_text, message_class
 
 PROTO2 = 'syntax = "proto2";\n'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -18,13 +18,19 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.records import Cause
+from spark_app.records import RESERVED, Cause
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 AS_JSON = {f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")}
-OURS = {"_topic", "_topic_id", "_partition", "_offset", "_kafka_timestamp", "_schema_id", "_landed_at"}
-OURS |= {"_key", "_wrapper", "_schema_guid"}
 LEVELS = 15
+BIG, MOMENT = pa.decimal128(20, 0), pa.timestamp("us", "UTC")
+BIGS = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
+FLAT = {
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float64(),
+}
 
 
 class NoTime(ValueError):
@@ -62,7 +68,63 @@ def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
     Raises:
         NoTime, NoText: it cannot land.
     """
-    return _Landing(defaults).row(message, (message.DESCRIPTOR.full_name,), OURS)
+    try:
+        return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
+    except UnicodeDecodeError:
+        raise NoText from None
+
+
+def told(value: Any) -> Any:
+    """A value in the form that `plain` gives."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list):
+        return [told(item) for item in value]
+    return {name: told(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of a message.
+
+    Attributes:
+        kind: the type of its column where it is neither nested nor JSON.
+        read: from the message; raises NoTime, NoText or UnicodeDecodeError. Structs are dicts, maps are sorted lists of
+            pairs.
+    """
+
+    name: str
+    kind: pa.DataType | None
+    read: Callable[[Message], Any]
+
+
+def columns_of(message: Any, defaults: bool) -> list[Column]:
+    """The columns that a message becomes."""
+    names = names_of(message, set(RESERVED))
+    above = (message.full_name,)
+    return [Column(names[f.number], _kind(f, above), _reader(f, above, defaults)) for f in message.fields]
+
+
+def _kind(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType | None:
+    kind = field.message_type
+    if field.is_repeated or (kind is not None and not _is_wrapper(kind) and kind.full_name not in TIMES):
+        return None
+    if kind is not None:
+        return TIMES[kind.full_name] if kind.full_name in TIMES else _flat(kind.fields_by_name["value"])
+    return _flat(field)
+
+
+def _flat(field: FieldDescriptor) -> pa.DataType:
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
+    return BIG if field.type in BIGS else FLAT.get(field.cpp_type, pa.int64())
+
+
+TIMES = {"google.protobuf.Timestamp": MOMENT, "google.protobuf.Duration": pa.int64()}
+
+
+def _is_wrapper(kind: Descriptor) -> bool:
+    return kind.file.name == "google/protobuf/wrappers.proto"
 
 
 def names_of(message: Descriptor, taken: set[str]) -> dict[int, str]:
@@ -81,41 +143,61 @@ def names_of(message: Descriptor, taken: set[str]) -> dict[int, str]:
     return names
 
 
-class _Landing:
-    def __init__(self, defaults: bool):
-        self.defaults = defaults
+def _reader(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Callable[[Message], Any]:
+    name, number = field.name, field.number
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, item = (_value(field.message_type.fields_by_name[part], above, defaults) for part in ("key", "value"))
+        return lambda message: sorted(([key(k), item(v)] for k, v in getattr(message, name).items()), key=repr)
+    one = _value(field, above, defaults)
+    if field.is_repeated:
+        return lambda message: [one(item) for item in getattr(message, name)]
+    if field.has_presence:
+        return lambda message: one(getattr(message, name)) if message.HasField(name) else None
+    if defaults:
+        return lambda message: one(getattr(message, name))
+    return lambda message: (
+        one(getattr(message, name)) if any(sent.number == number for sent, _ in message.ListFields()) else None
+    )
 
-    def row(self, message: Message, above: tuple[str, ...], taken: set[str]) -> dict[str, Any]:
-        names = names_of(message.DESCRIPTOR, taken)
-        sent = {field.number for field, _ in message.ListFields()}
-        return {names[f.number]: self._field(message, f, above, sent) for f in message.DESCRIPTOR.fields}
 
-    def _field(self, message: Message, field: FieldDescriptor, above: tuple[str, ...], sent: set[int]) -> Any:
-        try:
-            value = getattr(message, field.name)
-            if field.message_type is not None and field.message_type.GetOptions().map_entry:
-                kinds = [field.message_type.fields_by_name[name] for name in ("key", "value")]
-                found = [[self._one(p, k, above) for p, k in zip(item, kinds, strict=True)] for item in value.items()]
-                return sorted(found, key=repr)
-            if field.is_repeated:
-                return [self._one(item, field, above) for item in value]
-        except UnicodeDecodeError:
-            raise NoText from None
-        if field.number not in sent and (field.has_presence or not self.defaults):
-            return None
-        return self._one(value, field, above)
+def _value(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Callable[[Any], Any]:
+    """Converts one value of the field, whether or not it is repeated."""
+    kind = field.message_type
+    if kind is None:
+        return _scalar(field)
+    if kind.full_name in TIMES:
+        return _duration if kind.name == "Duration" else _timestamp
+    if _is_wrapper(kind):
+        inner = _scalar(kind.fields_by_name["value"])
+        return lambda value: inner(value.value)
+    if kind.full_name in AS_JSON or kind.full_name in above or len(above) >= LEVELS:
+        return _json
+    if not kind.fields:
+        return lambda value: True
+    names, inside = names_of(kind, set()), (*above, kind.full_name)
+    readers = [(names[f.number], _reader(f, inside, defaults)) for f in kind.fields]
+    return lambda value: {name: read(value) for name, read in readers}
 
-    def _one(self, value: Any, field: FieldDescriptor, above: tuple[str, ...]) -> Any:
-        kind = field.message_type
-        if kind is None:
-            return _scalar(value, field)
-        if kind.full_name in ("google.protobuf.Timestamp", "google.protobuf.Duration"):
-            return _time(value, kind)
-        if kind.file.name == "google/protobuf/wrappers.proto":
-            return _scalar(value.value, kind.fields_by_name["value"])
-        if kind.full_name in AS_JSON or kind.full_name in above or len(above) >= LEVELS:
-            return _json(value)
-        return self.row(value, (*above, kind.full_name), set()) if kind.fields else True
+
+def _scalar(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if field.enum_type is not None:
+        names: dict[int, str] = {}
+        for known in field.enum_type.values:
+            names.setdefault(known.number, known.name)
+        return lambda value: names.get(value, str(value))
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return _text
+    return Decimal if field.type in BIGS else _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        raise NoText
+    return value
 
 
 def _json(message: Any) -> Json:
@@ -164,26 +246,22 @@ def _scalars(message: Any) -> Iterator[tuple[FieldDescriptor, Any]]:
                 yield from _scalars(one)
 
 
-def _scalar(value: Any, field: FieldDescriptor) -> Any:
-    if field.enum_type is not None:
-        return next((known.name for known in field.enum_type.values if known.number == value), str(value))
-    if not _is_text(field, value):
-        raise NoText
-    if isinstance(value, float):
-        return repr(value)
-    unsigned = field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
-    return Decimal(value) if unsigned else value
-
-
-def _time(value: Any, kind: Descriptor) -> Any:
+def _micros(value: Any) -> int:
     """Nanoseconds are cut towards zero."""
-    micros = value.seconds * 1_000_000 + (abs(value.nanos) // 1000) * (1 if value.nanos >= 0 else -1)
-    if kind.name == "Duration":
-        if abs(micros) > 315_576_000_000_999_999:
-            raise NoTime
-        return micros
+    seconds, nanos = value.seconds, value.nanos
+    return int(seconds * 1_000_000 + (nanos // 1000 if nanos >= 0 else -(-nanos // 1000)))
+
+
+def _duration(value: Any) -> int:
+    micros = _micros(value)
+    if abs(micros) > 315_576_000_000_999_999:
+        raise NoTime
+    return micros
+
+
+def _timestamp(value: Any) -> datetime.datetime:
     try:
-        return EPOCH + datetime.timedelta(microseconds=micros)
+        return EPOCH + datetime.timedelta(microseconds=_micros(value))
     except OverflowError:
         raise NoTime from None
 

@@ -1,0 +1,20 @@
+"""An independent look at a lake: does it hold what Kafka holds, each record once, in its place, as its bytes say?
+
+Nothing here uses the code that made the rows: frames are split again, payloads read by Google's classes, tables by
+delta-rs, gold computed by Arrow. What both sides share are names, settings and the lake's own files.
+
+    auditor      goes through a lake, chunk by chunk
+    snapshot     versions of all tables between two units; where the lake began and how far it is
+    records      what Kafka has, by a read_committed consumer; what it no longer has, by bronze
+    frames       which schema and message a record is
+    expected     what a message must land as
+    place        where a record belongs, with what content, or why it may be refused
+    chunk        a range of offsets: every table against the records
+    gold         gold against silver
+    verdict      what was found
+"""
+
+from spark_app.audit.auditor import audit
+from spark_app.audit.verdict import Verdict
+
+__all__ = ["Verdict", "audit"]

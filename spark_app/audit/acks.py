@@ -1,0 +1,60 @@
+"""What producers were told is safe: JSON lines of topic, partition, offset and the value's SHA-256."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from spark_app.errors import ConfigurationError
+
+Digests = tuple[np.ndarray, np.ndarray]  # offsets, ascending; 32 bytes each, zeros for a tombstone
+
+
+class Acknowledged:
+    """By topic and partition; 40 bytes for each record."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[int, Digests]] = {}
+
+    def put(self, topic: str, partition: int, offsets: np.ndarray, digests: np.ndarray) -> None:
+        order = np.argsort(offsets, kind="stable")
+        self._found.setdefault(topic, {})[partition] = (offsets[order], digests[order])
+
+    def of(self, topic: str) -> Mapping[int, Digests]:
+        return self._found.get(topic, {})
+
+
+def read_acks(path: Path) -> Acknowledged:
+    """
+    Raises:
+        ConfigurationError: it is no such file. A last line that was cut off counts for nothing.
+    """
+    offsets: dict[tuple[str, int], array[int]] = {}
+    digests: dict[tuple[str, int], bytearray] = {}
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.endswith("\n"):
+                    place, offset, digest = _read_line(line, f"line {number} of {path}")
+                    offsets.setdefault(place, array("q")).append(offset)
+                    digests.setdefault(place, bytearray()).extend(digest)
+    except OSError as error:
+        raise ConfigurationError(f"--acks: cannot read {path} ({error.strerror})") from None
+    found = Acknowledged()
+    for (topic, partition), places in offsets.items():
+        raw = np.frombuffer(bytes(digests[topic, partition]), np.uint8).reshape(-1, 32)
+        found.put(topic, partition, np.array(places, np.int64), raw)
+    return found
+
+
+def _read_line(line: str, where: str) -> tuple[tuple[str, int], int, bytes]:
+    try:
+        said = json.loads(line)
+        digest = bytes.fromhex(said["sha256"]) if said["sha256"] else bytes(32)
+        return (said["topic"], int(said["partition"])), int(said["offset"]), digest
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"--acks: {where} is no acknowledgement ({error})") from None

@@ -1,0 +1,156 @@
+"""Goes through a lake chunk by chunk, so that its size does not matter."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from spark_app.audit.acks import Acknowledged, read_acks
+from spark_app.audit.chunk import Chunk
+from spark_app.audit.gold import judge_gold
+from spark_app.audit.outside import judge_outside
+from spark_app.audit.place import Judge
+from spark_app.audit.records import Kafka, Records, Source
+from spark_app.audit.snapshot import Snapshot
+from spark_app.audit.verdict import Verdict
+from spark_app.config import Settings
+from spark_app.records import Span
+
+RECORDS = 200_000  # of a chunk
+VALUE_BYTES = 48 << 20  # of a chunk
+PARTITIONS = 16  # of a chunk
+PATIENCE_S = 30.0  # for a moment between two units
+
+GONE = "offsets of {}/{} are gone from Kafka"
+MADE_AGAIN = "topic {topic} was deleted and made again: its records in the lake are compared with bronze instead"
+NO_TOPIC = "Kafka has no topic {topic}: its records in the lake are compared with bronze instead"
+
+
+def audit(
+    settings: Settings,
+    acks: Path | None = None,
+    source: Source | None = None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> Verdict:
+    """Compare a lake with Kafka, while the app runs or not.
+
+    Args:
+        acks: lines of the producer, of the records that it was told are safe.
+        source: who has the records; None = the brokers of the settings.
+        tell: called with offsets done and offsets in all.
+
+    Raises:
+        ConfigurationError, UnreachableError, ContractError: it could not be done.
+    """
+    began = time.monotonic()
+    snapshot = Snapshot.take(settings, PATIENCE_S)
+    known = read_acks(acks) if acks else Acknowledged()
+    if source is not None:
+        verdict = _Auditor(snapshot, source, known, tell).run()
+    else:
+        with closing(Kafka(settings.kafka, settings.run.patience_s)) as kafka:
+            verdict = _Auditor(snapshot, kafka, known, tell).run()
+    verdict.seconds = time.monotonic() - began
+    return verdict
+
+
+class _Auditor:
+    def __init__(self, snapshot: Snapshot, source: Source, acks: Acknowledged, tell: Callable[[int, int], None]):
+        self._snapshot = snapshot
+        self._source = source
+        self._acks = acks
+        self._tell = tell
+        self._verdict = Verdict(upto=snapshot.upto)
+        self._rules = Judge(snapshot.settings, snapshot.schemas, snapshot.names)
+        self._seen: Counter[str] = Counter()
+
+    def run(self) -> Verdict:
+        spans = list(self._spans())
+        total, done = sum(span.end - span.start for span in spans), 0
+        if self._snapshot.assumed:
+            self._verdict.note(self._snapshot.assumed)
+        for topic in dict.fromkeys(span.topic for span in spans):
+            own = [span for span in spans if span.topic == topic]
+            there = self._is_there(topic)
+            compacted = there and self._source.is_compacted(topic)
+            self._verdict.left += self._count_left(topic) if there else 0
+            for chunk in self._chunks(own):
+                self._judge(chunk, there, compacted)
+                done += sum(span.end - span.start for span in chunk)
+                self._tell(done, total)
+        judge_outside(self._snapshot, spans, self._seen, self._verdict)
+        judge_gold(self._snapshot, self._verdict)
+        return self._verdict
+
+    def _spans(self) -> Iterator[Span]:
+        for topic, ends in sorted(self._snapshot.end.items()):
+            for partition, end in sorted(ends.items(), key=lambda item: int(item[0])):
+                start = self._snapshot.start.get(topic, {}).get(partition, 0)
+                if start < end:
+                    yield Span(topic, int(partition), start, end)
+
+    def _count_left(self, topic: str) -> int:
+        taken = self._snapshot.end[topic]
+        return sum(max(end - taken.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
+
+    def _is_there(self, topic: str) -> bool:
+        """Whether Kafka has the topic that the lake is of."""
+        found, known = self._source.topic_id(topic), self._snapshot.topic_ids.get(topic)
+        same = found is not None and found == (known or found)
+        if not same:
+            self._verdict.note((MADE_AGAIN if found else NO_TOPIC).format(topic=topic))
+        return same
+
+    def _chunks(self, spans: list[Span]) -> Iterator[list[Span]]:
+        """Slices of the partitions that advance together, as the records did."""
+        most = int(min(RECORDS, max(VALUE_BYTES / max(self._snapshot.mean_bytes, 1), 1)))
+        for first in range(0, len(spans), PARTITIONS):
+            group = spans[first : first + PARTITIONS]
+            offsets = sum(span.end - span.start for span in group)
+            pieces = -(-offsets // most)
+            for number in range(pieces):
+                cut = [_slice(span, number, pieces) for span in group]
+                yield [span for span in cut if span.start < span.end]
+
+    def _judge(self, spans: list[Span], there: bool, compacted: bool) -> None:
+        left = spans
+        while left:
+            gone = list(self._gone(left, there))
+            records, taken = self._read(left, gone)
+            gone = list(self._gone(left, there))  # once more: records may have expired meanwhile
+            for span in gone if there else []:
+                self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
+            topic_id = self._snapshot.topic_ids.get(left[0].topic)
+            read = [span for span in taken if span.start < span.end]
+            chunk = Chunk(self._snapshot, self._rules, self._verdict, read, topic_id)
+            self._seen.update(chunk.judge(records, gone, compacted, self._acks.of(left[0].topic)))
+            left = [
+                Span(span.topic, span.partition, done.end, span.end)
+                for span, done in zip(left, taken, strict=True)
+                if done.end < span.end
+            ]
+
+    def _gone(self, spans: list[Span], there: bool) -> Iterator[Span]:
+        """The parts of the spans that Kafka no longer has."""
+        for span in spans:
+            kept = min(self._source.kept(span.topic, span.partition), span.end) if there else span.end
+            if kept > span.start:
+                yield Span(span.topic, span.partition, span.start, kept)
+
+    def _read(self, spans: list[Span], gone: list[Span]) -> tuple[Records, list[Span]]:
+        """The records that Kafka has of the spans, and what of them was read."""
+        first = {span.partition: span.end for span in gone}
+        wanted = [Span(s.topic, s.partition, first.get(s.partition, s.start), s.end) for s in spans]
+        asked = [span for span in wanted if span.start < span.end]
+        records, read = self._source.read(asked, VALUE_BYTES * 2) if asked else (Records(), [])
+        ends = {span.partition: span.end for span in read}
+        return records, [Span(s.topic, s.partition, s.start, ends.get(s.partition, s.end)) for s in spans]
+
+
+def _slice(span: Span, number: int, pieces: int) -> Span:
+    size = span.end - span.start
+    low, high = (span.start + size * at // pieces for at in (number, number + 1))
+    return Span(span.topic, span.partition, low, high)

@@ -1,0 +1,145 @@
+"""Whether rows hold what is expected of them, column by column, and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.audit.expected import Json, plain, told
+
+
+class Misfit(ValueError):
+    """A value that the column cannot hold without a change."""
+
+
+def differing(expected: Sequence[Any], kind: pa.DataType | None, actual: pa.Array) -> np.ndarray:
+    """Which values of the column are not the expected ones.
+
+    Args:
+        kind: the type that the values have by nature, None where they are nested or JSON.
+    """
+    if kind == actual.type:
+        return unequal(pa.array(expected, kind), actual)
+    found = [plain(value, actual.type) for value in actual.to_pylist()]
+    return np.array([not _same(e, f, actual.type) for e, f in zip(expected, found, strict=True)], bool)
+
+
+def unequal(one: pa.Array, other: pa.Array) -> np.ndarray:
+    """Which values differ; NULL equals NULL, NaN equals NaN, and -0.0 is not 0.0."""
+    nulls = pc.and_(one.is_null(), other.is_null())
+    if pa.types.is_floating(one.type):
+        nans = pc.and_(pc.is_nan(one), pc.is_nan(other)).fill_null(False)
+        same = pc.or_(pc.equal(one.view(pa.int64()), other.view(pa.int64())).fill_null(False), nans)
+    else:
+        same = pc.equal(one, other).fill_null(False)
+    return np.asarray(pc.invert(pc.or_(same, nulls)))
+
+
+def fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        carried(value, kind)
+    except Misfit:
+        return False
+    return True
+
+
+def _same(expected: Any, found: Any, kind: pa.DataType) -> bool:
+    try:
+        return bool(carried(expected, kind) == found)
+    except Misfit:
+        return False
+
+
+def carried(value: Any, kind: pa.DataType) -> Any:
+    """The value as a column of the type holds it, in the form that `plain` gives.
+
+    Raises:
+        Misfit: it cannot, or only changed.
+    """
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return _carried_struct(value, kind)
+    if pa.types.is_map(kind) and isinstance(value, list):
+        return sorted(([carried(k, kind.key_type), carried(v, kind.item_type)] for k, v in value), key=repr)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [carried(item, kind.value_type) for item in value]
+    if isinstance(value, list | dict) or pa.types.is_nested(kind):
+        raise Misfit
+    return told(_carried_scalar(value, kind))
+
+
+def _carried_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
+    names = [kind.field(place).name for place in range(kind.num_fields)]
+    if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
+        raise Misfit
+    return {name: carried(value.get(name), kind.field(name).type) for name in names}
+
+
+def _carried_scalar(value: Any, kind: pa.DataType) -> Any:
+    own = _type_of(value)
+    if own == kind:
+        return value
+    if isinstance(value, Json):
+        raise Misfit
+    convert = CHANGES.get((own, kind))
+    if convert is None:
+        raise Misfit
+    try:
+        changed = convert(value)
+    except (ValueError, OverflowError):
+        raise Misfit from None
+    return changed
+
+
+def _type_of(value: Any) -> pa.DataType:
+    return next(kind for python, kind in TYPES if isinstance(value, python))
+
+
+def _real(value: int) -> float:
+    if int(float(value)) != value:
+        raise ValueError
+    return float(value)
+
+
+def _integer(value: float | Decimal) -> int:
+    number = int(value)
+    if number != value or not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def _flag(value: int) -> bool:
+    if value not in (0, 1):
+        raise ValueError
+    return bool(value)
+
+
+INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
+REAL, MOMENT = pa.float64(), pa.timestamp("us", "UTC")
+TYPES: list[tuple[Any, pa.DataType]] = [
+    (bool, FLAG),
+    (int, INTEGER),
+    (float, REAL),
+    (Decimal, BIG),
+    (str, TEXT),
+    (Json, TEXT),
+    (bytes, BYTES),
+    (object, MOMENT),
+]
+CHANGES: dict[tuple[pa.DataType, pa.DataType], Any] = {
+    (INTEGER, BIG): Decimal,
+    (BIG, INTEGER): _integer,
+    (FLAG, INTEGER): int,
+    (INTEGER, FLAG): _flag,
+    (INTEGER, TEXT): str,
+    (TEXT, BYTES): str.encode,
+    (BYTES, TEXT): bytes.decode,
+    (INTEGER, REAL): _real,
+    (REAL, INTEGER): _integer,
+}

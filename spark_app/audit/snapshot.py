@@ -1,0 +1,230 @@
+"""The lake at one moment: every table's version between two units, and what the app has written down of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow.fs import LocalFileSystem
+
+from spark_app.audit.schemas import Schemas
+from spark_app.config import Settings
+from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.lake import Lake, read_durable
+from spark_app.records import Span
+
+LOST = "lost_events"  # ranges of Kafka's records that were given up
+COORDINATES = ("topic", "topic_id", "partition", "offset")
+RETRY_S = 0.2
+Offsets = dict[str, dict[str, int]]
+
+
+class Table:
+    """One version of a Delta table: its files by delta-rs, their rows by Arrow.
+
+    Not by delta-rs's own dataset: in 1.6.6 it takes a file that has no bounds of a column for one without any value, so
+    that a filter on that column finds nothing.
+    """
+
+    def __init__(self, folder: Path, version: int | None = None):
+        delta, name = DeltaTable(str(folder), version=version), folder.name
+        if delta.protocol().min_reader_version > 1:
+            raise ContractError(
+                f"table {name} has reader features that this app never writes: the audit cannot read it"
+            )
+        self.name = name
+        self.folder = folder
+        self.delta = delta
+        self.schema: pa.Schema = pa.schema(delta.schema().to_arrow())
+        parquet, disk = ds.ParquetFileFormat(), LocalFileSystem()
+        fragments = [
+            parquet.make_fragment(f"{folder}/{path}", disk, partition_expression=inside)
+            for path, inside in self._files()
+        ]
+        self._dataset: ds.Dataset = ds.FileSystemDataset(fragments, self.schema, parquet, disk)
+
+    def _files(self) -> Iterator[tuple[str, Any]]:
+        """Paths, and what is known of the offsets in the file."""
+        actions, offset = self.delta.get_add_actions(flatten=True), f"{self.prefix}offset"
+        bounds = (f"min.{offset}", f"max.{offset}")
+        known = [actions[b].to_pylist() if b in actions.schema.names else [None] * len(actions) for b in bounds]
+        for path, low, high in zip(actions["path"].to_pylist(), *known, strict=True):
+            some = low is not None and high is not None
+            yield path, ((ds.field(offset) >= low) & (ds.field(offset) <= high)) if some else ds.scalar(True)
+
+    @property
+    def prefix(self) -> str:
+        """Of the coordinates: silver's begin with "_"."""
+        return "_" if "_offset" in self.schema.names else ""
+
+    def count(self) -> int:
+        return int(self._guard(self._dataset.count_rows))
+
+    def read(self, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
+        """Rows, all columns unless some are named."""
+        return self._guard(lambda: self._dataset.to_table(columns=columns and list(columns), filter=condition))
+
+    def within(self, topic_id: str | None, spans: Sequence[Span]) -> Any:
+        """The condition that a row is of one of the spans, all of one topic."""
+        topic, own_id, partition, offset = (ds.field(f"{self.prefix}{name}") for name in COORDINATES)
+        inside = ds.scalar(False)
+        for span in spans:
+            inside |= (partition == span.partition) & (offset >= span.start) & (offset < span.end)
+        same = own_id.is_null() if topic_id is None else own_id == topic_id
+        return (topic == spans[0].topic) & same & inside
+
+    def batches(self, columns: Sequence[str]) -> Any:
+        return self._dataset.to_batches(columns=list(columns))
+
+    def _guard(self, read: Any) -> Any:
+        try:
+            return read()
+        except (OSError, pa.ArrowException) as error:
+            words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            raise ContractError(f"table {self.name} cannot be read ({words}): restore its files from a copy") from None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is audited, and against which rules.
+
+    Attributes:
+        upto: the last unit in the tables.
+        start, end: where ingest began, and where it is. Partitions that came later began at 0.
+        assumed: how `start` was found where nobody wrote it down, else "".
+        topic_ids: topic -> Kafka's id of it.
+        mean_bytes: of a record value.
+        names: routing value -> routing name.
+        given_up: ranges that a person gave up, by topic and topic id.
+        folded: the last unit that every gold table has.
+    """
+
+    lake: Lake
+    settings: Settings
+    upto: int
+    start: Offsets
+    end: Offsets
+    assumed: str
+    topic_ids: dict[str, str]
+    mean_bytes: float
+    names: dict[str, str]
+    schemas: Schemas
+    tables: dict[str, Table]
+    given_up: list[tuple[str | None, Span]] = field(default_factory=list)
+    folded: int = 0
+
+    @staticmethod
+    def take(settings: Settings, patience: float) -> Snapshot:
+        """
+        Raises:
+            ConfigurationError: there is no lake.
+            UnreachableError: no moment between two units came within `patience` seconds.
+            ContractError: what the lake says of itself is damaged.
+        """
+        lake = Lake(settings.lake.path)
+        if not lake.manifests.is_dir() or not _numbers(lake):
+            raise ConfigurationError(f"lake.path: no lake with decided units at {lake.root}")
+        deadline = time.monotonic() + patience
+        while True:
+            before = _moment(lake)
+            try:
+                found = _read(lake, settings, before[0]) if before[0] == before[1] else None
+            except (DeltaError, FileNotFoundError):  # a log entry that was cleaned up meanwhile
+                if time.monotonic() > deadline:
+                    raise
+                found = None
+            if found is not None and _moment(lake) == before:
+                return found
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"unit {before[0]} of {lake.root} is decided, but {before[1]} is the last that is finished: "
+                    "start the app, which finishes it, then audit again"
+                )
+            time.sleep(RETRY_S)
+
+    @property
+    def layout(self) -> Any:
+        return self.settings.tables.layout
+
+    @property
+    def identity(self) -> str:
+        """Of the lake: the application id of its transactions."""
+        return (self.lake.state / "id").read_text().strip()
+
+    def silver(self) -> dict[str, Table]:
+        return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}
+
+
+def _moment(lake: Lake) -> tuple[int, int]:
+    """(the last unit decided, the last one finished)."""
+    try:
+        finished = int((lake.manifests / "finished").read_text())
+    except (FileNotFoundError, ValueError):
+        finished = 0
+    return max(_numbers(lake), default=0), finished
+
+
+def _numbers(lake: Lake) -> list[int]:
+    return sorted(int(path.stem) for path in lake.manifests.glob("[0-9]*.json"))
+
+
+def _manifest(lake: Lake, number: int) -> dict[str, Any]:
+    path = lake.manifests / f"{number:012d}.json"
+    stored = read_durable(path) or {}
+    text = stored.get("manifest", "")
+    if hashlib.sha256(text.encode()).hexdigest() != stored.get("digest"):
+        raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+    return dict(json.loads(text))
+
+
+def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
+    tables = {name: Table(lake.table(name)) for name in lake.tables()}
+    manifests = (_manifest(lake, number) for number in reversed(_numbers(lake)))
+    last = next((m for m in manifests if "end" in m["source"]), None)
+    source = last["source"] if last else {"end": {}}
+    counts = last["counts"] if last else {}
+    start, assumed = _start(lake, tables.get(settings.tables.bronze))
+    return Snapshot(
+        lake,
+        settings,
+        upto,
+        start,
+        source["end"],
+        assumed,
+        source.get("topic_ids", {}),
+        counts.get("value_bytes", 0) / max(counts.get("bronze", 0), 1),
+        (read_durable(lake.state / "tables.json") or {"names": {}})["names"],
+        Schemas(lake.schemas),
+        tables,
+        _given_up(tables.get(LOST)),
+        int((read_durable(lake.state / "gold.json") or {}).get("folded", 0)),
+    )
+
+
+def _start(lake: Lake, bronze: Table | None) -> tuple[Offsets, str]:
+    """Where ingest began, and how that was found out where it was not written down."""
+    began = read_durable(lake.manifests / "began")
+    if began is not None:
+        return began["start"], ""
+    if _numbers(lake)[0] == 1:
+        return _manifest(lake, 1)["source"].get("start", {}), ""
+    found: Offsets = {}
+    if bronze is not None:
+        rows = bronze.read(["topic", "partition", "offset"])
+        for row in rows.group_by(["topic", "partition"]).aggregate([("offset", "min")]).to_pylist():
+            found.setdefault(row["topic"], {})[str(row["partition"])] = row["offset_min"]
+    return found, "where the lake began is not written down: taken from the first offsets in bronze"
+
+
+def _given_up(table: Table | None) -> list[tuple[str | None, Span]]:
+    rows = table.read(["topic", "topic_id", "partition", "first", "end"]).to_pylist() if table else []
+    return [(r["topic_id"], Span(r["topic"], r["partition"], r["first"], r["end"])) for r in rows]

@@ -1,0 +1,97 @@
+"""What an audit found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+Identity = tuple[str, int, int]  # topic, partition, offset
+LOST, DOUBLED, PHANTOM, ALTERED, MISPLACED, GOLD = KINDS = (
+    "lost",
+    "doubled",
+    "phantom",
+    "altered",
+    "misplaced",
+    "gold",
+)
+MOST_NAMED = 1000
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One record, or one key of gold, that is not as it should be.
+
+    Attributes:
+        what: "topic/partition@offset", or the key.
+        why: what is wrong with it, "" where the kind says all.
+    """
+
+    kind: str
+    table: str
+    what: str
+    why: str = ""
+
+
+@dataclass
+class Verdict:
+    """Clean when the promise holds.
+
+    Attributes:
+        counts: (kind, table) -> records or keys.
+        named: the first of each kind.
+        rows: table -> rows in the snapshot.
+        notes: what could not be audited or compared -> records.
+        records: audited.
+        upto: the last unit that is.
+        left: offsets that Kafka has and that no unit had taken.
+    """
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    named: dict[str, list[Wrong]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    upto: int = 0
+    left: int = 0
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        return not self.counts
+
+    def add(self, kind: str, table: str, whats: Iterable[str], why: str = "") -> None:
+        kept = self.named.setdefault(kind, [])
+        for what in whats:
+            self.counts[kind, table] += 1
+            if len(kept) < MOST_NAMED:
+                kept.append(Wrong(kind, table, what, why))
+        if not kept:
+            del self.named[kind]
+
+    def note(self, words: str, records: int = 1) -> None:
+        if records:
+            self.notes[words] += records
+
+    def faults(self) -> dict[str, object]:
+        """Kind -> (how many, the first ones); empty when clean."""
+        totals: Counter[str] = Counter()
+        for (kind, _), count in self.counts.items():
+            totals[kind] += count
+        return {kind: (totals[kind], self.named[kind][:3]) for kind in KINDS if totals[kind]}
+
+    def to_json(self) -> dict[str, Any]:
+        tables: dict[str, dict[str, int]] = {name: {"rows": rows} for name, rows in sorted(self.rows.items())}
+        for (kind, table), count in sorted(self.counts.items()):
+            tables.setdefault(table, {"rows": 0})[kind] = count
+        return {
+            "clean": self.clean,
+            "unit": self.upto,
+            "records": self.records,
+            "left": self.left,
+            "seconds": round(self.seconds, 1),
+            "tables": tables,
+            "named": {kind: [vars(wrong) for wrong in found] for kind, found in self.named.items()},
+            "notes": dict(self.notes),
+        }

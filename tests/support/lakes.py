@@ -1,0 +1,128 @@
+"""Whole lakes without JVM and Kafka: the app's own pass, manifests and commits, and the records they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from spark_app.audit import Verdict, audit
+from spark_app.audit.records import Records
+from spark_app.config import Settings
+from spark_app.driver.manifest import Offsets
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.lake import Lake, write_quickly
+from spark_app.records import Decodable, Report, Span
+from spark_app.worker import one_pass
+from tests.support import ledger
+
+TOPIC = "t"
+TOPIC_ID = "id of t"
+
+
+class Batches:
+    """What a broker would have: batches of records of one topic."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.first_kept = 0
+        self.compacted = False
+        self.id: str | None = TOPIC_ID
+        self.dropped: set[tuple[int, int]] = set()  # partition, offset
+
+    def topic_id(self, topic: str) -> str | None:
+        return self.id
+
+    def is_compacted(self, topic: str) -> bool:
+        return self.compacted
+
+    def kept(self, topic: str, partition: int) -> int:
+        return self.first_kept
+
+    def ends(self, topic: str) -> dict[int, int]:
+        return {batch["partition"][0].as_py(): batch["offset"][-1].as_py() + 1 for batch in self.batches}
+
+    def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
+        records = Records()
+        for batch in self.batches:
+            for span in spans:
+                inside = [
+                    partition == span.partition
+                    and span.start <= offset < span.end
+                    and offset >= self.first_kept
+                    and (partition, offset) not in self.dropped
+                    for partition, offset in zip(
+                        batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True
+                    )
+                ]
+                records.add_bronze(pa.Table.from_batches([batch]).filter(pa.array(inside, pa.bool_())))
+        return records, list(spans)
+
+
+class SmallLake:
+    """A lake that takes batches of a topic as the app does. `sections` are settings: section -> values."""
+
+    def __init__(self, root: Path, *decodables: Decodable, topic: str = TOPIC, **sections: dict[str, Any]):
+        self.topic = topic
+        lake = {"path": str(root)} | sections.pop("lake", {})
+        self.settings = Settings(lake=lake, registry={"url": "http://127.0.0.1:1"}, **sections)  # type: ignore[arg-type]
+        self.lake = Lake(root)
+        self.lake.prepare()
+        self.opened = OpenLake.of(self.lake, self.settings)
+        self.units = UnitRunner(None, self.lake, self.settings, self.opened.schemas, self.opened.tables)  # type: ignore[arg-type]
+        self.kafka = Batches()
+        self.ends: dict[int, int] = {}
+        self.learn(*decodables)
+
+    def learn(self, *decodables: Decodable) -> None:
+        for decodable in decodables:
+            self.opened.schemas.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0)
+        self.opened.schemas.ledger.save()
+
+    def take(self, *batches: pa.RecordBatch, origin: Origin | None = None) -> Report:
+        """An ingest unit of the batches, which go on where their partitions ended."""
+        start = self._offsets()
+        for batch in batches:
+            self.kafka.batches.append(batch)
+            partition = batch["partition"][0].as_py()
+            self.ends[partition] = batch["offset"][-1].as_py() + 1
+        report = self._run(batches, origin or Origin({self.topic: TOPIC_ID}))
+        source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
+        self.opened.decide(report, "ingest", source)
+        return report
+
+    def _offsets(self) -> Offsets:
+        return {self.topic: {str(partition): end for partition, end in self.ends.items()}}
+
+    def _run(self, batches: Sequence[pa.RecordBatch], origin: Origin) -> Report:
+        for settled in (False, False, False, True):
+            plan = self.units._plan(self.opened.manifests.last + 1, origin)
+            plan = one_pass.replace(plan, settled=settled)  # type: ignore[attr-defined]
+            report = one_pass.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
+            if not report.new_ids and not report.new_values:
+                return report
+            self.units.discard(report)
+            self.opened.tables.admit(report.new_values)
+        return report
+
+    def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
+        """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
+        unit, layout = unit or self.opened.manifests.last, self.settings.tables.layout
+        for name in set(self.opened.tables.admitted.values()):
+            rows = ledger.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
+            transaction = Transaction(f"{self.lake.identity()}/gold", unit)
+            write_deltalake(
+                str(self.lake.table(layout.gold_of(name))),
+                ledger.gold_of(pl.DataFrame(rows), time).to_arrow(),
+                mode="overwrite",
+                commit_properties=CommitProperties(app_transactions=[transaction]),
+            )
+        write_quickly(self.lake.state / "gold.json", {"folded": unit, "definitions": {}}, "gold.state")
+
+    def audit(self, **options: Any) -> Verdict:
+        return audit(self.settings, source=self.kafka, **options)
