@@ -155,5 +155,6 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
 
 
 def _reason(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]  # no stack
-    return lines[-1][:300] if lines else type(error).__name__
+    """The last line before Java's stack: that is the message, of Python or of Java."""
+    lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
+    return lines[-1][:450] if lines else type(error).__name__

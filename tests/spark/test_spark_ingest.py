@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_app.driver.ingest import Ingest
-from spark_app.driver.ingest import LANDINGS
+from spark_app.driver.ingest import LANDINGS, Ingest
 from spark_app.errors import ContractError
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
 
