@@ -22,7 +22,6 @@ from spark_app.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.lake import Lake, read_durable
 from spark_app.records import Span
 
-LOST = "lost_events"  # ranges of Kafka's records that were given up
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 RETRY_S = 0.2
 Offsets = dict[str, dict[str, int]]
@@ -205,8 +204,8 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         (read_durable(lake.state / "tables.json") or {"names": {}})["names"],
         Schemas(lake.schemas),
         tables,
-        _given_up(tables.get(LOST)),
-        int((read_durable(lake.state / "gold.json") or {}).get("folded", 0)),
+        _given_up(tables.get(settings.tables.lost)),
+        int((read_durable(lake.state / "synced.json") or {}).get("folded", 0)),
     )
 
 
