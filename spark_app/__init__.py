@@ -13,7 +13,9 @@ The way of a record, in the order of the code:
       driver/manifest    decides the unit durably
       driver/commit      one Delta commit per table; redo after a crash
     driver/deferred    decodes from bronze what had to wait
-    recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild)
+    driver/inventory, driver/checkpoint, driver/loss
+                       at start: tables, Spark's checkpoint and Kafka's topics against the manifests
+    recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild); doctor
     driver/aggregate   folds new silver files into gold
 
 `pipeline` wires them; `schemas` knows what a schema id means; `lake` knows where everything lives.

@@ -73,6 +73,9 @@ def run(
     settings: SettingsFile = None,
     available_now: Annotated[bool, typer.Option(help="take what is there, then end with 0")] = False,
     land_only: Annotated[bool, typer.Option(help="write bronze and decode nothing; a later run catches up")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="what Kafka no longer has at this start goes to lost_events, and is skipped")
+    ] = False,
 ) -> None:
     """Take records from Kafka to bronze, silver and gold."""
     hold = os.environ.get("PROTOLAKE_RUN__HOLD", "").lower() in ("1", "true", "yes")
@@ -80,7 +83,7 @@ def run(
         loaded = config.load(settings)
         hold = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
-        code, reason = _run(loaded, available_now, land_only)
+        code, reason = _run(loaded, available_now, land_only, accept_loss)
     except ProtolakeError as error:
         code, reason = _say(error), str(error)
     if code.held and hold:
@@ -88,10 +91,10 @@ def run(
     _leave(code)
 
 
-def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tuple[ExitCode, str]:
+def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
     from spark_app.pipeline import Pipeline
 
-    pipeline = Pipeline(settings, available_now, land_only)
+    pipeline = Pipeline(settings, *how)
     try:
         code, reason = pipeline.run(), ""
     except SchemaBump as bump:
@@ -103,7 +106,7 @@ def _run(settings: config.Settings, available_now: bool, land_only: bool) -> tup
         log.error("bug", type=type(error).__name__, reason=str(error))
         code, reason = ExitCode.BUG, str(error)
     with failpoints.around("leave"):
-        pipeline.end(code, reason)
+        pipeline.life.end(code, reason)
     if code.held:
         pipeline.lake.unlock()
     return code, reason
@@ -163,6 +166,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
         f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
         *(f"held back   {n} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
         f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
+        f"lost        {json.dumps(value.get('lost'))}, accepted",
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]
@@ -225,6 +229,30 @@ def rebuild(
     result = _ask(config.load(settings), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
+
+
+@app.command()
+def doctor(
+    settings: SettingsFile = None,
+    mend: Annotated[bool, typer.Option("--repair", help="mend what needs no judgement; the app must be down")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
+    from spark_app.recovery import doctor
+
+    loaded = config.load(settings)
+    log.level = LEVELS["ERROR"]
+    lake = Lake(loaded.lake.path)
+    if not lake.state.is_dir():
+        raise ConfigurationError(f"lake.path: no lake at {lake.root}")
+    if mend:
+        lake.prepare()
+        lake.lock(LOCK_S)
+        for done in doctor.repair(lake, loaded):
+            print(f"repaired    {done}", file=sys.stderr, flush=True)
+    findings = doctor.examine(lake, loaded)
+    print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
+    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
 
 
 @app.command()

@@ -159,6 +159,9 @@ class Tables(Section):
     resolved: str = Field(
         "resolved_events", pattern=r"^[a-z0-9_]+$", description="what of quarantine a replay placed in silver"
     )
+    lost: str = Field(
+        "lost_events", pattern=r"^[a-z0-9_]+$", description="offsets that Kafka lost before they were taken, accepted"
+    )
     cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
     allowed: tuple[str, ...] = Field(
         (), description="routing values that may become tables; empty = any valid name; a table that is there goes on"
@@ -166,17 +169,19 @@ class Tables(Section):
 
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
-        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved]
+        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost]
         shapes = [self.silver, self.gold]
-        if len({*fixed, *shapes}) < 6 or any(_makes(shape, name) for shape in shapes for name in fixed):
-            raise ValueError("two of bronze, silver, gold, quarantine, deferred and resolved could be the same table")
+        if len({*fixed, *shapes}) < 7 or any(_makes(shape, name) for shape in shapes for name in fixed):
+            raise ValueError(
+                "two of bronze, silver, gold, quarantine, deferred, resolved and lost could be the same table"
+            )
         if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
             raise ValueError("a silver and a gold table could have the same name")
         return self
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved)
+        return Layout(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
 
 
 class Schemas(Section):

@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_app import config
 
-ANSWER_S = 10.0
+ANSWER_S = 10.0  # that a broker may take for an answer
 
 
 def client_options(kafka: config.Kafka) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
 <lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
+<lake>/_protolake/aside/         what `doctor --repair` and an accepted loss moved out of the way
 <lake>/_protolake/status.json    what `status` shows
 """
 
@@ -16,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 import uuid
 from pathlib import Path
@@ -27,6 +29,7 @@ from spark_app.space import is_full
 
 STATE = "_protolake"
 SEQUENCE_DIGITS = 12
+IDENTITY = re.compile("protolake-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Lake:
@@ -40,6 +43,7 @@ class Lake:
         self.requests = self.state / "requests"
         self.checkpoint = self.state / "checkpoint"
         self.status = self.state / "status.json"
+        self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
 
     def table(self, name: str) -> Path:
@@ -58,16 +62,25 @@ class Lake:
         """Whether a file of a table is there."""
         return os.path.exists(path)
 
-    def remove_undecided(self, sequence: int) -> int:
-        """Remove files of units from `sequence` on: no manifest names them. Returns how many there were."""
-        removed = 0
+    def files_from(self, sequence: int) -> dict[str, list[Path]]:
+        """Table folder -> its files of units from `sequence` on."""
+        found: dict[str, list[Path]] = {}
         for table in self.root.iterdir() if self.root.is_dir() else ():
             for path in table.glob("part-*.parquet"):
                 number = path.name.split("-", 2)[1]
                 if number.isdigit() and len(number) == SEQUENCE_DIGITS and int(number) >= sequence:
-                    path.unlink()
-                    removed += 1
-        return removed
+                    found.setdefault(table.name, []).append(path)
+        return found
+
+    def set_aside(self, path: Path) -> str:
+        """Move a file or folder of the lake out of the way; nothing is deleted. Returns what was done."""
+        self.aside.mkdir(exist_ok=True)
+        place = self.aside / f"{path.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+        with failpoints.around("aside"):
+            os.rename(path, place)
+            sync_folder(path.parent)
+            sync_folder(self.aside)
+        return f"moved {path} to {place}"
 
     def remove_files(self, prefix: str) -> None:
         """Remove the files that a failed pass left."""
@@ -101,10 +114,16 @@ class Lake:
         if not path.exists():
             if self.tables():
                 raise ContractError(
-                    f"{path} is missing although {self.root} has tables: restore it from a copy, or start a new lake"
+                    f"{path} is missing although {self.root} has tables: restore it from a copy, or let "
+                    "`doctor --repair` find the id in bronze"
                 )
             write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
-        return path.read_text().strip()
+        found = path.read_text(errors="replace").strip()
+        if not IDENTITY.fullmatch(found):
+            raise ContractError(
+                f"{path} is damaged: restore it from a copy, or let `doctor --repair` find the id in bronze"
+            )
+        return found
 
     def lock(self, patience: float = 10.0) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
@@ -176,24 +195,28 @@ def write_quickly(path: Path, value: Any, step: str | None) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a file of `write_quickly`; None when there is none or the machine lost it half written."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        return json.loads(path.read_text())
+    """The object in a file of `write_quickly`; None when there is none or the machine lost it half written."""
+    with contextlib.suppress(OSError, ValueError):
+        value = json.loads(path.read_text())
+        return value if isinstance(value, dict) else None
     return None
 
 
-def read_durable(path: Path) -> Any:
+def read_durable(path: Path, kind: type = dict) -> Any:
     """The value of a JSON file of `write_durably`; None when there is none.
 
     Raises:
-        ContractError: it is damaged.
+        ContractError: it is damaged, or no `kind`.
     """
     try:
-        return json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise ContractError(f"{path} is damaged ({error}): restore it from a copy of the lake") from None
+    if not isinstance(value, kind):
+        raise ContractError(f"{path} is damaged: restore it from a copy of the lake")
+    return value
 
 
 def sync_folder(path: Path) -> None:

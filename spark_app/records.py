@@ -161,6 +161,20 @@ class Layout:
     quarantine: str = "quarantine_events"
     deferred: str = "deferred_events"
     resolved: str = "resolved_events"
+    lost: str = "lost_events"
+
+    def is_silver(self, table: str) -> bool:
+        """Whether a table is named as silver is."""
+        return _made_by(self.silver, table)
+
+    def is_gold(self, table: str) -> bool:
+        """Whether a table is named as gold is."""
+        return _made_by(self.gold, table)
+
+    def name_of(self, table: str) -> str:
+        """The routing name of a silver table."""
+        before, after = self.silver.split("{name}")
+        return table.removeprefix(before).removesuffix(after)
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)
@@ -168,10 +182,10 @@ class Layout:
     def gold_of(self, name: str) -> str:
         return self.gold.format(name=name)
 
-    def is_silver(self, table: str) -> bool:
-        """Whether some routing name makes it the name of a silver table."""
-        before, after = self.silver.split("{name}")
-        return len(table) > len(before) + len(after) and table.startswith(before) and table.endswith(after)
+
+def _made_by(pattern: str, table: str) -> bool:
+    before, after = pattern.split("{name}")
+    return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
 
 
 @dataclass(frozen=True)

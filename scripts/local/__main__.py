@@ -25,12 +25,15 @@ def main() -> int:
 def run(options: Options) -> int:
     """One stack from start to end, or a word to the one that runs already."""
     # Late: --help must work before anything is installed.
+    from scripts.local.acceptance import accept_loss
     from scripts.local.bump import bump
     from scripts.local.claim import Claim
     from scripts.local.fresh import move_aside
     from scripts.local.stack import Stack
     from scripts.local.watch import watch
 
+    if options.accept_loss:
+        return accept_loss(options)
     claim = Claim(options.state)
     if not claim.take():
         return bump(options, claim.holder() or 0)

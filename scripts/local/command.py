@@ -1,5 +1,5 @@
-"""`scripts/shell`, `scripts/replay`, `scripts/rebuild`, `scripts/audit`: sets what the app's command of that name needs
-on this machine, then becomes it."""
+"""scripts/shell, replay, rebuild, audit and doctor: sets what the app's command of that name needs here, then becomes
+it."""
 
 import os
 import sys

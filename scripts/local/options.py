@@ -36,6 +36,7 @@ class Options:
     records: int | None
     fresh: bool
     yes: bool
+    accept_loss: bool = False
 
     @property
     def is_embedded(self) -> bool:
@@ -71,6 +72,7 @@ def parse(arguments: Sequence[str]) -> Options:
         producer=producer,
         records=given.records,
         fresh=given.fresh,
+        accept_loss=given.accept_loss,
         yes=given.yes,
     )
 
@@ -84,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--state", type=Path, default=ROOT / "local", metavar="DIR", help="servers' data, logs (default: ./local)")
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")
+    add("--accept-loss", action="store_true", help="beside a held app: skip, once, what Kafka lost, and go on")
     add("--records", type=_positive, metavar="N", help="produce N records, wait until all are in the tables, stop")
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="of the embedded broker (default: 9092)")
     add("--registry-port", type=_port, default=8081, metavar="PORT", help="of the embedded registry (default: 8081)")

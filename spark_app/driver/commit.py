@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
@@ -112,16 +112,34 @@ class Committer:
             ContractError: a table says that it has seen a unit which was never finished.
         """
         redone = 0
-        after = self._manifests.finished() - RECHECKED
-        for number in self._manifests.numbers():
-            if number > after:
-                redone += self.finish(self._manifests.read(number), recheck=number < self._manifests.last)
+        earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
+        finished = self._manifests.finished()
+        for number in (n for n in self._manifests.numbers() if n > finished - RECHECKED):
+            manifest, recheck = self._manifests.read(number), number < self._manifests.last
+            lacking = {name for name in manifest.tables if (self.seen(name) or 0) < number}
+            if lacking:
+                earlier = earlier or self._manifests.named_until(number - 1)
+            redone += self.finish(manifest, recheck, self._behind(lacking, earlier, number <= finished))
+            if earlier:
+                earlier |= dict.fromkeys(manifest.tables, number)
         if redone:
             log.info("units redone after a crash", units=redone)
         return redone
 
-    def finish(self, manifest: Manifest, recheck: bool = False) -> bool:
-        """Commit every table of the unit; True when a commit was missing.
+    def _behind(self, names: Iterable[str], earlier: Mapping[str, int], finished: bool) -> set[str]:
+        """Of the tables those that lack earlier units: an older copy, or one that was removed but for its files. With
+        one unit more they would look as if they had them all."""
+        seen = {name: self.seen(name) for name in names}
+        return {n for n, last in seen.items() if earlier.get(n, 0) > (last or 0) and (finished or last is not None)}
+
+    def seen(self, name: str, by: str = "") -> int | None:
+        """The last unit that the table has, or with "/gold" that was folded into it; 0 when it has none of this lake,
+        None when there is no such table."""
+        table = self.tables.get(name)
+        return None if table is None else table.transaction_version(f"{self._app}{by}") or 0
+
+    def finish(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
+        """Commit every table of the unit, but for those to leave alone; True when a commit was missing.
 
         Args:
             recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
@@ -131,8 +149,8 @@ class Committer:
         landed = manifest.kind == "ingest" and manifest.sequence > self._manifests.finished()
         if landed and first and self._missing(first, manifest.tables[first]) and not self.tables.get(first):
             raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
-        missing = bool(first) and self._commit(manifest, first, recheck)
-        commits = [self._pool.submit(self._commit, manifest, name, recheck) for name in rest]
+        missing = bool(first) and self._commit(manifest, first, recheck, leave)
+        commits = [self._pool.submit(self._commit, manifest, name, recheck, leave) for name in rest]
         wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         for commit in commits:
             missing = commit.result() or missing
@@ -140,22 +158,35 @@ class Committer:
             self._manifests.mark_finished(manifest.sequence)
         return missing
 
-    def _commit(self, manifest: Manifest, name: str, recheck: bool) -> bool:
+    def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:
         change, sequence = manifest.tables[name], manifest.sequence
         table = self.tables.get(name)
         done = table.transaction_version(self._app) if table else None
         if done is not None and done >= sequence:
             if done > sequence and not recheck:
-                raise ContractError(f"table {name} has seen unit {done}, but unit {sequence} was not finished")
+                raise ContractError(
+                    f"table {name} has seen unit {done}, but the manifests end at {sequence}: restore _protolake from "
+                    "a copy that is not older than the tables; nothing was removed"
+                )
             self._compare_digest(name, table, sequence, manifest.digest)
             return False
-        if self._is_gone(name, change, sequence):
+        if table is not None and done is None:
+            self._refuse_another_lakes(name, table)
+        if name in leave or self._is_gone(name, change, sequence):
             return False
         if table is None:
             self._create(manifest, name)
         else:
             self._append(manifest, name, table)
         return True
+
+    def _refuse_another_lakes(self, name: str, table: DeltaTable) -> None:
+        """A table that has units, but none under this lake's id: each would be committed a second time."""
+        if any("protolake.sequence" in commit for commit in table.history(limit=20)):
+            raise ContractError(
+                f"table {name} was written under another id than {self._app}: restore the table, or, with "
+                f"`doctor --repair`, {self._lake.state / 'id'}"
+            )
 
     def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
         """Whether somebody removed files that the unit added, and with them the commit: naming them again would make

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from spark_app.errors import ContractError
+from spark_app.ops.events import log
 
 
 @dataclass(frozen=True)
@@ -21,3 +24,19 @@ class Finding:
     remedy: str
     fatal: bool = True
     repair: Callable[[], str] | None = None
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Say what is wrong, and go on unless something is fatal.
+
+    Raises:
+        ContractError: names every fatal finding with its remedy.
+    """
+    fatal = []
+    for finding in findings:
+        if finding.fatal:
+            fatal.append(f"{finding.what}. {finding.remedy}")
+        else:
+            log.warning(finding.what, remedy=finding.remedy)
+    if fatal:
+        raise ContractError("; ".join(fatal))

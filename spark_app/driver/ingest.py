@@ -3,22 +3,23 @@
 1. Spark's idea of the batch is compared with where the manifests ended.
 2. The attempt is written down, so that a batch that kills the app is landed only after a few tries.
 3. The pass runs (`unit`); new ids and tables are settled, or the app leaves for a bump with nothing decided.
-4. The manifest decides. 5. The committer makes it true. 6. Maintenance, when it is due.
+4. Kafka's topics must still be those of the start. 5. The manifest decides. 6. The committer makes it true.
+7. Maintenance, when it is due.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from spark_app.driver import source
-from spark_app.driver.manifest import Offsets
+from spark_app.driver.checkpoint import REMEDY, read_range
+from spark_app.driver.manifest import Offsets, follows
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.room import Room
 from spark_app.driver.unit import Origin, UnitRunner
@@ -35,7 +36,15 @@ RETRY_S = (0, 1, 2, 4)  # after that many failed tries
 class Ingest:
     """The body of the streaming query. `stop` is set when the app is asked to stop."""
 
-    def __init__(self, opened: OpenLake, units: UnitRunner, status: Status, stop: threading.Event):
+    def __init__(
+        self,
+        opened: OpenLake,
+        units: UnitRunner,
+        status: Status,
+        stop: threading.Event,
+        confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
+    ):
+        """`confirm` raises when the topics of these ids are no longer there."""
         self._opened = opened
         self._lake = opened.lake
         self._settings = opened.settings
@@ -44,6 +53,7 @@ class Ingest:
         self._status = status
         self._room = Room(opened.lake, opened.settings.lake.min_free_bytes, status, stop)
         self._stop = stop
+        self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
 
     def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
@@ -54,24 +64,34 @@ class Ingest:
         """
         began = time.monotonic()
         self._opened.finish_open()
-        start, end = self._range(batch_id)
+        start, end = read_range(self._lake.checkpoint, batch_id)
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
             log.info("batch was decided before a crash", batch=batch_id, unit=last.sequence)
             return
-        if last is not None and start != last.source["end"]:
+        if last is not None and not _goes_on(batch_id, start, last.source["end"]):
             raise ContractError(
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
-                f"the checkpoint is not this lake's. Move {self._lake.checkpoint} aside: the manifests rebuild it"
+                f"the checkpoint is not this lake's. {REMEDY}"
             )
         records = self._units.spread(records, _records_between(start, end))
         report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
+        self._confirm_topics(origin, report)
         self._opened.decide(
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
         )
         self._attempts.unlink(missing_ok=True)
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
+
+    def _confirm_topics(self, origin: Origin, report: Report) -> None:
+        """After the pass, so that all it read is of the topics that the unit names."""
+        try:
+            self._confirm(origin.topic_ids)
+        except BaseException:
+            self._units.discard(report)
+            self._attempts.unlink(missing_ok=True)  # the records are not to blame
+            raise
 
     def _in_place(self, origin: Origin) -> bool:
         first = self._manifests.last == 0
@@ -112,26 +132,11 @@ class Ingest:
         write_quickly(self._attempts, {"end": end, "tries": tries}, "attempt")
         return tries
 
-    def _range(self, batch_id: int) -> tuple[Offsets, Offsets]:
-        """Where Spark says that the batch starts and ends, from its checkpoint."""
-        end = read_offsets(self._lake.checkpoint / "offsets" / str(batch_id))
-        before = self._lake.checkpoint / "offsets" / str(batch_id - 1)
-        first = self._lake.checkpoint / "sources" / "0" / "0"
-        return read_offsets(before if batch_id > 0 else first), end
 
-
-def read_offsets(path: Path) -> Offsets:
-    """The offsets in a file of Spark's checkpoint: its last line.
-
-    Raises:
-        ContractError: the file is not there or damaged.
-    """
-    try:
-        return json.loads(path.read_text().strip().splitlines()[-1])  # type: ignore[no-any-return]
-    except (OSError, ValueError, IndexError) as error:
-        raise ContractError(
-            f"{path} cannot be read ({error}). Move the checkpoint folder aside: it is rebuilt from the manifests"
-        ) from None
+def _goes_on(batch: int, start: Offsets, end: Offsets) -> bool:
+    """Whether the batch starts where the last unit ended. The first one of a checkpoint may name partitions that came
+    since; later ones read such from their beginning."""
+    return start == end if batch else follows(start, end)
 
 
 def _records_between(start: Offsets, end: Offsets) -> int:

@@ -79,15 +79,15 @@ class Maintainer:
         )
 
 
-def sweep(table: DeltaTable) -> list[str]:
-    """Remove the files that no version within the table's retention needs; returns their names.
+def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
+    """Remove the files that no version within the table's retention needs, or only name them; returns their names.
 
     In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
     ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
     """
     with failpoints.around("vacuum"):
-        removed = table.vacuum(None, dry_run=False, enforce_retention_duration=False, full=True)
-    if removed:
+        removed = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
+    if removed and not dry_run:
         table.update_incremental()
     return removed
 

@@ -2,6 +2,7 @@
 
 Manifests form one sequence for the lake. An ingest manifest must start exactly where the last one ended: a gap or an
 overlap is proven loss or doubling. So the manifests, not Spark's checkpoint, are the truth about what was taken.
+A loss that was accepted is a unit too: it moves the end past what Kafka no longer has.
 
     manifests/000000000042.json   decided: fsynced, renamed into place, folder fsynced
     manifests/finished            the highest number whose every commit is made; may be stale, never ahead
@@ -25,8 +26,15 @@ from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
 from spark_app.records import FileEntry, Layout, Report
 
 FORMAT = 1
-Kind = Literal["ingest", "deferred", "replay", "rebuild"]
+MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second
+Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss"]
+MOVING = ("ingest", "loss")  # the kinds that move the end of what was taken
 Offsets = dict[str, dict[str, int]]  # topic -> partition -> offset
+
+
+def follows(start: Offsets, end: Offsets) -> bool:
+    """Whether a batch that starts there goes on where the other ended. Partitions may have come since."""
+    return all(start.get(t, {}).get(p) == offset for t, parts in end.items() for p, offset in parts.items())
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,10 @@ class Manifest:
     """A decided unit.
 
     Attributes:
-        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For deferred
-            {"records", "left"}: those that were read, and those that are written again because they still wait. For
-            replay and rebuild {"request", "records", "progress"}: the progress of the request with this unit.
+        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
+            without the batch. For deferred {"records", "left"}: those that were read, and those that are written again
+            because they still wait. For replay and rebuild {"request", "records", "progress"}: the progress of the
+            request with this unit.
         tables: table folder -> change, in the order of commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
     """
@@ -88,8 +97,8 @@ class Manifests:
         self._folder = lake.manifests
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
-        self.last_ingest: Manifest | None = next(
-            (m for m in map(self.read, reversed(numbers)) if m.kind == "ingest"), None
+        self.last_ingest: Manifest | None = next(  # or loss: it says where the next one starts
+            (m for m in map(self.read, reversed(numbers)) if m.kind in MOVING), None
         )
 
     def numbers(self) -> list[int]:
@@ -100,20 +109,7 @@ class Manifests:
         Raises:
             ContractError: it is damaged, or of a newer format.
         """
-        path = self._path(sequence)
-        try:
-            stored = json.loads(path.read_text())
-            if stored["format"] > FORMAT:
-                raise ContractError(
-                    f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer"
-                )
-            manifest = Manifest.from_json(stored["manifest"])
-            intact = manifest.digest == stored["digest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
-        if not intact:
-            raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
-        return manifest
+        return read_manifest(self._path(sequence))
 
     def decide(self, manifest: Manifest) -> None:
         """Make the unit durable. From here on it happens, whatever crashes.
@@ -131,12 +127,12 @@ class Manifests:
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
         write_durably(self._path(manifest.sequence), json.dumps(stored), f"{manifest.kind}.manifest")
         self.last = manifest.sequence
-        if manifest.kind == "ingest":
+        if manifest.kind in MOVING:
             self.last_ingest = manifest
 
     def finished(self) -> int:
         try:
-            return int((self._folder / "finished").read_text())
+            return min(int((self._folder / "finished").read_text()), self.last)
         except (FileNotFoundError, ValueError):
             return 0
 
@@ -153,6 +149,20 @@ class Manifests:
         finished = self.finished()
         yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
 
+    def named_until(self, last: int, most_bytes: int = MOST_SCANNED) -> dict[str, int]:
+        """Table -> the last unit up to `last` that changes it, as far back as so many bytes of manifests reach."""
+        found: dict[str, int] = {}
+        for number in sorted((n for n in self.numbers() if n <= last), reverse=True):
+            try:
+                most_bytes -= self._path(number).stat().st_size
+            except FileNotFoundError:  # forgotten just now
+                break
+            if most_bytes < 0:
+                break
+            for table in self.read(number).tables:
+                found.setdefault(table, number)
+        return found
+
     def forget(self, keep: int, needed_from: int) -> None:
         """Remove finished manifests but for the last `keep`, what is after `needed_from`, and the last of ingest."""
         limit = min(self.last - keep, self.finished(), needed_from)
@@ -168,14 +178,11 @@ class Manifests:
     def _check(self, manifest: Manifest) -> None:
         if manifest.sequence != self.last + 1:
             raise ContractError(f"manifest {manifest.sequence} does not follow {self.last}")
-        if (
-            manifest.kind == "ingest"
-            and self.last_ingest
-            and manifest.source["start"] != self.last_ingest.source["end"]
-        ):
+        last = self.last_ingest if manifest.kind in MOVING else None
+        if last and not follows(manifest.source["start"], last.source["end"]):
             raise ContractError(
                 f"manifest {manifest.sequence} starts at {manifest.source['start']}, "
-                f"but the last one ended at {self.last_ingest.source['end']}"
+                f"but the last one ended at {last.source['end']}"
             )
         self._check_balance(manifest)
         for table, change in manifest.tables.items():
@@ -205,6 +212,24 @@ class Manifests:
             layout.quarantine: sum(counts["quarantine"].values()),
             layout.deferred: counts["deferred"] + manifest.source.get("left", 0),
         }
+
+
+def read_manifest(path: Path) -> Manifest:
+    """
+    Raises:
+        ContractError: it is damaged, or of a newer format.
+    """
+    try:
+        stored = json.loads(path.read_text())
+        if stored["format"] > FORMAT:
+            raise ContractError(f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer")
+        manifest = Manifest.from_json(stored["manifest"])
+        intact = manifest.digest == stored["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
+    if not intact:
+        raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+    return manifest
 
 
 def _check_file(path: Path, entry: FileEntry) -> None:

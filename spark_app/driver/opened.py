@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from spark_app.config import Settings
+from spark_app.driver import inventory
 from spark_app.driver.commit import Committer
+from spark_app.driver.findings import refuse
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.manifest import Change, Kind, Manifest, Manifests, counts_of
 from spark_app.driver.rules import check_rules
@@ -46,11 +49,8 @@ class OpenLake:
         manifests = Manifests(lake, settings.tables.layout)
         committer = Committer(lake, manifests, settings.lake)
         redone = committer.redo()
-        orphans = lake.remove_undecided(manifests.last + 1)
-        if orphans:
-            log.info("files of an undecided unit removed", files=orphans)
         registry = Registry(settings.registry, caps_of(settings.schemas))
-        return OpenLake(
+        opened = OpenLake(
             lake,
             settings,
             manifests,
@@ -60,6 +60,21 @@ class OpenLake:
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,
         )
+        opened.remove_undecided()
+        return opened
+
+    def remove_undecided(self) -> None:
+        """Remove the files of a unit that was not decided.
+
+        Raises:
+            ContractError: a table has seen that unit: it was decided, and its manifest is lost.
+        """
+        found = self.lake.files_from(self.manifests.last + 1)
+        refuse(inventory.ahead({table: self.committer.seen(table) for table in found}, self.manifests.last))
+        for path in itertools.chain(*found.values()):
+            path.unlink()
+        if found:
+            log.info("files of an undecided unit removed", files=sum(map(len, found.values())))
 
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """A file of the next unit, written by the driver; nothing is decided."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
-from spark_app.space import shortage
+from spark_app.space import is_full, shortage
 
 WAIT_S = 2.0
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -16,13 +19,32 @@ class Stopped(Exception):
 
 
 class Room:
-    """Of one lake, and of the temporary folders."""
+    """Of one lake, and of the temporary folders.
+
+    Attributes:
+        discard: gives up what was under way when a disk was full; it takes the room that is missing.
+    """
 
     def __init__(self, lake: Lake, least_bytes: int, status: Status, stop: threading.Event):
         self._lake = lake
         self._least_bytes = least_bytes
         self._status = status
         self._stop = stop
+        self.discard: Callable[[], None] = lambda: None
+
+    def retry(self, work: Callable[[], T]) -> T:
+        """The work's result; where a disk is full, it is done again when there is room.
+
+        Raises:
+            Stopped
+        """
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if not is_full(error):
+                    raise
+                self.wait(error)
 
     def shortage(self) -> str | None:
         """Which folder lacks room; None when none does."""
@@ -34,6 +56,8 @@ class Room:
         Raises:
             Stopped: the app was asked to stop meanwhile.
         """
+        if error is not None:
+            self.discard()
         short = self.shortage() or (error and f"no space left for {self._lake.root}: {str(error)[-200:]}")
         while short:
             self._status.waiting(str(short))

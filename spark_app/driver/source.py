@@ -1,18 +1,15 @@
-"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`. Also what must be known of the topics."""
+"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`."""
 
 from __future__ import annotations
 
 import json
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import config
 from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
-from spark_app.kafka import ANSWER_S, client_options, silent
 
 JVM_ANSWER_S = 30
 FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
@@ -24,18 +21,6 @@ UNANSWERED_WORDS = (
     "UnknownTopicOrPartition",
     "DisconnectException",
 )
-
-
-class BrokerUnreachable(Exception):
-    """No broker answered."""
-
-
-class TopicMissing(Exception):
-    """The brokers answer, but have no such topic, perhaps not yet."""
-
-
-class LoginRefused(Exception):
-    """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
 
 
 def is_unanswered(text: str) -> bool:
@@ -70,28 +55,6 @@ def shape(records: DataFrame) -> DataFrame:
         "timestamp",
         F.col("timestampType").alias("timestamp_type"),
     )
-
-
-def topic_ids(kafka: config.Kafka) -> dict[str, str]:
-    """Kafka's id of each topic: a topic that is deleted and made again has another.
-
-    Raises:
-        BrokerUnreachable, TopicMissing, LoginRefused
-    """
-    said: list[KafkaError] = []
-    client = AdminClient(client_options(kafka) | {"error_cb": said.append}, logger=silent())
-    try:
-        futures = client.describe_topics(TopicCollection(kafka.topics), request_timeout=ANSWER_S)
-        return {topic: str(future.result().topic_id) for topic, future in futures.items()}
-    except KafkaException as error:
-        reason: KafkaError = error.args[0]
-        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise TopicMissing(f"there is no topic {kafka.topic}") from None
-        client.poll(0)  # calls back with what was said meanwhile
-        refused = [error.str() for error in said if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
-        if refused:
-            raise LoginRefused(refused[0]) from None
-        raise BrokerUnreachable(reason.str()) from None
 
 
 def jvm_options(kafka: config.Kafka) -> dict[str, str]:

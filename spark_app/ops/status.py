@@ -61,6 +61,7 @@ class Status:
             "bronze": 0,
             "deferred": 0,
             "quarantine": old.get("quarantine", {}),
+            "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "tables": {},
             "versions": old.get("versions", {}),
         }
@@ -82,6 +83,11 @@ class Status:
     def learn_quarantine(self, causes: dict[str, int]) -> None:
         with self._lock:
             self.value["quarantine"] = causes
+
+    def learn_lost(self, counts: dict[str, int]) -> None:
+        """Ranges that Kafka lost before they were taken, and how many offsets; accepted ones."""
+        with self._lock:
+            self.value["lost"] = counts
 
     def running(self) -> None:
         with self._lock:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
+
+from spark_app.driver.findings import Finding
 
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 
@@ -41,3 +45,18 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
     if result["skipped"]:
         lines += ["", f"records that break the pass: {', '.join(result['skipped'][:20])}"]
     return lines
+
+
+def doctor_lines(findings: Iterable[Finding]) -> list[str]:
+    """Each with its remedy; the fatal ones first."""
+    lines = []
+    for finding in sorted(findings, key=lambda one: not one.fatal):
+        lines += [f"{'wrong' if finding.fatal else 'note':<12}{finding.what}", f"{'':<12}{finding.remedy}"]
+    return lines or ["nothing is wrong"]
+
+
+def doctor_json(findings: Iterable[Finding]) -> list[str]:
+    found = [
+        {"what": f.what, "remedy": f.remedy, "fatal": f.fatal, "repairable": f.repair is not None} for f in findings
+    ]
+    return [json.dumps(found, indent=1)]

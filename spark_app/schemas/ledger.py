@@ -54,7 +54,7 @@ class Ledger:
     def __init__(self, folder: Path):
         self._folder = folder
         self._path = folder / "ledger.json"
-        stored = read_durable(self._path) or []
+        stored = read_durable(self._path, list) or []
         self.entries: dict[SchemaKey, Entry] = {item["key"]: Entry(**item) for item in stored}
         self._catalog: Catalog | None = None
         self._saved = True
@@ -134,9 +134,12 @@ class Ledger:
         return find_message(descriptor_set, message)
 
     def _descriptor_set(self, key: str) -> bytes:
-        data = (self._folder / f"{key}.fds").read_bytes()
+        path = self._folder / f"{key}.fds"
+        data = path.read_bytes() if path.exists() else b""
         if digest(data) != key:
-            raise ContractError(f"{self._folder / key}.fds was altered: restore it, or remove it and its ledger entry")
+            raise ContractError(
+                f"{path} is gone or was altered: restore it from a copy, or let `doctor --repair` begin a new ledger"
+            )
         return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_app.driver.ingest import Ingest
 from spark_app.errors import ContractError
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
 
@@ -84,11 +86,42 @@ def test_records_outside_the_planned_range_are_refused(new_parts: NewParts) -> N
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
 
+def test_a_topic_made_again_under_the_pass_is_decided_by_nothing(new_parts: NewParts) -> None:
+    """However far it has grown: its offsets may fit."""
+    parts = new_parts()
+    asked: list[dict[str, str]] = []
+
+    def confirm(topic_ids: dict[str, str]) -> None:
+        asked.append(topic_ids)
+        assert len(parts.files()) > 0, "too early: the pass may still read from the other topic"
+        raise ContractError("another topic")
+
+    parts.ingest = Ingest(parts.opened, parts.units, parts.status, threading.Event(), confirm)
+    parts.learn(1)
+    with pytest.raises(ContractError, match="another topic"):
+        take(parts, 0, events(1, PLAYERS), 0)
+    assert asked == [ORIGIN.topic_ids]
+    assert (parts.manifests.last, parts.files()) == (0, [])
+
+
+def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    take(parts, 0, events(1, PLAYERS), 0)
+    first = parts.lake.checkpoint / "sources" / "0" / "0"
+    plan_batch(parts, 0, 6, 3)
+    first.write_text("v1\n" + json.dumps({"t": {"0": 3, "1": 0}}))
+    end = parts.lake.checkpoint / "offsets" / "0"
+    end.write_text(f"v1\n{METADATA}\n" + json.dumps({"t": {"0": 6, "1": 0}}))
+    parts.ingest.batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
+    assert placed(parts) == BOTH
+
+
 def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
     parts = new_parts()
     plan_batch(parts, 0, 3)
     (parts.lake.checkpoint / "offsets" / "0").write_text("")
-    with pytest.raises(ContractError, match="checkpoint folder aside"):
+    with pytest.raises(ContractError, match="moves the checkpoint aside"):
         parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
 
 

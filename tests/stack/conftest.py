@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.lab import Lab
 from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
@@ -15,3 +16,9 @@ from scripts.local.registry import Registry
 def new_stage(tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.FixtureRequest) -> Callable[..., Stage]:
     topic = re.sub(r"\W+", "_", request.node.name)[:80]
     return lambda **settings: Stage(tmp_path, kafka, registry, topic, **settings)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, registry: Registry) -> Lab:
+    """What scenarios of the campaign work in. One for all tests: it numbers the topics."""
+    return Lab(tmp_path_factory.mktemp("lab"), kafka, registry)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 
 Identity = tuple[str, int, int]
@@ -31,7 +31,7 @@ def consume(brokers: str, topic: str) -> dict[Identity, str]:
         }
     )
     partitions = list(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     found: dict[Identity, str] = {}
     open_partitions = set(partitions)
     while open_partitions:

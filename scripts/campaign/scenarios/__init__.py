@@ -64,6 +64,17 @@ ENTRIES = {
         (12, 60, 200),
         (SMALL, 1_000_000, LARGE),
     ),
+    "checkpoint": _entry(
+        "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (1, 3, 10)
+    ),
+    "damage": _entry(
+        "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (4, 20, 30)
+    ),
+    "relaunch": _entry(
+        "locks.relaunched", "R3", "the driver killed alone and relaunched at once; a second app beside it", (3, 10, 25)
+    ),
+    "intruders": _entry("locks.second", "R21", "commands that write, beside an app that runs", (1, 5, 10)),
+    "offsets": _entry("offsets.run", "R9", "records expired, topic made again smaller or larger", (1, 3, 5)),
     "broker": _entry(
         "broker.run", "R7", "the broker killed, stopped, cut off, slow, noisy", (0, 12, 25), (0, 150_000, 400_000)
     ),

@@ -1,25 +1,29 @@
 """The broker killed, stopped, restarted, behind a black hole, slow, half open or answering with noise: the app waits,
-does not end, and goes on by itself."""
+does not end, and goes on by itself. Noise may end the JVM, for Kafka's client takes it for the length of an answer and
+asks for as much memory: then the app ends with 70, and its relaunch goes on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from random import Random
 
-from scripts.campaign.flow import flowing
+from scripts.campaign.flow import Flow, flowing
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.proxy import MODES, Proxy
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage
+from scripts.campaign.stage import Stage, kill
 from scripts.local.kafka import Kafka
 from scripts.local.ports import HOST
 
 SHORTEST_S, LONGEST_S = 5.0, 60.0
 GOES_ON_S = 60.0
+NOTICES_S = 5.0
+BUG = 70
 OF_PROCESS = ("killed", "stopped", "restarted")
 OF_NETWORK = (*MODES, "reset")
 
@@ -54,6 +58,8 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
             for number in range(size.times):
                 kind = _kind(number, dice)
                 _break(kafka, kind, SHORTEST_S * (LONGEST_S / SHORTEST_S) ** dice.random())
+                if kind == "garbage":
+                    _relaunch(flow)
                 seconds = flow.await_units(timeout=GOES_ON_S)
                 goes_on[kind] = max(goes_on.get(kind, 0.0), seconds)
                 if seconds >= GOES_ON_S or flow.app.poll() is not None:
@@ -62,6 +68,15 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
             faults = flow.finish()
     figures = {f"{kind}_next_unit_s": seconds for kind, seconds in sorted(goes_on.items())}
     return Outcome(number + 1, faults, figures | {"restarts": flow.starts - 1})
+
+
+def _relaunch(flow: Flow) -> None:
+    """As the restart policy does it, where noise has ended the JVM."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if flow.app.wait(NOTICES_S) == BUG:
+            kill(flow.app)
+            flow.restart()
+            flow.await_start()
 
 
 def _kind(number: int, dice: Random) -> str:

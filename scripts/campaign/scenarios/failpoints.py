@@ -21,6 +21,7 @@ GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place
 REMOVED = ["rummy", "spades", "uno"]  # at last: so that a rebuild has something to add
 OF_REQUESTS = ("request", "progress", "answer")
+OF_LOSSES = ("loss", "aside")  # scenario `offsets` dies there
 PATIENCE_S = 60.0  # for the next point
 
 
@@ -120,7 +121,7 @@ def _points(*steps: str) -> list[str]:
 
 def _others() -> list[str]:
     """Steps of everyday work that belong to no kind of unit."""
-    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", "leave", *OF_REQUESTS)
+    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_LOSSES, "leave", *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 

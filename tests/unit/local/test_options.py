@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.local import environment
+from scripts.local.acceptance import accept_loss
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import parse
@@ -92,3 +93,9 @@ def test_a_second_run_changes_what_differs_and_no_address() -> None:
 
 def test_no_proxy_stands_between_the_programs() -> None:
     assert environment.shared({"NO_PROXY": "example.org"})["NO_PROXY"] == "example.org,127.0.0.1,localhost"
+
+
+def test_a_loss_is_only_accepted_beside_a_stack(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="no stack runs") as caught:
+        accept_loss(parse(["--accept-loss", "--state", str(tmp_path)]))
+    assert caught.value.code == USAGE

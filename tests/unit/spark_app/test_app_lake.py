@@ -107,7 +107,7 @@ def test_unwritable_lake_names_the_setting(tmp_path: Path) -> None:
         Lake(tmp_path / "file").prepare()
 
 
-def test_files_of_undecided_units_go_and_others_stay(tmp_path: Path) -> None:
+def test_files_are_known_by_their_unit(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     table = lake.table("silver_a_events")
     table.mkdir()
@@ -115,8 +115,9 @@ def test_files_of_undecided_units_go_and_others_stay(tmp_path: Path) -> None:
     others = ["part-00000-c000.snappy.parquet", "part-00001-5e4c-c000.zstd.parquet", "x.parquet"]
     for name in ours + others:
         (table / name).touch()
-    assert lake.remove_undecided(7) == 2
-    assert sorted(path.name for path in table.iterdir()) == sorted([ours[0], *others])
+    assert {name: sorted(path.name for path in paths) for name, paths in lake.files_from(7).items()} == {
+        "silver_a_events": ours[1:]
+    }
 
 
 def test_files_of_a_failed_pass_go(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
     {"session.py", "pipeline.py", "shell.py", "warm.py"}
-    | {f"driver/{name}.py" for name in ("source", "ingest", "aggregate", "deferred", "unit", "bronze", "attempts")}
+    | {
+        f"driver/{name}.py"
+        for name in ("source", "ingest", "aggregate", "deferred", "unit", "bronze", "attempts", "streaming")
+    }
     | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
 )
 

@@ -1,0 +1,183 @@
+"""Spark's checkpoint of the ingest query: it has to say what the manifests say, which are the truth.
+
+    metadata         id of the query
+    sources/0/0      where its batch 0 starts
+    offsets/N        where batch N ends; batch N + 1 starts there
+    commits/N        batch N is done
+
+A checkpoint that is gone is made again from the manifests. One that is there must be whole, and its last batch must
+either be the last one decided, or start where that one ended: Spark plans a batch before it is decided.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+from spark_app import failpoints
+from spark_app.driver.findings import Finding
+from spark_app.driver.manifest import Manifest, Offsets, follows
+from spark_app.errors import ContractError
+from spark_app.lake import Lake
+from spark_app.ops.events import log
+
+REMEDY = "`doctor --repair` moves the checkpoint aside; the next start makes it again from the manifests"
+VERSIONS = ("v1", "v2")
+CHECKSUM = b"crc\0"
+
+
+def is_there(lake: Lake) -> bool:
+    """Whether there is a checkpoint to go on from; if not, the manifests say where to begin."""
+    return (lake.checkpoint / "offsets").is_dir()
+
+
+def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
+    """What is wrong with the checkpoint, at most one finding; `last` is the last unit that moved the offsets."""
+    if last is None or not is_there(lake):
+        return []
+    try:
+        fault = _fault(lake.checkpoint, last)
+    except (ContractError, OSError) as error:
+        fault = str(error)
+    return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint))] if fault else []
+
+
+def forget(lake: Lake, why: str) -> None:
+    """Remove the checkpoint: the next query begins where the manifests end."""
+    log.warning("checkpoint made again from the manifests", reason=why)
+    old = lake.checkpoint.with_suffix(".old")
+    with failpoints.around("checkpoint"):
+        shutil.rmtree(old, ignore_errors=True)
+        if lake.checkpoint.exists():
+            os.rename(lake.checkpoint, old)  # at once: half a checkpoint would be refused
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read_offsets(path: Path) -> Offsets:
+    """The offsets in a file of the checkpoint: the last of its lines of JSON, behind one with a version.
+
+    Raises:
+        ContractError: the file is not there or damaged.
+    """
+    try:
+        version, *rest = path.read_text().lstrip("\0").strip().splitlines()
+        *_, offsets = map(json.loads, rest)
+        whole = version in VERSIONS and _are_offsets(offsets)
+    except (OSError, ValueError) as error:
+        raise ContractError(f"{path} cannot be read ({error}): {REMEDY}") from None
+    if not whole:
+        raise ContractError(f"{path} holds no offsets: {REMEDY}")
+    return offsets  # type: ignore[no-any-return]
+
+
+def read_range(folder: Path, batch: int) -> tuple[Offsets, Offsets]:
+    """Where a batch starts and ends, as Spark planned it.
+
+    Raises:
+        ContractError: a file is not there or damaged.
+    """
+    first = folder / "offsets" / str(batch - 1) if batch else folder / "sources" / "0" / "0"
+    return read_offsets(first), read_offsets(folder / "offsets" / str(batch))
+
+
+def _fault(folder: Path, last: Manifest) -> str | None:
+    batches, done = _numbers(folder / "offsets"), _numbers(folder / "commits")
+    newest = max(batches, default=None)
+    damage = _damage(folder, newest, max(done, default=None))
+    if damage or (newest is None and not (folder / "sources" / "0" / "0").exists()):
+        return damage
+    taken = last.source["end"]
+    if newest is None:
+        start = end = read_offsets(folder / "sources" / "0" / "0")
+    elif newest == 0 and not (folder / "sources" / "0" / "0").exists():
+        start, end = taken, read_offsets(folder / "offsets" / "0")
+    else:
+        start, end = read_range(folder, newest)
+    if end == taken or (newest not in done and follows(start, taken)):
+        return None
+    return (
+        f"the checkpoint {folder} is not where unit {last.sequence} ended ({_brief(taken)}): its last batch is "
+        f"{newest}, {_brief(start)} to {_brief(end)}: it is an older copy, another lake's, or newer than the manifests"
+    )
+
+
+def _damage(folder: Path, newest: int | None, done: int | None) -> str | None:
+    """The first file of those which Spark reads at start that is not whole."""
+    if not isinstance(_metadata(folder / "metadata").get("id"), str):
+        return f"{folder / 'metadata'} does not name a query"
+    if newest is not None:
+        read_offsets(folder / "offsets" / str(newest))
+        if newest > 0:
+            read_offsets(folder / "offsets" / str(newest - 1))
+    if (folder / "sources" / "0" / "0").exists():
+        read_offsets(folder / "sources" / "0" / "0")
+    if done is not None:
+        _check_commit(folder / "commits" / str(done))
+        if newest is None or done > newest:
+            return f"{folder / 'offsets'} ends at {newest}, although batch {done} is done"
+    ahead = [_checksum(folder / "offsets" / str((newest if newest is not None else -1) + 1))]
+    ahead += [_checksum(folder / "commits" / str(number)) for number in (newest, (newest or 0) + 1) if number != done]
+    left = [path for path in ahead if path.exists()]
+    if left:
+        return f"{left[0]} is there without its file: Spark would take it for another query's"
+    read = [("metadata",), ("sources", "0", "0"), ("commits", str(done))]
+    read += [("offsets", str(number)) for number in (newest, (newest or 0) - 1)]
+    torn = [path for path in (folder.joinpath(*parts) for parts in read) if path.exists() and not _is_whole(path)]
+    return f"{torn[0]} is not what its checksum says" if torn else None
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ContractError(f"{path} cannot be read ({error})") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _check_commit(path: Path) -> None:
+    try:
+        version, *rest = path.read_text().strip().splitlines()
+        whole = version in VERSIONS and all(isinstance(json.loads(line), dict) for line in rest[:1])
+    except (OSError, ValueError) as error:
+        raise ContractError(f"{path} cannot be read ({error})") from None
+    if not whole:
+        raise ContractError(f"{path} is no entry of Spark's commit log")
+
+
+def _are_offsets(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(parts, dict) and all(p.isdecimal() and type(offset) is int for p, offset in parts.items())
+        for parts in value.values()
+    )
+
+
+def _numbers(folder: Path) -> set[int]:
+    return {int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal()}
+
+
+def _checksum(path: Path) -> Path:
+    return path.with_name(f".{path.name}.crc")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is what Hadoop's checksum beside it says: a CRC-32 of each so many bytes. None says nothing."""
+    try:
+        stored = _checksum(path).read_bytes()
+    except FileNotFoundError:
+        return True
+    if len(stored) < 8 or not stored.startswith(CHECKSUM):
+        return False
+    size = struct.unpack(">I", stored[4:8])[0]
+    data = path.read_bytes()
+    sums = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)] if size else []
+    return stored[8:] == struct.pack(f">{len(sums)}I", *sums)
+
+
+def _brief(offsets: Offsets) -> str:
+    text = ", ".join(f"{t}/{p} {offset}" for t, parts in offsets.items() for p, offset in parts.items())
+    return text if len(text) <= 200 else f"{text[:200]} ..."

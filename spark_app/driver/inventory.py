@@ -1,0 +1,131 @@
+"""The tables and the state files against the manifests: whether all are of one and the same lake and moment.
+
+Each table's log has the last unit that it has seen. A table that saw more than was decided means that manifests are
+lost; one that saw less than the manifests say of it is an older copy, or was removed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+
+from spark_app.driver.commit import RECHECKED, Committer
+from spark_app.driver.findings import Finding
+from spark_app.driver.manifest import MOST_SCANNED, Manifests
+from spark_app.lake import Lake, read_json, write_durably
+from spark_app.records import Layout
+
+MOST_NAMED = 10
+Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of this lake, None = there is no such table
+
+
+def examine(
+    lake: Lake,
+    manifests: Manifests,
+    committer: Committer,
+    layout: Layout,
+    most_bytes: int = MOST_SCANNED,
+    rebuild: Callable[[str], str] = lambda name: "",
+) -> list[Finding]:
+    """What does not fit together, once every decided unit is finished.
+
+    Safe beside an app that runs: what may only grow is read in the order in which that does no harm.
+
+    Args:
+        most_bytes: of manifests to look at for tables that no recent unit names.
+        rebuild: asks for a rebuild of a routing name ("" = of all), and says so.
+    """
+    finished = manifests.finished()
+    named = manifests.named_until(finished, most_bytes)
+    gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
+    seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
+    folded = int((read_json(lake.state / "gold.json") or {}).get("folded", 0))
+    last = max(manifests.numbers(), default=0)
+    return [
+        *ahead(seen, last),
+        *ahead(gold, last),
+        *_behind(lake, seen, named, layout, rebuild),
+        *_gaps(manifests, folded),
+        *_state_files(lake, layout, last, folded),
+    ]
+
+
+def ahead(seen: Seen, last: int) -> list[Finding]:
+    """Tables that saw units which no manifest tells of: `last` is the newest."""
+    found = {name: unit for name, unit in seen.items() if unit is not None and unit > last}
+    if not found:
+        return []
+    what = f"{_names(found)} has seen unit {max(found.values())}, but the manifests end at {last}"
+    return [Finding(what, "Restore _protolake from a copy that is not older than the tables; nothing was removed")]
+
+
+def _behind(
+    lake: Lake, seen: Seen, named: Mapping[str, int], layout: Layout, rebuild: Callable[[str], str]
+) -> list[Finding]:
+    found = sorted(name for name, unit in named.items() if (seen.get(name) or 0) < unit)
+    return [_older(lake, name, seen.get(name), named[name], layout, rebuild) for name in found]
+
+
+def _older(
+    lake: Lake, name: str, seen: int | None, unit: int, layout: Layout, rebuild: Callable[[str], str]
+) -> Finding:
+    what = f"{name} is gone" if seen is None else f"{name} is an older copy, it has seen unit {seen}"
+    what += f": unit {unit} changed it"
+    if name in (layout.bronze, layout.resolved, layout.lost):
+        new = ", or start a new lake" if name == layout.bronze else ""
+        return Finding(what, f"Restore it from a copy that is not older than _protolake{new}")
+    remedy = "`rebuild` adds from bronze what is missing"
+    if layout.is_silver(name):
+        return Finding(what, remedy, fatal=seen is not None, repair=lambda: rebuild(layout.name_of(name)))
+    if seen is None:
+        return Finding(what, remedy, fatal=False, repair=lambda: rebuild(""))
+    remedy = f"`doctor --repair` moves it aside; {remedy}"
+    return Finding(what, remedy, repair=lambda: f"{lake.set_aside(lake.table(name))}; {rebuild('')}")
+
+
+def _gaps(manifests: Manifests, folded: int) -> list[Finding]:
+    """Manifests that are missing between others. What was forgotten is the oldest, but for one of ingest."""
+    numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # one may come while the folder is listed
+    pairs = list(itertools.pairwise(numbers))
+    if pairs and manifests.last_ingest and pairs[0][0] == manifests.last_ingest.sequence:
+        pairs = pairs[1:]
+    needed = min(folded, manifests.finished() - RECHECKED)
+    return [
+        Finding(
+            f"manifests {one + 1} to {next_one - 1} are missing",
+            "Restore them from a copy of the lake",
+            fatal=next_one - 1 > needed,
+        )
+        for one, next_one in pairs
+        if next_one != one + 1
+    ]
+
+
+def _state_files(lake: Lake, layout: Layout, last: int, folded: int) -> list[Finding]:
+    """Files that a lake with such tables must have. Damaged ones are named by whoever reads them."""
+    findings = []
+    gold, ledger, tables = lake.state / "gold.json", lake.schemas / "ledger.json", lake.state / "tables.json"
+    if folded > last:
+        what = f"{gold} says that gold has unit {folded}, but the manifests end at {last}: it is another lake's"
+        remedy = "`doctor --repair` moves it aside; gold is then computed anew"
+        findings.append(Finding(what, remedy, repair=lambda: lake.set_aside(gold)))
+    if not ledger.exists() and any(lake.schemas.glob("*.fds")):
+        remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
+        findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))
+    if not tables.exists() and any(layout.is_silver(name) for name in lake.tables()):
+        findings.append(Finding(f"{tables} is missing", "Restore it from a copy of the lake"))
+    return findings
+
+
+def begin_ledger(lake: Lake) -> str:
+    """An empty ledger instead of one that is lost; the old one, if there is any, is kept. Returns what was done."""
+    path = lake.schemas / "ledger.json"
+    done = f"{lake.set_aside(path)}, and " if path.exists() else ""
+    write_durably(path, "[]", "ledger")
+    return f"{done}began {path} anew: the registry is asked for every schema again"
+
+
+def _names(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
+    return f"{', '.join(ordered[:MOST_NAMED])}{more}"

@@ -1,0 +1,87 @@
+"""One life of the process: it begins, perhaps after a pause; it shows signs of progress; it ends, if need be at
+once and whatever hangs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import NoReturn
+
+from spark_app import session
+from spark_app.config import Run
+from spark_app.driver.room import Stopped
+from spark_app.driver.watchdog import Sign, Watchdog
+from spark_app.errors import ExitCode
+from spark_app.lake import Lake
+from spark_app.ops import processes
+from spark_app.ops.events import log
+from spark_app.ops.starts import Starts
+from spark_app.ops.status import Status
+from spark_app.ops.stopping import StopRequest
+
+LAST_WORDS_S = 5.0
+
+
+class Life:
+    """`stop` is set when the process is asked to stop, or ends for another reason."""
+
+    def __init__(self, lake: Lake, settings: Run, status: Status):
+        self._lake = lake
+        self._settings = settings
+        self._status = status
+        self._starts = Starts(lake, settings.backoff_s)
+        self._watchdog: Watchdog | None = None
+        self._begun = False
+        self._request = StopRequest()
+        self.stop = self._request.requested
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT."""
+        self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; what was under way is abandoned"))
+
+    def catch(self) -> None:
+        """Take the signals back from PySpark."""
+        self._request.catch()
+
+    def begin(self, signs: Mapping[str, Sign]) -> None:
+        """With the lake's lock: tell the status; wait if the starts before this one achieved nothing; watch the signs.
+
+        Raises:
+            Stopped: the process was asked to stop while it waited.
+        """
+        self._status.start()
+        self._begun = True
+        seconds = self._starts.begin()
+        if seconds:
+            self._lake.unlock()  # for whoever looks after the lake meanwhile
+            failed = self._starts.failed
+            self._status.waiting(f"{failed} starts in a row achieved nothing, see the log: waiting {seconds:.0f} s")
+            if self.stop.wait(seconds):
+                raise Stopped
+            self._lake.lock()
+        self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
+        self._status.quiet_of = self._watchdog.quiet_s
+        self._watchdog.start()
+
+    def end(self, code: ExitCode, reason: str | None) -> None:
+        """The last words. From here on nothing has to move: whoever is held rests."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if not self._begun:
+            return
+        self._status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        if code.held or code in (ExitCode.DONE, ExitCode.BUMP):
+            self._starts.succeeded()
+
+    def leave(self, code: ExitCode, why: str) -> NoReturn:
+        """From any thread, whatever hangs in the others: all that counts is durable."""
+        log.warning("leaving", reason=why, exit_code=int(code))
+        last = threading.Thread(target=self.end, args=(code, why), daemon=True)
+        last.start()
+        last.join(LAST_WORDS_S)  # they may hang with the disk
+        processes.kill_all([*processes.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
+        os._exit(code)
+
+    def _stalled(self, what: str) -> NoReturn:
+        self.leave(ExitCode.UNREACHABLE, f"no progress of {what} for {self._settings.stall_s:.0f} s")

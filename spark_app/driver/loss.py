@@ -1,0 +1,162 @@
+"""What Kafka no longer has although it was not taken, to the offset; and how a person accepts it.
+
+An accepted loss is a unit of its own: it writes the ranges to `lost_events` and moves the end of what was taken past
+them, so that the next batch goes on behind it and nothing but these ranges is skipped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from spark_app.driver.manifest import Manifest, Offsets
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.topics import Topic, Topics
+from spark_app.errors import ContractError
+from spark_app.ops.events import log
+from spark_app.records import Report
+from spark_app.worker.tables import TIMESTAMP
+
+MOST_NAMED = 20
+LOOKS, LOOK_EVERY_S = 4, 1.0
+LOST_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),  # excluded; NULL: nobody knows how far the topic went
+        ("reason", pa.string()),
+        ("accepted_at", TIMESTAMP),
+        ("unit", pa.int64()),
+    ]
+)
+
+
+class Reason(StrEnum):
+    """Why a range cannot be taken any more."""
+
+    EXPIRED = "expired"  # deleted by retention, or by hand
+    MADE_AGAIN = "made_again"  # the topic was deleted and made again
+    GONE = "gone"  # the partition is no longer there
+    TRUNCATED = "truncated"  # taken, but the log now ends before it: new records would get offsets that are taken
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets from `first` to `end` (excluded; None = unknown) of a partition that are not, and will not be, taken."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    end: int | None
+    reason: Reason
+
+    def __str__(self) -> str:
+        end = "unknown" if self.end is None else self.end
+        return f"{self.topic}/{self.partition} {self.first} to {end} ({self.reason.value.replace('_', ' ')})"
+
+
+def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
+    """What Kafka has, for `find_gaps`. A broker that has just come up may not know the end of its log yet: that it ends
+    too early has to be its last word.
+
+    Raises:
+        BrokerUnreachable, TopicMissing, LoginRefused
+    """
+    for _ in range(LOOKS):
+        now = topics.look()
+        if all(gap.reason != Reason.TRUNCATED for gap in find_gaps(last, now)):
+            break
+        time.sleep(LOOK_EVERY_S)
+    return now
+
+
+def find_gaps(last: Manifest | None, now: Mapping[str, Topic]) -> list[Gap]:
+    """What is missing behind the last unit that moved the offsets. Topics that it does not name are new."""
+    if last is None:
+        return []
+    ids, gaps = last.source["topic_ids"], []
+    for name, taken in last.source["end"].items():
+        found = now.get(name)
+        if found is not None and found.id == ids.get(name, found.id):
+            gaps += _gaps_within(name, taken, found)
+        else:
+            gaps += [Gap(name, ids[name], int(p), offset, None, Reason.MADE_AGAIN) for p, offset in taken.items()]
+            gaps += _gaps_within(name, {}, found) if found else []
+    return sorted(gaps, key=lambda gap: (gap.topic, gap.partition, gap.first))
+
+
+def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]:
+    gaps = []
+    for partition in taken.keys() | topic.first.keys():
+        offset, number = taken.get(partition, 0), int(partition)
+        if partition not in topic.first:
+            gaps.append(Gap(name, topic.id, number, offset, None, Reason.GONE))
+        elif topic.first[partition] > offset:
+            gaps.append(Gap(name, topic.id, number, offset, topic.first[partition], Reason.EXPIRED))
+        elif topic.end[partition] < offset:
+            gaps.append(Gap(name, topic.id, number, topic.end[partition], offset, Reason.TRUNCATED))
+    return gaps
+
+
+def describe(gaps: list[Gap]) -> str:
+    """What is missing, and the remedy, on one line."""
+    named = ", ".join(map(str, gaps[:MOST_NAMED]))
+    named += f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
+    if any(gap.reason == Reason.TRUNCATED for gap in gaps):
+        what = "Kafka's log ends before what was taken, and records to come would get these offsets anew"
+        return f"{what}: {named}. Start a new lake: ./scripts/run --fresh keeps the old one"
+    again = sorted({gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN})
+    why = f" (topic {', '.join(again)} was deleted and made again)" if again else ""
+    remedy = "start once with `run --accept-loss`: it writes them to lost_events and goes on behind them"
+    return f"Kafka no longer has records that were not taken{why}: {named}. Put them back, or {remedy}"
+
+
+def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
+    """Write the ranges down, and go on behind them. The checkpoint goes first: the manifests make another one, whether
+    or not this unit is decided.
+
+    Raises:
+        ContractError: a range cannot be skipped.
+    """
+    last = opened.manifests.last_ingest
+    if last is None or not gaps:
+        return
+    if any(gap.reason == Reason.TRUNCATED for gap in gaps):
+        raise ContractError(describe(gaps))
+    if opened.lake.checkpoint.exists():
+        opened.lake.set_aside(opened.lake.checkpoint)
+    lost = opened.settings.tables.lost
+    rows = _rows(gaps, opened.manifests.last + 1)
+    opened.decide(Report(files={lost: [opened.write(lost, rows)]}), "loss", _source(last, gaps, now))
+    log.warning("loss accepted", unit=opened.manifests.last, ranges=[str(gap) for gap in gaps])
+
+
+def count(opened: OpenLake) -> dict[str, int]:
+    """What was accepted so far: ranges, and the offsets of those whose end is known."""
+    table = opened.committer.tables.get(opened.settings.tables.lost)
+    rows = [] if table is None else table.to_pyarrow_table(columns=["first", "end"]).to_pylist()
+    return {"ranges": len(rows), "offsets": sum(row["end"] - row["first"] for row in rows if row["end"] is not None)}
+
+
+def _rows(gaps: Iterable[Gap], unit: int) -> pa.Table:
+    accepted = {"accepted_at": int(time.time() * 1_000_000), "unit": unit}
+    return pa.Table.from_pylist([asdict(gap) | accepted for gap in gaps], LOST_SCHEMA)
+
+
+def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> dict[str, object]:
+    """Where the gaps end, and all else where the last unit ended."""
+    made_again = {gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN}
+    end: Offsets = {}
+    for name, taken in last.source["end"].items():
+        first = now[name].first
+        kept = {} if name in made_again else taken
+        end[name] = {p: max(kept.get(p, offset), offset) for p, offset in first.items()}
+    topic_ids = {name: now[name].id for name in end}
+    return {"start": last.source["end"], "end": end, "topic_ids": topic_ids}

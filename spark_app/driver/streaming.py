@@ -1,0 +1,200 @@
+"""The streaming query: begins where the manifests ended, hands its batches to `ingest`, and is started again where what
+ended it lies outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_app import failpoints
+from spark_app.driver import checkpoint, source
+from spark_app.driver.continuity import Continuity
+from spark_app.driver.findings import refuse
+from spark_app.driver.ingest import Ingest
+from spark_app.driver.manifest import Offsets
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.room import Room, Stopped
+from spark_app.driver.topics import UNANSWERED, Topic
+from spark_app.driver.unit import Origin
+from spark_app.errors import ProtolakeError, UnreachableError
+from spark_app.ops.status import Status
+from spark_app.space import is_full
+
+EARLIEST = -2  # as Spark's startingOffsets have it
+RETRY_S = (0.5, 1, 2, 5)
+LOST_WORDS = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
+
+
+class Streaming:
+    """Of one run.
+
+    Args:
+        between_units: the lock that a unit in the making holds.
+        available_now: end when all that is there is taken.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        opened: OpenLake,
+        ingest: Ingest,
+        continuity: Continuity,
+        room: Room,
+        status: Status,
+        between_units: AbstractContextManager[object],
+        stop: threading.Event,
+        available_now: bool,
+    ):
+        self._session = session
+        self._opened = opened
+        self._settings = opened.settings
+        self._manifests = opened.manifests
+        self._checkpoint = opened.lake.checkpoint
+        self._ingest = ingest
+        self._continuity = continuity
+        self._room = room
+        self._status = status
+        self._between_units = between_units
+        self._stop = stop
+        self._available_now = available_now
+        self._outcome: BaseException | None = None
+        self.query: StreamingQuery | None = None
+
+    def keep(self, now: Mapping[str, Topic], origin: Origin, meanwhile: Callable[[], None]) -> None:
+        """Until the app is asked to stop, or all is taken.
+
+        Args:
+            now: what Kafka had when the app started.
+            meanwhile: what the main thread does about once a second.
+
+        Raises:
+            ProtolakeError: what a batch raised; the broker did not answer for too long; records are lost.
+        """
+        failures, failing_since = 0, None
+        while not self._stop.is_set():
+            last = self._manifests.last
+            try:
+                self.query = self._start(now, origin)
+                return self._attend(self.query, meanwhile)
+            except (PySparkException, StreamingQueryException) as error:
+                if self._manifests.last > last:
+                    failures, failing_since = 0, None
+                failing_since = failing_since or time.monotonic()
+                self._judge(error, time.monotonic() - failing_since)
+            self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    def _start(self, now: Mapping[str, Topic], origin: Origin) -> StreamingQuery:
+        last = self._manifests.last_ingest
+        start = _next_offsets(last.source["end"], now) if last else None
+        if last and not checkpoint.is_there(self._opened.lake):
+            checkpoint.forget(self._opened.lake, f"the manifests say where unit {last.sequence} ended")
+        if not last and self._checkpoint.exists():
+            shutil.rmtree(self._checkpoint)  # nothing was ever decided: begin where the settings say
+        records = source.stream(self._session, self._settings, start, self._records_per_batch())
+        writer = records.writeStream.foreachBatch(self._take(origin)).option(
+            "checkpointLocation", str(self._checkpoint)
+        )
+        if self._available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(self._settings.batch.interval_s * 1000)} milliseconds")
+        return writer.queryName("ingest").start()
+
+    def _records_per_batch(self) -> int:
+        """The cap on records, lowered where the mean size of the last unit's records would break the cap on bytes."""
+        batch = self._settings.batch
+        counts = self._manifests.last_ingest.counts if self._manifests.last_ingest else {}
+        mean = counts["value_bytes"] / counts["bronze"] if counts.get("bronze") else 0
+        return max(1, min(batch.records, int(batch.bytes / mean) if mean else batch.records))
+
+    def _take(self, origin: Origin) -> Callable[[DataFrame, int], None]:
+        def take(records: DataFrame, batch_id: int) -> None:
+            try:
+                with self._between_units:
+                    if self._stop.is_set():
+                        raise Stopped
+                    with failpoints.around("batch"):
+                        self._ingest.batch(records, batch_id, origin)
+            except BaseException as error:
+                self._outcome = error  # Py4J carries only its text: the main thread needs the exception itself
+                raise
+
+        return take
+
+    def _attend(self, query: StreamingQuery, meanwhile: Callable[[], None]) -> None:
+        """Wait for the query; stop it between two batches when the app is asked to stop."""
+        self._status.lag_of = lambda: _lag(query)
+        self._outcome = None
+        while not query.awaitTermination(1):
+            if self._stop.is_set():
+                with self._between_units:
+                    pass  # the batch under way is finished; the next one refuses to begin
+                query.stop()
+                return
+            meanwhile()
+
+    def _judge(self, error: Exception, seconds: float) -> None:
+        """Why the query ended: raise what ends the app, or return to start the query again."""
+        outcome = self._outcome
+        if isinstance(outcome, Stopped):
+            return None
+        if isinstance(outcome, ProtolakeError):
+            raise outcome
+        text = f"{error} {outcome or ''}"
+        if is_full(text):
+            return self._room.wait(outcome or error)
+        if any(word in text for word in LOST_WORDS):
+            self._judge_loss()
+        elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
+            refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
+            raise outcome if isinstance(outcome, Exception) else error
+        brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
+        if seconds > patience:
+            raise UnreachableError(f"no answer from {brokers} for {seconds:.0f} s: {first_line(text)}")
+        self._status.waiting(f"broker {brokers} does not answer; trying again for {patience:.0f} s")
+
+    def _judge_loss(self) -> None:
+        """Spark says that records are lost: whether they are is for the brokers to say.
+
+        Raises:
+            ContractError: they are.
+        """
+        with contextlib.suppress(*UNANSWERED):
+            self._continuity.refuse()
+            checkpoint.forget(self._opened.lake, "Spark misses records, but Kafka has all that were not taken")
+
+
+def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:
+    """Where a checkpoint that is made again begins: partitions that came since, from their oldest record."""
+    return {name: dict.fromkeys(topic.first, EARLIEST) | end.get(name, {}) for name, topic in now.items()}
+
+
+def _lag(query: StreamingQuery) -> int | None:
+    """Records that the broker has and the last batch did not take."""
+    try:
+        progress = query.lastProgress
+        sources = progress["sources"] if progress else []
+        ends = [(json.loads(_text(s["latestOffset"])), json.loads(_text(s["endOffset"]))) for s in sources]
+        pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
+    except (PySparkException, ValueError, TypeError, KeyError):
+        return None
+    return sum(latest - taken for latest, taken in pairs) if pairs else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "")[:300]

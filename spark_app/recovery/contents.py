@@ -1,0 +1,97 @@
+"""What lies in the folders of the tables, against what their logs name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from spark_app.driver.commit import Committer
+from spark_app.driver.findings import Finding
+from spark_app.driver.maintain import sweep
+from spark_app.lake import Lake
+from spark_app.records import Layout
+
+MOST_NAMED = 5
+
+
+def torn(lake: Lake, committer: Committer, layout: Layout, rebuild: Callable[[str], str]) -> list[Finding]:
+    """Files that a table names, and that are gone or do not have their size.
+
+    Args:
+        rebuild: asks for a rebuild of a routing name, and says so.
+    """
+    found = {name: _torn(lake, committer, name) for name in lake.tables()}
+    return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
+
+
+def _torn(lake: Lake, committer: Committer, name: str) -> list[Path]:
+    """Looked at twice: a running app may have compacted a file and removed it since the table was opened."""
+    torn: set[Path] = set()
+    for look in range(2):
+        committer.forget(name)
+        table = committer.tables.get(name)
+        sizes = _sizes(lake.table(name), table) if table else {}
+        now = {path for path, size in sizes.items() if _size(path) != size}
+        torn = now if look == 0 else torn & now
+        if not torn:
+            break
+    return sorted(torn)
+
+
+def _sizes(folder: Path, table: DeltaTable) -> dict[Path, int]:
+    actions = table.get_add_actions()
+    paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
+    return {folder / path: size for path, size in zip(paths, sizes, strict=True)}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _broken(lake: Lake, layout: Layout, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
+    some = ", ".join(path.name for path in paths[:MOST_NAMED])
+    what = f"{name}: {len(paths)} of its files are gone or do not have their size ({some})"
+    if layout.is_silver(name):
+        remedy = "`doctor --repair` takes them out of the table, and `rebuild` adds their rows from bronze"
+        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, paths)}; {rebuild(layout.name_of(name))}")
+    if layout.is_gold(name):
+        remedy = "`doctor --repair` moves the table aside; it is computed anew"
+        return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
+    return Finding(what, "Restore them from a copy of the lake")
+
+
+def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
+    for path in paths:
+        if path.exists():
+            lake.set_aside(path)
+    DeltaTable(str(lake.table(name))).repair()
+    return f"took {len(paths)} files out of {name}"
+
+
+def _renew_gold(lake: Lake, name: str) -> str:
+    done = lake.set_aside(lake.table(name))
+    state = lake.state / "gold.json"
+    return f"{done}; {lake.set_aside(state)}" if state.exists() else done
+
+
+def orphans(lake: Lake, committer: Committer) -> list[Finding]:
+    """Files that no version of a table within its retention names."""
+    findings = []
+    for name in lake.tables():
+        table = committer.tables.get(name)
+        files = sweep(table, dry_run=True) if table else []
+        if files:
+            findings.append(_left(name, lake.table(name), len(files)))
+    return findings
+
+
+def _left(name: str, folder: Path, files: int) -> Finding:
+    what = f"{name}: {files} files that no version within the retention needs"
+    remedy = "Maintenance removes them in time; `doctor --repair` does at once"
+    table = DeltaTable(str(folder))
+    return Finding(what, remedy, fatal=False, repair=lambda: f"removed {len(sweep(table))} files of {name}")

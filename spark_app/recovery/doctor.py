@@ -1,0 +1,199 @@
+"""`doctor`: looks at everything that a lake is made of, also beside a running app, and mends what needs no judgement.
+
+Each of `EXAMINERS` looks at one kind of thing. What damages the ground that the others stand on (the id, the manifests)
+is found first: the rest is looked at once that is whole. Nothing is deleted but what nobody names: it is moved to
+`_protolake/aside`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_app.config import Settings
+from spark_app.driver import checkpoint, inventory, loss
+from spark_app.driver.commit import Committer
+from spark_app.driver.findings import Finding
+from spark_app.driver.manifest import MOVING, Manifest, Manifests, follows, read_manifest
+from spark_app.driver.rules import check_rules, keep_rules
+from spark_app.driver.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
+from spark_app.errors import ConfigurationError, ContractError
+from spark_app.lake import Lake, read_durable
+from spark_app.recovery import contents, identity, requests
+from spark_app.recovery.requests import Request
+from spark_app.schemas.ledger import Ledger
+
+MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A lake whose id and manifests are whole."""
+
+    lake: Lake
+    settings: Settings
+    manifests: Manifests
+    committer: Committer
+
+
+def examine(lake: Lake, settings: Settings) -> list[Finding]:
+    """All that is wrong with a lake."""
+    found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
+    if any(finding.fatal for finding in found):
+        return found
+    manifests = Manifests(lake)
+    patient = Patient(lake, settings, manifests, Committer(lake, manifests, settings.lake))
+    return found + [finding for examiner in EXAMINERS for finding in examiner(patient)]
+
+
+def repair(lake: Lake, settings: Settings) -> Iterator[str]:
+    """Mend what can be mended; says what was done. The caller holds the lake's lock and ends the Spark session, which
+    is only started for a rebuild."""
+    for _ in range(MOST_ROUNDS):
+        mends = [finding.repair for finding in examine(lake, settings) if finding.repair]
+        if not mends:
+            return
+        for mend in mends:
+            yield mend()
+        pending = requests.pending(lake)
+        if pending:
+            from spark_app.recovery.alone import execute
+
+            result = execute(settings, lake, pending[-1])
+            yield f"executed what was asked of the app: {result.get('error', 'done')}"
+
+
+def _identity(lake: Lake, settings: Settings) -> list[Finding]:
+    try:
+        lake.identity()
+    except ContractError as error:
+        found = identity.find(lake.table(settings.tables.bronze))
+        remedy = f"`doctor --repair` writes {found} again, which bronze has" if found else "Restore it from a copy"
+        return [Finding(str(error), remedy, repair=(lambda: identity.restore(lake, found)) if found else None)]
+    return []
+
+
+def _manifests(lake: Lake) -> list[Finding]:
+    """Each must be readable and unaltered, and start where the one before ended."""
+    findings, whole = [], []
+    for path in sorted(lake.manifests.glob("[0-9]*.json")):
+        try:
+            whole.append(read_manifest(path))
+        except ContractError as error:
+            if path.exists():  # else it was forgotten just now
+                findings.append(Finding(str(error), "Restore it from a copy of the lake"))
+    return findings + _breaks([manifest for manifest in whole if manifest.kind in MOVING])
+
+
+def _breaks(manifests: list[Manifest]) -> list[Finding]:
+    return [
+        Finding(
+            f"unit {two.sequence} starts at {two.source['start']}, but unit {one.sequence} ended at "
+            f"{one.source['end']}: what lies between was lost, or taken twice",
+            "Restore the manifests between them; `audit` says which records it is about",
+            fatal=two.sequence == one.sequence + 1,
+        )
+        for one, two in itertools.pairwise(manifests)
+        if not follows(two.source["start"], one.source["end"])
+    ]
+
+
+def _rules(lake: Lake, settings: Settings) -> list[Finding]:
+    if not lake.tables():
+        return []
+    try:
+        check_rules(lake, settings)
+    except ConfigurationError as error:
+        return [Finding(str(error), "Give the settings of the lake")]
+    except ContractError as error:
+        remedy = "Restore it from a copy, or give the settings of the lake to `doctor --repair`"
+        return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
+    return []
+
+
+def _ledger(lake: Lake) -> list[Finding]:
+    """The ledger and the compiled schemas that it names."""
+    try:
+        Ledger(lake.schemas).catalog()
+    except (ContractError, TypeError, KeyError, OSError) as error:
+        remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
+        return [Finding(str(error), remedy, repair=lambda: inventory.begin_ledger(lake))]
+    return []
+
+
+def _names(lake: Lake) -> list[Finding]:
+    try:
+        read_durable(lake.state / "tables.json")
+    except ContractError as error:
+        return [Finding(str(error), "Restore it from a copy of the lake")]
+    return []
+
+
+def _inventory(patient: Patient) -> list[Finding]:
+    layout = patient.settings.tables.layout
+    return inventory.examine(
+        patient.lake,
+        patient.manifests,
+        patient.committer,
+        layout,
+        most_bytes=sys.maxsize,
+        rebuild=lambda name: _ask_rebuild(patient.lake, name),
+    )
+
+
+def _ask_rebuild(lake: Lake, name: str) -> str:
+    requests.submit(lake, Request("rebuild", {"names": [name] if name else []}))
+    return f"asked for a rebuild of {name or 'every table'}"
+
+
+def _checkpoint(patient: Patient) -> list[Finding]:
+    return checkpoint.examine(patient.lake, patient.manifests.last_ingest)
+
+
+def _scratch(patient: Patient) -> list[Finding]:
+    asked = {request.id for request in requests.pending(patient.lake)}
+    folder = patient.lake.state / "rebuild"
+    left = [path for path in folder.glob("*") if path.name not in asked]
+    what = f"{folder} has {len(left)} folders of rebuilds that have ended"
+    finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(left))
+    return [finding] if left else []
+
+
+def _remove(folders: list[Path]) -> str:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    return f"removed {len(folders)} folders of rebuilds that have ended"
+
+
+def _open_units(patient: Patient) -> list[Finding]:
+    finished, last = patient.manifests.finished(), patient.manifests.last
+    what = f"unit {last} is decided, and not finished"
+    return (
+        [Finding(what, "The app finishes it, at its next start if it is down", fatal=False)] if finished < last else []
+    )
+
+
+def _topics(patient: Patient) -> list[Finding]:
+    """What Kafka no longer has. There is nothing to mend here: a loss is accepted by `run --accept-loss`."""
+    brokers = patient.settings.kafka.brokers
+    try:
+        now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
+    except (BrokerUnreachable, LoginRefused, TopicMissing) as error:
+        return [Finding(f"the topics were not compared: {error}", f"Is {brokers} up?", fatal=False)]
+    gaps = loss.find_gaps(patient.manifests.last_ingest, now)
+    return [Finding(loss.describe(gaps), "See --accept-loss in the README")] if gaps else []
+
+
+EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
+    _inventory,
+    _open_units,
+    _checkpoint,
+    lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
+    lambda p: contents.orphans(p.lake, p.committer),
+    _scratch,
+    _topics,
+]

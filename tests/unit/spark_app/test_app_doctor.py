@@ -1,0 +1,197 @@
+"""`doctor`: finds each damage, changes nothing unless asked, and mends what needs no judgement."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_app.config import Settings
+from spark_app.driver.rules import check_rules
+from spark_app.driver.topics import BrokerUnreachable, Topics
+from spark_app.errors import ExitCode
+from spark_app.lake import Lake
+from spark_app.recovery import doctor
+from spark_app.recovery.requests import pending
+from tests.support.checkpoints import write_checkpoint
+from tests.unit.spark_app.test_app_inventory import TABLES, open_again, open_lake, take, values
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lake = open_lake(tmp_path_factory.mktemp("lake"))
+    take(lake, 8)
+    (lake.state / "tables.json").write_text('{"names": {"a": "a", "b": "b"}, "messages": {}}')
+    write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": 7}}, {"t": {"0": 8}}])
+    return lake.root
+
+
+@pytest.fixture
+def lake(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Eight units, in order; no broker answers."""
+
+    def unreachable(*_: object) -> None:
+        raise BrokerUnreachable("no broker")
+
+    monkeypatch.setattr(Topics, "look", unreachable)
+    return Lake(shutil.copytree(made, tmp_path / "lake"))
+
+
+def settings_of(lake: Lake) -> Settings:
+    return Settings(lake={"path": str(lake.root)})  # type: ignore[arg-type]
+
+
+def wrong(lake: Lake) -> list[str]:
+    return [finding.what for finding in doctor.examine(lake, settings_of(lake)) if finding.fatal]
+
+
+def everything(lake: Lake) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(lake.root.rglob("*")) if path.is_file()}
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def last_file(lake: Lake, table: str) -> Path:
+    return max(lake.table(table).glob("*.parquet"))
+
+
+def test_a_lake_in_order_is_examined_and_left_alone(lake: Lake) -> None:
+    before = everything(lake)
+    findings = doctor.examine(lake, settings_of(lake))
+    assert [(finding.fatal, "not compared" in finding.what) for finding in findings] == [(False, True)]
+    assert everything(lake) == before
+
+
+MENDABLE: dict[str, Callable[[Lake], None]] = {
+    "checkpoint": lambda lake: cut(lake.checkpoint / "metadata"),
+    "another id": lambda lake: (lake.state / "id").unlink(),
+    "torn id": lambda lake: cut(lake.state / "id"),
+    "rules": lambda lake: (lake.state / "rules.json").unlink(),
+    "ledger": lambda lake: (lake.schemas / "ledger.json").write_text("[") and None,
+    "compiled schema": lambda lake: (
+        (lake.schemas / "ledger.json").write_text(
+            json.dumps([{"key": 1, "outcome": "decodable", "met_at": 0.0, "digest": "0" * 64}])
+        )
+        and None
+    ),
+    "gold": lambda lake: (lake.state / "gold.json").write_text('{"folded": 99}') and None,
+}
+
+
+@pytest.mark.parametrize("name", MENDABLE)
+def test_what_needs_no_judgement_is_mended(lake: Lake, name: str) -> None:
+    identity = lake.identity()
+    MENDABLE[name](lake)
+    before = everything(lake)
+    assert len(wrong(lake)) == 1
+    assert everything(lake) == before
+    assert len(list(doctor.repair(lake, settings_of(lake)))) == 1
+    assert wrong(lake) == []
+    assert lake.identity() == identity
+    check_rules(lake, settings_of(lake))
+    assert values(lake) == [list(range(1, 9))] * len(TABLES)
+    assert open_again(lake).redone == 0
+
+
+LEFT: dict[str, Callable[[Lake], None]] = {
+    "newest manifest": lambda lake: cut(lake.manifests / "000000000008.json"),
+    "old manifest": lambda lake: cut(lake.manifests / "000000000002.json"),
+    "missing manifest": lambda lake: (lake.manifests / "000000000004.json").unlink(),
+    "tables": lambda lake: cut(lake.state / "tables.json"),
+    "bronze": lambda lake: shutil.rmtree(lake.table("bronze_events")),
+    "torn file of bronze": lambda lake: cut(last_file(lake, "bronze_events")),
+    "missing file of bronze": lambda lake: last_file(lake, "bronze_events").unlink(),
+    "torn file of quarantine": lambda lake: cut(last_file(lake, "quarantine_events")),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_person_has_to_do_is_left_to_a_person(lake: Lake, name: str) -> None:
+    LEFT[name](lake)
+    before = everything(lake)
+    assert wrong(lake)
+    assert list(doctor.repair(lake, settings_of(lake))) == []
+    assert everything(lake) == before
+    assert all(f.remedy for f in doctor.examine(lake, settings_of(lake)))
+
+
+@pytest.mark.parametrize("name", ["silver_a_events", "quarantine_events"])
+def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def execute(_: Settings, lake: Lake, request: object) -> dict[str, str]:
+        for one in pending(lake):
+            asked.append(one.arguments["names"])
+            (lake.requests / f"{one.id}.json").unlink()
+        return {}
+
+    monkeypatch.setattr("spark_app.recovery.alone.execute", execute)
+    monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
+    shutil.rmtree(lake.table(name))
+    list(doctor.repair(lake, settings_of(lake)))
+    assert asked == ([["a"]] if "silver" in name else [[]])
+
+
+@pytest.mark.parametrize("how", ["torn", "gone"])
+def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
+    lake: Lake, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_app.recovery.alone.execute", lambda *_: {})
+    monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
+    path = last_file(lake, "silver_a_events")
+    cut(path) if how == "torn" else path.unlink()
+    assert [path.name in what for what in wrong(lake)] == [True]
+    done = list(doctor.repair(lake, settings_of(lake)))
+    assert "took 1 files out of silver_a_events; asked for a rebuild of a" in done[0]
+    assert wrong(lake) == []
+    assert values(lake)[2] == list(range(1, 8))
+    assert [item.name.startswith(path.name) for item in lake.aside.glob("*")] == ([True] if how == "torn" else [])
+
+
+def test_gold_with_a_broken_file_is_made_anew(lake: Lake) -> None:
+    shutil.copytree(lake.table("silver_a_events"), lake.table("gold_a_player_agg"))
+    (lake.state / "gold.json").write_text('{"folded": 8}')
+    cut(last_file(lake, "gold_a_player_agg"))
+    assert len(wrong(lake)) == 1
+    list(doctor.repair(lake, settings_of(lake)))
+    assert wrong(lake) == []
+    assert not lake.table("gold_a_player_agg").exists()
+    assert not (lake.state / "gold.json").exists()
+
+
+def doctor_command(lake: Lake, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PROTOLAKE_LAKE__PATH": str(lake.root), "PROTOLAKE_KAFKA__BROKERS": "127.0.0.1:1"}
+    command = [sys.executable, "-m", "spark_app", "doctor", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
+
+
+def test_the_command_says_what_is_wrong_and_mends_it(lake: Lake) -> None:
+    cut(lake.checkpoint / "metadata")
+    done = doctor_command(lake, "--json")
+    assert (done.returncode, done.stderr) == (ExitCode.LOSS, "")
+    [found] = [finding for finding in json.loads(done.stdout) if finding["fatal"]]
+    assert found["repairable"]
+    assert "metadata" in found["what"]
+    lake.lock()
+    refused = doctor_command(lake, "--repair")
+    lake.unlock()
+    assert refused.returncode == ExitCode.UNREACHABLE
+    assert "in use by another process" in refused.stderr
+    mended = doctor_command(lake, "--repair")
+    assert mended.returncode == ExitCode.DONE, mended.stdout + mended.stderr
+    assert "repaired    moved" in mended.stderr
+
+
+def test_no_lake_is_a_matter_of_settings(tmp_path: Path) -> None:
+    done = doctor_command(Lake(tmp_path / "nothing"))
+    assert done.returncode == ExitCode.CONFIGURATION
+    assert not (tmp_path / "nothing").exists()
