@@ -19,7 +19,7 @@ from pyarrow.fs import LocalFileSystem
 from spark_app.audit.schemas import Schemas
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.lake import Lake, read_durable
+from spark_app.lake import Lake, read_durable, read_json
 from spark_app.records import Span
 
 FAR = 2**62  # beyond every offset
@@ -206,7 +206,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         Schemas(lake.schemas),
         tables,
         _given_up(tables.get(settings.tables.lost)),
-        int((read_durable(lake.state / "gold.json") or {}).get("folded", 0)),
+        int((read_json(lake.synced) or {}).get("folded", 0)),
     )
 
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app import config
+from spark_app.errors import ConfigurationError
 from spark_app.kafka import ANSWER_S, client_options, silent
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -60,6 +61,7 @@ class Topics:
 
         Raises:
             BrokerUnreachable, TopicMissing, LoginRefused
+            ConfigurationError: Kafka's client does not take the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 
@@ -101,7 +103,10 @@ class Topics:
         if self._client is None:
             self._said.clear()
             options = client_options(self._kafka) | {"error_cb": self._said.append}
-            self._client = AdminClient(options, logger=silent())
+            try:
+                self._client = AdminClient(options, logger=silent())
+            except KafkaException as error:  # it has asked nobody yet
+                raise ConfigurationError(f"kafka: {error.args[0].str()}: check the settings that begin so") from None
         return self._client
 
 

@@ -122,7 +122,7 @@ class SmallLake:
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )
-        write_quickly(self.lake.state / "gold.json", {"folded": unit, "definitions": {}}, "gold.state")
+        write_quickly(self.lake.synced, {"folded": unit}, None)
 
     def audit(self, **options: Any) -> Verdict:
         return audit(self.settings, source=self.kafka, **options)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.config import Event, LakeSettings, Tables
+from spark_app.driver import power
 from spark_app.driver.commit import Committer
 from spark_app.driver.manifest import Change, Manifest, Manifests
 from spark_app.driver.settle import TableDesk
@@ -28,7 +29,9 @@ def open_lake(root: Path) -> Lake:
 def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, Committer]:
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
-    return manifests, Committer(lake, manifests, settings or LakeSettings())
+    committer = Committer(lake, manifests, settings or LakeSettings())
+    power.mend(lake, committer.synced, Layout())
+    return manifests, committer
 
 
 def table_desk(

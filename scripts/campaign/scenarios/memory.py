@@ -19,7 +19,7 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill
 
-BETWEEN_S = (0.1, 2.0)
+BETWEEN_S = (0.2, 4.0)
 ENDS_S = 30.0
 GOES_ON_S = 60.0
 KINDS = ("jvm_metaspace", "jvm_killed", "worker_limited")

@@ -32,7 +32,7 @@ def take(lake: Lake, count: int, tables: list[str] = TABLES, finish: bool = True
     opened = open_again(lake)
     for _ in range(count):
         number = opened.manifests.last + 1
-        rows = {name: pa.table({"x": [number] * (len(tables) - 1 if name == BRONZE else 1)}) for name in tables}
+        rows = {name: pa.table({"x": [number] * max(1, len(tables) - 1 if name == BRONZE else 1)}) for name in tables}
         manifest = ingest_unit(lake, number, rows)
         opened.manifests.decide(manifest)
         if finish:
@@ -153,7 +153,8 @@ def test_lost_manifests_are_named_and_no_file_goes(lake: Lake, kept: int) -> Non
 def test_manifests_of_an_older_copy_are_named_where_the_last_unit_is_none_of_ingest(lake: Lake) -> None:
     opened = open_again(lake)
     unit = ingest_unit(lake, 9, {"silver_rare_events": pa.table({"x": [9]})})
-    opened.manifests.decide(replace(unit, kind="deferred", source={"records": 1}))
+    rare = {"silver_rare_events": unit.tables["silver_rare_events"]}
+    opened.manifests.decide(replace(unit, kind="deferred", source={"records": 1}, tables=rare))
     opened.committer.finish(opened.manifests.read(9))
     copy = copy_of(lake.manifests)
     end = opened.manifests.read(8).source["end"]
@@ -227,9 +228,10 @@ def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, 
     refuse(examine(lake))
 
 
-def test_gold_that_is_ahead_is_another_lakes(lake: Lake) -> None:
-    """Its next files would never be folded."""
-    (lake.state / "gold.json").write_text(json.dumps({"folded": 99, "definitions": {}}))
+@pytest.mark.parametrize("mark", ["unit", "folded"])
+def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
+    """What it says is done would never be looked at, or never be folded."""
+    lake.synced.write_text(json.dumps({mark: 99}))
     [finding] = examine(lake)
     assert finding.repair is not None
     finding.repair()
