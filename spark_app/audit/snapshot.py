@@ -19,9 +19,10 @@ from pyarrow.fs import LocalFileSystem
 from spark_app.audit.schemas import Schemas
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.lake import Lake, read_durable
+from spark_app.lake import Lake, read_durable, read_json
 from spark_app.records import Span
 
+FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 RETRY_S = 0.2
 Offsets = dict[str, dict[str, int]]
@@ -191,7 +192,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}
     counts = last["counts"] if last else {}
-    start, assumed = _start(lake, tables.get(settings.tables.bronze))
+    start, assumed = _start(lake, tables.get(settings.tables.bronze), source.get("topic_ids", {}))
     return Snapshot(
         lake,
         settings,
@@ -205,17 +206,20 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         Schemas(lake.schemas),
         tables,
         _given_up(tables.get(settings.tables.lost)),
-        int((read_durable(lake.state / "synced.json") or {}).get("folded", 0)),
+        int((read_json(lake.synced) or {}).get("folded", 0)),
     )
 
 
-def _start(lake: Lake, bronze: Table | None) -> tuple[Offsets, str]:
-    """Where ingest began, and how that was found out where it was not written down."""
+def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple[Offsets, str]:
+    """Where ingest of the topics began, and how that was found out where it was not written down. One that was made
+    again since begins anew."""
     began = read_durable(lake.manifests / "began")
+    if began is None and _numbers(lake)[0] == 1:
+        began = _manifest(lake, 1)["source"]
     if began is not None:
-        return began["start"], ""
-    if _numbers(lake)[0] == 1:
-        return _manifest(lake, 1)["source"].get("start", {}), ""
+        ids = began.get("topic_ids", {})
+        same = {t: offsets for t, offsets in began.get("start", {}).items() if ids.get(t) == topic_ids.get(t)}
+        return same, ""
     found: Offsets = {}
     if bronze is not None:
         rows = bronze.read(["topic", "partition", "offset"])
@@ -226,4 +230,5 @@ def _start(lake: Lake, bronze: Table | None) -> tuple[Offsets, str]:
 
 def _given_up(table: Table | None) -> list[tuple[str | None, Span]]:
     rows = table.read(["topic", "topic_id", "partition", "first", "end"]).to_pylist() if table else []
-    return [(r["topic_id"], Span(r["topic"], r["partition"], r["first"], r["end"])) for r in rows]
+    ends = (FAR if row["end"] is None else row["end"] for row in rows)
+    return [(r["topic_id"], Span(r["topic"], r["partition"], r["first"], e)) for r, e in zip(rows, ends, strict=True)]

@@ -15,9 +15,8 @@ from spark_app.audit.records import Records
 from spark_app.config import Settings
 from spark_app.driver.manifest import Offsets
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.synced import Synced
 from spark_app.driver.unit import Origin, UnitRunner
-from spark_app.lake import Lake
+from spark_app.lake import Lake, write_quickly
 from spark_app.records import Decodable, Report, Span
 from spark_app.worker import one_pass
 from tests.support import ledger
@@ -123,7 +122,7 @@ class SmallLake:
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )
-        Synced(self.lake).sync([], folded=unit)
+        write_quickly(self.lake.synced, {"folded": unit}, None)
 
     def audit(self, **options: Any) -> Verdict:
         return audit(self.settings, source=self.kafka, **options)

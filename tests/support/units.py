@@ -49,6 +49,7 @@ def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records:
     if placed and LAYOUT.bronze not in tables:
         tables = {LAYOUT.bronze: pa.table({"x": [sequence] * placed}), **tables}
     taken = tables[LAYOUT.bronze].num_rows if tables else 0
+    assert taken >= placed, "bronze has a row for each row of the other tables"
     name = f"part-{sequence:012d}-0-00000.parquet"
     changes = {t: Change([files.write_file(lake.table(t), name, rows, "zstd")]) for t, rows in tables.items()}
     start, end = ({"t": {"0": number}} for number in ((sequence - 1) * records, sequence * records))
