@@ -60,7 +60,7 @@ class Lake:
         """Names of the Delta tables that exist, sorted."""
         if not self.root.is_dir():
             return []
-        return sorted(p.name for p in self.root.iterdir() if (p / "_delta_log").is_dir())
+        return sorted(p.name for p in self.root.iterdir() if p.name[0] != "." and (p / "_delta_log").is_dir())
 
     def exists(self, path: str) -> bool:
         """Whether a file of a table is there."""

@@ -125,7 +125,7 @@ class Committer:
         self._digests.clear()
         self.synced.check(self._manifests.last)
         earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
-        after = self.synced.unit
+        after = min(self.synced.unit, self._manifests.last - 1)  # the last one shows whose tables these are
         finished = max(after, self._manifests.finished())
         for number in (n for n in self._manifests.numbers() if n > after):
             manifest, recheck = self._manifests.read(number), number < self._manifests.last

@@ -29,7 +29,7 @@ def mend(lake: Lake, synced: Synced, layout: Layout) -> None:
     """
     for finding in look(lake, synced, layout):
         if finding.repair is None:
-            raise ContractError(f"{finding.what}: {finding.remedy}")
+            raise ContractError(f"{finding.what}. {finding.remedy}")
         log.warning(finding.what, done=finding.repair())
 
 
@@ -44,15 +44,14 @@ def _look_at(lake: Lake, synced: Synced, layout: Layout, name: str) -> Finding |
     table, known = lake.table(name), synced.versions.get(name)
     newest = max(delta_log.versions(delta_log.folder(table)), default=-1)
     if known is not None and newest < known:
-        what = f"table {name} is at version {newest}, but was at {known}: an older copy, or the disk lost what it had"
-        return _beyond_repair(lake, synced, layout, name, what)
+        return _older(lake, synced, layout, name, f"table {name} is at version {newest}, but was at {known}")
     torn = delta_log.find_torn(table, known)
     if not torn.files:
         return None
     what = f"table {name}: the machine lost power, {len(torn.files)} files of the log are torn, {torn.lost} of commits"
     if not torn.left:
         return _beyond_repair(lake, synced, layout, name, what)
-    return Finding(what, "start the app", fatal=False, repair=partial(_set_aside, lake, name, torn.files))
+    return Finding(what, "Start the app", fatal=False, repair=partial(_set_aside, lake, name, torn.files))
 
 
 def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
@@ -65,12 +64,26 @@ def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
     return f"moved to {folder}; what is missing is committed again"
 
 
+def _older(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
+    """A copy, or of a disk that lost what it said it had. `inventory` refuses it if units are missing; what is known
+    of the other one says nothing of this one."""
+    if layout.is_gold(name):
+        return _beyond_repair(lake, synced, layout, name, what)
+    remedy = "Look at where it comes from"
+    return Finding(what, remedy, fatal=False, repair=partial(_forget, synced, name))
+
+
+def _forget(synced: Synced, name: str) -> str:
+    synced.forget(name)
+    return "all of its commits are looked at"
+
+
 def _beyond_repair(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
     if layout.is_gold(name):
-        remedy = "start the app: gold is computed anew"
+        remedy = "Start the app: gold is computed anew"
         return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
-    remedy = "restore the table from a copy"
-    return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run rebuild")
+    remedy = "Restore the table from a copy"
+    return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
 def _renew_gold(lake: Lake, synced: Synced, name: str) -> str:

@@ -19,7 +19,7 @@ from spark_app.lake import Lake, read_durable, sync_folder, write_durably
 
 THREADS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-REMEDY = "Restore _protolake and the tables from one copy; `doctor --repair` moves the mark aside"
+REMEDY = "restore _protolake and the tables from one copy; `doctor --repair` moves the mark aside"
 
 
 class Synced:
@@ -40,6 +40,7 @@ class Synced:
         self.folded: int = stored.get("folded", 0)
         self.versions: dict[str, int] = stored.get("versions", {})
         self.rebooted = stored.get("boot", _boot()) != _boot()
+        self._refused = ""
         self._writing = threading.Lock()
 
     @property
@@ -55,12 +56,14 @@ class Synced:
             UnreachableError: the disk refused to keep what it had taken. Only a new start knows again what is there.
             OSError: no space for the mark, which so stays behind.
         """
+        if self._refused:
+            raise UnreachableError(self._refused)
         try:
             found = self._sync(list(tables))
         except OSError as error:
-            raise UnreachableError(
-                f"{self._lake.root} does not keep what was written ({error}): look at its disk"
-            ) from None
+            # The kernel says so once: another fsync would succeed, and the data would still be lost.
+            self._refused = f"{self._lake.root} does not keep what was written ({error}): look at its disk"
+            raise UnreachableError(self._refused) from None
         with self._writing:
             newer = {name: max(version, self.versions.get(name, 0)) for name, version in found.items()}
             self._write(max(unit, self.unit), max(folded, self.folded), self.versions | newer)
@@ -89,7 +92,7 @@ class Synced:
             ContractError: units that were decided and durable are not among the manifests up to `last`.
         """
         if self.is_ahead(last):
-            raise ContractError(f"{self.ahead(last)}. {REMEDY}")
+            raise ContractError(f"{self.ahead(last)}: {REMEDY}")
 
     def is_ahead(self, last: int) -> bool:
         return max(self.unit, self.folded) > last

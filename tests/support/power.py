@@ -5,6 +5,7 @@ What a unit holds depends on its number alone, so that after any cut it is known
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -79,7 +80,6 @@ class Life:
 
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
-        maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
         self.opened = open_all(self.mount.path / "lake")
         self.gold = Gold(None, self.opened, threading.Lock())
 
@@ -156,8 +156,31 @@ class Cuts:
     faults: dict[str, list[str]] = field(default_factory=dict)
 
 
+@contextlib.contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """What is rare in an app happens in every life."""
+    paces = [
+        (commit, "SYNC_EVERY_S"),
+        (aggregate, "SYNC_EVERY_S"),
+        (aggregate, "CLEAN_EVERY"),
+        (maintain, "SWEEP_AFTER"),
+    ]
+    usual = [getattr(module, name) for module, name in paces]
+    maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(paces, usual, strict=True):
+            setattr(module, name, value)
+
+
 def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> Cuts:
     """Lives that end in a cut at any of their moments; each is tried in several ways, and the last one is lived on."""
+    with _in_a_hurry():
+        return _cut_often(mount, dice, times, each)
+
+
+def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts:
     cuts = Cuts()
     decided = 0
     while cuts.done < times:

@@ -3,6 +3,7 @@ the whole app; and under the commit layer alone, which dies at every one of its 
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from scripts.campaign.mount import Mount
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import BUMP, Stage, kill
+from spark_app.lake import write_durably
 
 LONGEST_S = 15.0  # of a life, from its start or from its first unit on
 PATIENCE_S = 120.0  # until that unit
@@ -94,7 +96,15 @@ def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
     if code is not None and code not in RELAUNCHED:
         return _repair(stage, lives, code)
     disk.cut(seed)
+    _restart_machine(stage)
     lives.cuts += 1
+
+
+def _restart_machine(stage: Stage) -> None:
+    """The mark of what is durable names the start of the machine in which it was written."""
+    path = stage.lake / "_protolake" / "synced.json"
+    if path.exists():
+        write_durably(path, json.dumps(json.loads(path.read_text()) | {"boot": "before"}), "synced")
 
 
 def _wait(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], bool]) -> bool:

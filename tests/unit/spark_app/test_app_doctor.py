@@ -85,9 +85,6 @@ MENDABLE: dict[str, Callable[[Lake], None]] = {
     ),
     "mark": lambda lake: lake.synced.write_text('{"folded": 99}') and None,
     "torn mark": lambda lake: lake.synced.write_text("{") and None,
-    "torn log": lambda lake: (
-        max((lake.table("silver_a_events") / "_delta_log").glob("*.json")).write_bytes(b"") and None
-    ),
 }
 
 
@@ -170,6 +167,17 @@ def test_gold_with_a_broken_file_is_made_anew(lake: Lake) -> None:
     assert wrong(lake) == []
     assert not lake.table("gold_a_player_agg").exists()
     assert not lake.gold.exists()
+
+
+def test_a_log_that_the_power_tore_is_mended(lake: Lake) -> None:
+    before = values(lake)
+    lake.synced.unlink()
+    entry = max((lake.table("silver_a_events") / "_delta_log").glob("*.json"))
+    entry.write_bytes(b"")
+    assert wrong(lake) == []  # a start mends it as well
+    [done] = doctor.repair(lake, settings_of(lake))
+    assert done.endswith("made the commits of 1 units again")
+    assert (values(lake), wrong(lake)) == (before, [])
 
 
 def doctor_command(lake: Lake, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 
 from scripts.campaign import mount
 from spark_app.config import LakeSettings
-from spark_app.driver import commit, delta_log, power
+from spark_app.driver import commit, delta_log, inventory, power
 from spark_app.driver.commit import Committer
+from spark_app.driver.findings import refuse
 from spark_app.driver.maintain import Maintainer
 from spark_app.driver.synced import Synced
 from spark_app.errors import ContractError, UnreachableError
@@ -108,11 +109,11 @@ def test_compaction_without_its_file_did_not_happen(
     assert open_committer(lake)[1].tables.get("silver_a_events").version() == 4  # type: ignore[union-attr]
 
 
-def test_after_a_clean_stop_nothing_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_clean_stop_only_the_last_unit_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()
     manifests, committer = open_committer(lake)
-    monkeypatch.setattr(manifests, "read", None)
+    monkeypatch.setattr(manifests, "read", {5: manifests.read(5)}.__getitem__)
     monkeypatch.setattr(delta_log, "read_entry", lambda log, version: {5: None}[version])
     assert committer.redo() == 0
     assert look(lake) == []
@@ -142,12 +143,19 @@ def test_every_unit_behind_the_mark_is_looked_at(tmp_path: Path) -> None:
     assert values(lake) == [list(range(1, 21))] * 2
 
 
-def test_a_table_older_than_it_was_is_refused(tmp_path: Path) -> None:
+def test_a_table_older_than_it_was_is_named_and_not_added_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()
-    entry(lake, 4).unlink()
-    with pytest.raises(ContractError, match=r"silver_a_events is at version 3, but was at 4.*restore"):
-        open_committer(lake)
+    for version in (3, 4):
+        entry(lake, version).unlink()
+    manifests, committer = open_committer(lake)
+    assert "silver_a_events is at version 2, but was at 4" in capsys.readouterr().err
+    assert committer.redo() == 0
+    with pytest.raises(ContractError, match="silver_a_events is an older copy"):
+        refuse(inventory.examine(lake, manifests, committer, LAYOUT))
+    assert "silver_a_events" not in Synced(lake).versions
 
 
 def test_manifests_older_than_they_were_are_refused(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
     (log_of(lake) / f"{2:020d}.checkpoint.parquet").write_bytes(b"")
     [finding] = power.look(lake, Synced(lake), LAYOUT)
     assert (finding.fatal, finding.repair) == (True, None)
-    with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run rebuild"):
+    with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run `rebuild`"):
         open_committer(lake)
 
 
