@@ -33,6 +33,8 @@ STEPS = (
     "batch",
     "columns",
     "finished",
+    "synced",
+    "mend",
     "attempt",
     "pass",
     "file",

@@ -7,6 +7,8 @@
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
 <lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
+<lake>/_protolake/synced.json    how far the commits are on the disk itself
+<lake>/_protolake/gold.json      definitions of the gold tables as they are
 <lake>/_protolake/aside/         what `doctor --repair` and an accepted loss moved out of the way
 <lake>/_protolake/status.json    what `status` shows
 """
@@ -43,6 +45,8 @@ class Lake:
         self.requests = self.state / "requests"
         self.checkpoint = self.state / "checkpoint"
         self.status = self.state / "status.json"
+        self.gold = self.state / "gold.json"
+        self.synced = self.state / "synced.json"
         self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
 
@@ -56,7 +60,7 @@ class Lake:
         """Names of the Delta tables that exist, sorted."""
         if not self.root.is_dir():
             return []
-        return sorted(p.name for p in self.root.iterdir() if (p / "_delta_log").is_dir())
+        return sorted(p.name for p in self.root.iterdir() if p.name[0] != "." and (p / "_delta_log").is_dir())
 
     def exists(self, path: str) -> bool:
         """Whether a file of a table is there."""
@@ -94,9 +98,12 @@ class Lake:
             ConfigurationError: the lake cannot be written.
             OSError: the disk is full.
         """
+        made = [folder for folder in (self.state, *self.state.parents) if not folder.exists()]
         try:
             for folder in (self.manifests, self.schemas, self.requests):
                 folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self.manifests, *made):
+                sync_folder(folder.parent)
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()

@@ -104,7 +104,7 @@ class Pipeline:
         """
         opened = OpenLake.of(self.lake, self._settings)
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
-        refuse(checkpoint.examine(self.lake, opened.manifests.last_ingest))
+        checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
         self.status.learn_rows(counts.count_rows(opened), opened.tables.admitted)
         self.status.learn_quarantine(counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
@@ -195,7 +195,17 @@ class Pipeline:
             self._room.retry(self._aggregate)
         elif not gold.is_alive():
             self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
+        self._make_durable(opened, gold.is_alive())
         return ExitCode.DONE
+
+    def _make_durable(self, opened: OpenLake, gold_is_busy: bool) -> None:
+        """So that the next start has nothing to look at again; without it, it looks."""
+        try:
+            opened.committer.close()
+            if not gold_is_busy:
+                self._aggregator.close()
+        except OSError as error:
+            log.warning("the next start looks again at the last commits", reason=str(error))
 
     def _do_chores(self, opened: OpenLake) -> None:
         """What the main thread does while the query runs."""
@@ -205,7 +215,7 @@ class Pipeline:
         if opened.schemas.ledger.has_unnamed() and self._is_due("names", NAMES_EVERY_S):
             self._room.retry(lambda: self._name_versions(opened))
         if self._is_due("forget", FORGET_EVERY_S):
-            opened.manifests.forget(self._settings.lake.keep_manifests, self._aggregator.folded())
+            opened.manifests.forget(self._settings.lake.keep_manifests, opened.committer.synced.oldest)
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()

@@ -37,16 +37,27 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
-    try:
-        session: SparkSession = builder.getOrCreate()
-    except Exception as error:
-        home = os.environ.get("JAVA_HOME")
-        raise ConfigurationError(
-            f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
-        ) from error
+    session = _create(builder)
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _create(builder: Any) -> SparkSession:
+    """A JVM that ends while it starts may have been killed: only the second says that the machine lacks something."""
+    for last in (False, True):
+        try:
+            return builder.getOrCreate()  # type: ignore[no-any-return]
+        except Exception as error:
+            process = getattr(SparkContext._gateway, "proc", None)
+            lives = process is not None and process.poll() is None
+            if last or lives:
+                home = os.environ.get("JAVA_HOME")
+                raise ConfigurationError(
+                    f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
+                ) from error
+            SparkContext._gateway = SparkContext._jvm = None
+    raise AssertionError
 
 
 def hold_lake(session: SparkSession, lake: Lake) -> None:

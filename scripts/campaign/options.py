@@ -52,9 +52,9 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def listing() -> str:
     """The scenarios, one a line, with their repetitions by tier."""
-    head = f"{'scenario':16}{'row':10}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
+    head = f"{'scenario':18}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
     lines = [
-        f"{name:16}{entry.row:10}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
+        f"{name:18}{entry.row:8}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
         for name, entry in ENTRIES.items()
     ]
     return "\n".join([head, *lines])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.audit.snapshot import Snapshot, Table
@@ -71,7 +70,7 @@ def _as_of(silver: Table, folded: int) -> Table | None:
     if not any(version < first for version in units):
         return None
     try:
-        return Table(silver.name, DeltaTable(silver.delta.table_uri, version=first - 1))
+        return Table(silver.folder, first - 1)
     except DeltaError:
         return None
 

@@ -20,7 +20,7 @@ class Schemas:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._entries = {entry["key"]: entry for entry in read_durable(folder / "ledger.json") or []}
+        self._entries = {entry["key"]: entry for entry in read_durable(folder / "ledger.json", list) or []}
         self._pools: dict[str, DescriptorPool] = {}  # they own the descriptors
         self._classes: dict[tuple[SchemaKey, MessageIndex], type[Message] | None] = {}
 

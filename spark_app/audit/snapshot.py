@@ -5,35 +5,61 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow.fs import LocalFileSystem
 
 from spark_app.audit.schemas import Schemas
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.lake import Lake, read_durable
+from spark_app.lake import Lake, read_durable, read_json
 from spark_app.records import Span
 
-LOST = "lost_events"  # ranges of Kafka's records that were given up
+FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 RETRY_S = 0.2
 Offsets = dict[str, dict[str, int]]
 
 
 class Table:
-    """One version of a Delta table."""
+    """One version of a Delta table: its files by delta-rs, their rows by Arrow.
 
-    def __init__(self, name: str, delta: DeltaTable):
+    Not by delta-rs's own dataset: in 1.6.6 it takes a file that has no bounds of a column for one without any value, so
+    that a filter on that column finds nothing.
+    """
+
+    def __init__(self, folder: Path, version: int | None = None):
+        delta, name = DeltaTable(str(folder), version=version), folder.name
+        if delta.protocol().min_reader_version > 1:
+            raise ContractError(
+                f"table {name} has reader features that this app never writes: the audit cannot read it"
+            )
         self.name = name
+        self.folder = folder
         self.delta = delta
         self.schema: pa.Schema = pa.schema(delta.schema().to_arrow())
-        self._dataset: ds.Dataset = delta.to_pyarrow_dataset()
+        parquet, disk = ds.ParquetFileFormat(), LocalFileSystem()
+        fragments = [
+            parquet.make_fragment(f"{folder}/{path}", disk, partition_expression=inside)
+            for path, inside in self._files()
+        ]
+        self._dataset: ds.Dataset = ds.FileSystemDataset(fragments, self.schema, parquet, disk)
+
+    def _files(self) -> Iterator[tuple[str, Any]]:
+        """Paths, and what is known of the offsets in the file."""
+        actions, offset = self.delta.get_add_actions(flatten=True), f"{self.prefix}offset"
+        bounds = (f"min.{offset}", f"max.{offset}")
+        known = [actions[b].to_pylist() if b in actions.schema.names else [None] * len(actions) for b in bounds]
+        for path, low, high in zip(actions["path"].to_pylist(), *known, strict=True):
+            some = low is not None and high is not None
+            yield path, ((ds.field(offset) >= low) & (ds.field(offset) <= high)) if some else ds.scalar(True)
 
     @property
     def prefix(self) -> str:
@@ -161,12 +187,12 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
-    tables = {name: Table(name, DeltaTable(str(lake.table(name)))) for name in lake.tables()}
+    tables = {name: Table(lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(_numbers(lake)))
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}
     counts = last["counts"] if last else {}
-    start, assumed = _start(lake, tables.get(settings.tables.bronze))
+    start, assumed = _start(lake, tables.get(settings.tables.bronze), source.get("topic_ids", {}))
     return Snapshot(
         lake,
         settings,
@@ -179,18 +205,21 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         (read_durable(lake.state / "tables.json") or {"names": {}})["names"],
         Schemas(lake.schemas),
         tables,
-        _given_up(tables.get(LOST)),
-        int((read_durable(lake.state / "gold.json") or {}).get("folded", 0)),
+        _given_up(tables.get(settings.tables.lost)),
+        int((read_json(lake.synced) or {}).get("folded", 0)),
     )
 
 
-def _start(lake: Lake, bronze: Table | None) -> tuple[Offsets, str]:
-    """Where ingest began, and how that was found out where it was not written down."""
+def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple[Offsets, str]:
+    """Where ingest of the topics began, and how that was found out where it was not written down. One that was made
+    again since begins anew."""
     began = read_durable(lake.manifests / "began")
+    if began is None and _numbers(lake)[0] == 1:
+        began = _manifest(lake, 1)["source"]
     if began is not None:
-        return began["start"], ""
-    if _numbers(lake)[0] == 1:
-        return _manifest(lake, 1)["source"].get("start", {}), ""
+        ids = began.get("topic_ids", {})
+        same = {t: offsets for t, offsets in began.get("start", {}).items() if ids.get(t) == topic_ids.get(t)}
+        return same, ""
     found: Offsets = {}
     if bronze is not None:
         rows = bronze.read(["topic", "partition", "offset"])
@@ -201,4 +230,5 @@ def _start(lake: Lake, bronze: Table | None) -> tuple[Offsets, str]:
 
 def _given_up(table: Table | None) -> list[tuple[str | None, Span]]:
     rows = table.read(["topic", "topic_id", "partition", "first", "end"]).to_pylist() if table else []
-    return [(r["topic_id"], Span(r["topic"], r["partition"], r["first"], r["end"])) for r in rows]
+    ends = (FAR if row["end"] is None else row["end"] for row in rows)
+    return [(r["topic_id"], Span(r["topic"], r["partition"], r["first"], e)) for r, e in zip(rows, ends, strict=True)]

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -29,11 +30,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app import failpoints
 from spark_app.config import Aggregate
-from spark_app.driver.commit import RECHECKED, THREADS, Tables, writer_properties
-from spark_app.driver.maintain import clean_log, sweep
+from spark_app.driver.commit import THREADS, Tables, writer_properties
+from spark_app.driver.delta_log import SEQUENCE
+from spark_app.driver.maintain import tidy
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
-from spark_app.lake import read_json, write_quickly
+from spark_app.lake import read_json, write_durably
 from spark_app.ops.events import log
 
 TABLE = "_protolake_table"
@@ -49,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[Column], Column]] = {
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 MOST_NAMED = 20
+SYNC_EVERY_S = 30.0
 CLEAN_EVERY = 20  # versions of a table between clean-ups
 
 
@@ -84,9 +87,12 @@ class Aggregator:
         self._manifests = opened.manifests
         self._between_units = between_units
         self._app = f"{lake.identity()}/gold"
-        self._state = lake.state / "gold.json"
         self._gold = Tables(lake, settings.lake)
         self._writer = writer_properties(settings.lake)
+        self._synced = opened.committer.synced
+        self._folded = self._synced.folded
+        self._unsynced: set[str] = set()
+        self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `run` and `renew` must not meet
         self._aggregates = settings.gold.columns
@@ -97,7 +103,17 @@ class Aggregator:
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
-        return int((read_json(self._state) or {}).get("folded", 0))
+        return self._folded
+
+    def close(self) -> None:
+        """Make gold durable; the next start then has nothing to fold again."""
+        with self._running:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._synced.sync(self._unsynced, folded=self._folded)
+        self._unsynced.clear()
+        self._next_sync = time.monotonic() + SYNC_EVERY_S
 
     def run(self) -> dict[str, int]:
         """Bring gold up to the last finished unit; returns rows of each touched gold table."""
@@ -165,13 +181,21 @@ class Aggregator:
         return self._finish(work, {*parts, *whole})
 
     def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
-        if work.upto > self.folded() or self._definitions() != work.definitions:
-            write_quickly(self._state, {"folded": work.upto, "definitions": work.definitions}, "gold.state")
+        self._folded = max(work.upto, self._folded)
+        changed = self._definitions() != work.definitions
+        if changed or (self._folded > self._synced.folded and time.monotonic() > self._next_sync):
+            self._sync()
+        if changed:
+            self._define(work.definitions)
         return {name: self._rows(name) for name in touched or ()}
 
     def _definitions(self) -> dict[str, str]:
         """Those of the gold tables as they are."""
-        return dict((read_json(self._state) or {}).get("definitions", {}))
+        stored = read_json(self._lake.gold)  # without it all gold is computed anew
+        return stored if isinstance(stored, dict) else {}
+
+    def _define(self, definitions: dict[str, str]) -> None:
+        write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
 
     def _definition(self, fields: pa.Schema) -> str:
         """Of the settings and the types of the fields, for a field may have no version yet that knows its type."""
@@ -189,8 +213,7 @@ class Aggregator:
         known = self._definitions()
         same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
         if len(same) < len(fields):
-            # Some tables will be ahead.
-            write_quickly(self._state, {"folded": self.folded(), "definitions": same}, "gold.state")
+            self._define(same)  # some tables will be ahead
             work.whole = {name: self._snapshot(name) for name in fields if name not in same}
         new, work.rebuilt = self._new_files(work.upto, set(same))
         for name, files in new.items():
@@ -209,7 +232,7 @@ class Aggregator:
         names = {self._layout.silver_of(name): name for name in of}
         files: dict[str, list[str]] = {}
         rebuilt = set()
-        for manifest in self._manifests.since(self.folded() - RECHECKED):
+        for manifest in self._manifests.since(self._folded):
             for table, change in manifest.tables.items():
                 name = names.get(table)
                 if name is not None and manifest.sequence <= upto and manifest.sequence > self._cursor(name):
@@ -292,6 +315,7 @@ class Aggregator:
         table = self._gold.get(gold)
         if table is None:
             return self._replace(name, part, upto)
+        self._unsynced.add(gold)
         key = _quoted(self._settings.event.key)
         merge = table.merge(
             part,
@@ -323,6 +347,9 @@ class Aggregator:
     def _replace(self, name: str, part: pa.Table, upto: int) -> None:
         """Write the whole table anew."""
         gold = self._layout.gold_of(name)
+        self._unsynced.add(gold)
+        if self._gold.get(gold) is None:
+            self._synced.forget(gold)
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._gold.uri(gold),
@@ -336,13 +363,12 @@ class Aggregator:
         self._gold.forget(gold)
 
     def _transaction(self, upto: int) -> CommitProperties:
-        return CommitProperties(app_transactions=[Transaction(self._app, upto)])
+        return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
 
     def _clean(self, gold: str, table: DeltaTable) -> None:
         """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
         if table.version() % CLEAN_EVERY == 0:
-            sweep(table)
-            clean_log(table)
+            tidy(gold, table, self._synced)
             log.debug("gold cleaned", table=gold)
 
     def _rows(self, name: str) -> int:

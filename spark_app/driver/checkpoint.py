@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_app import failpoints
-from spark_app.driver.findings import Finding
+from spark_app.driver.findings import Finding, refuse
 from spark_app.driver.manifest import Manifest, Offsets, follows
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
@@ -45,6 +45,23 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
     except (ContractError, OSError) as error:
         fault = str(error)
     return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint))] if fault else []
+
+
+def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
+    """
+    Args:
+        rebooted: the machine was started since the last run. Spark fsyncs nothing of its checkpoint: what a power cut
+            tore is made again from the manifests, without a person.
+
+    Raises:
+        ContractError: the checkpoint does not say what the manifests say.
+    """
+    found = examine(lake, last)
+    for finding in found if rebooted else ():
+        if finding.repair is not None:
+            log.warning(finding.what, done=finding.repair())
+            found = examine(lake, last)
+    refuse(found)
 
 
 def forget(lake: Lake, why: str) -> None:

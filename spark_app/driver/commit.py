@@ -19,14 +19,17 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from spark_app import failpoints
 from spark_app.config import LakeSettings
+from spark_app.driver.delta_log import SEQUENCE, UNIT
 from spark_app.driver.manifest import Change, Manifest, Manifests
+from spark_app.driver.synced import Synced
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.records import FileEntry
 from spark_app.schemas.columns import grows, merge_columns
 
-RECHECKED = 5  # finished units whose commits are looked at again at start, in case the machine lost power
+SYNC_EVERY_S = 10.0
+HISTORY = 100  # commits of a table whose digests a redo compares
 THREADS = 8
 
 
@@ -43,6 +46,7 @@ class Tables:
             "delta.logRetentionDuration": f"interval {seconds} seconds",
             "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
             "delta.checkpointInterval": str(settings.checkpoint_every),
+            "delta.enableExpiredLogCleanup": "false",  # only behind a checkpoint that is durable: `maintain`
         }
 
     def get(self, name: str) -> DeltaTable | None:
@@ -100,28 +104,39 @@ class Committer:
         self._lake = lake
         self._manifests = manifests
         self._app = lake.identity()
+        self.synced = Synced(lake)
         self.tables = Tables(lake, settings)
+        self._unsynced: set[str] = set()
+        self._syncing: Future[None] | None = None
+        self._next_sync = time.monotonic() + SYNC_EVERY_S
+        self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during a redo
         self._known_schemas: dict[str, set[str]] = {}
         self._gone: set[str] = set()  # tables that were said to lack files
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
 
     def redo(self) -> int:
-        """Finish what a crash left open, whatever rules or registry say now. Returns the number of units redone.
+        """Finish what a crash left open, whatever rules or registry say now, and look again at all that may not have
+        been on the disk. Returns the number of units redone.
 
         Raises:
             ContractError: a table says that it has seen a unit which was never finished.
         """
         redone = 0
+        self._digests.clear()
+        self.synced.check(self._manifests.last)
         earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
-        finished = self._manifests.finished()
-        for number in (n for n in self._manifests.numbers() if n > finished - RECHECKED):
+        after = min(self.synced.unit, self._manifests.last - 1)  # the last one shows whose tables these are
+        finished = max(after, self._manifests.finished())
+        for number in (n for n in self._manifests.numbers() if n > after):
             manifest, recheck = self._manifests.read(number), number < self._manifests.last
             lacking = {name for name in manifest.tables if (self.seen(name) or 0) < number}
             if lacking:
                 earlier = earlier or self._manifests.named_until(number - 1)
-            redone += self.finish(manifest, recheck, self._behind(lacking, earlier, number <= finished))
+            redone += self._make(manifest, recheck, self._behind(lacking, earlier, number <= finished))
             if earlier:
                 earlier |= dict.fromkeys(manifest.tables, number)
+        if self._manifests.finished() < self._manifests.last:
+            self._manifests.mark_finished(self._manifests.last)
         if redone:
             log.info("units redone after a crash", units=redone)
         return redone
@@ -138,8 +153,14 @@ class Committer:
         table = self.tables.get(name)
         return None if table is None else table.transaction_version(f"{self._app}{by}") or 0
 
-    def finish(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
-        """Commit every table of the unit, but for those to leave alone; True when a commit was missing.
+    def finish(self, manifest: Manifest) -> None:
+        """Commit every table of the unit that was decided last."""
+        self._make(manifest)
+        self._manifests.mark_finished(manifest.sequence)
+        self._sync_sometimes()
+
+    def _make(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
+        """Commit what of the unit is not committed, but for the tables to leave alone; True when a commit was missing.
 
         Args:
             recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
@@ -154,9 +175,24 @@ class Committer:
         wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         for commit in commits:
             missing = commit.result() or missing
-        if manifest.sequence > self._manifests.finished():
-            self._manifests.mark_finished(manifest.sequence)
+        self._unsynced.update(manifest.tables)
         return missing
+
+    def _sync_sometimes(self) -> None:
+        """Beside the batches, so that they do not wait for the disk."""
+        if self._syncing is None and time.monotonic() > self._next_sync:
+            names, self._unsynced = self._unsynced, set()
+            self._syncing = self._pool.submit(self.synced.sync, names, unit=self._manifests.finished())
+        elif self._syncing is not None and self._syncing.done():
+            syncing, self._syncing = self._syncing, None
+            self._next_sync = time.monotonic() + SYNC_EVERY_S
+            syncing.result()
+
+    def close(self) -> None:
+        """Make every commit durable; the next start then has nothing to look at."""
+        if self._syncing is not None:
+            self._syncing.result()
+        self.synced.sync(self._unsynced, unit=self._manifests.finished())
 
     def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:
         change, sequence = manifest.tables[name], manifest.sequence
@@ -210,18 +246,20 @@ class Committer:
     def _compare_digest(self, name: str, table: DeltaTable | None, sequence: int, digest: str) -> None:
         """A table that has the transaction must have it from this very manifest."""
         assert table is not None
-        for commit in table.history(limit=20):
-            if commit.get("protolake.sequence") == sequence and commit.get("protolake.digest") != digest:
-                raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
+        if name not in self._digests:
+            self._digests[name] = {c[SEQUENCE]: c[UNIT] for c in table.history(limit=HISTORY) if UNIT in c}
+        if self._digests[name].get(sequence, digest) != digest:
+            raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
 
     def _properties(self, manifest: Manifest) -> CommitProperties:
         return CommitProperties(
-            custom_metadata={"protolake.sequence": manifest.sequence, "protolake.digest": manifest.digest},
+            custom_metadata={SEQUENCE: manifest.sequence, UNIT: manifest.digest},
             app_transactions=[Transaction(self._app, manifest.sequence)],
         )
 
     def _create(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
+        self.synced.forget(name)
         with failpoints.around(_step(manifest, name)):
             create_table_with_add_actions(
                 self.tables.uri(name),

@@ -30,7 +30,8 @@ from spark_app.ops.status import Status
 from spark_app.records import Report
 from spark_app.space import is_full
 
-RETRY_S = (0, 1, 2, 4)  # after that many failed tries
+RETRY_S = (0, 1, 2, 4, 8, 15)  # after that many failed tries
+LANDINGS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame
 
 
 class Ingest:
@@ -117,7 +118,8 @@ class Ingest:
                 full, unanswered = is_full(error), source.is_unanswered(str(error))
                 if full or unanswered:  # the records are not to blame
                     self._attempts.unlink(missing_ok=True)
-                if self._stop.is_set() or unanswered or (land_only and not full):
+                last = tries > self._settings.batch.attempts + LANDINGS and not full
+                if self._stop.is_set() or unanswered or last:
                     raise
                 log.error("the pass failed, trying again", tries=tries, reason=_reason(error))
                 if full:
@@ -153,5 +155,6 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
 
 
 def _reason(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+    """The last line before Java's stack: that is the message, of Python or of Java."""
+    lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
+    return lines[-1][:450] if lines else type(error).__name__

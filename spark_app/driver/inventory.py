@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-from spark_app.driver.commit import RECHECKED, Committer
+from spark_app.driver.commit import Committer
 from spark_app.driver.findings import Finding
 from spark_app.driver.manifest import MOST_SCANNED, Manifests
-from spark_app.lake import Lake, read_json, write_durably
+from spark_app.driver.synced import REMEDY, Synced
+from spark_app.lake import Lake, write_durably
 from spark_app.records import Layout
 
 MOST_NAMED = 10
@@ -39,14 +40,14 @@ def examine(
     named = manifests.named_until(finished, most_bytes)
     gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
-    folded = int((read_json(lake.state / "gold.json") or {}).get("folded", 0))
+    synced = committer.synced
     last = max(manifests.numbers(), default=0)
     return [
         *ahead(seen, last),
         *ahead(gold, last),
         *_behind(lake, seen, named, layout, rebuild),
-        *_gaps(manifests, folded),
-        *_state_files(lake, layout, last, folded),
+        *_gaps(manifests, synced.oldest),
+        *_state_files(lake, layout, last, synced),
     ]
 
 
@@ -83,13 +84,12 @@ def _older(
     return Finding(what, remedy, repair=lambda: f"{lake.set_aside(lake.table(name))}; {rebuild('')}")
 
 
-def _gaps(manifests: Manifests, folded: int) -> list[Finding]:
+def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
     """Manifests that are missing between others. What was forgotten is the oldest, but for one of ingest."""
     numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # one may come while the folder is listed
     pairs = list(itertools.pairwise(numbers))
     if pairs and manifests.last_ingest and pairs[0][0] == manifests.last_ingest.sequence:
         pairs = pairs[1:]
-    needed = min(folded, manifests.finished() - RECHECKED)
     return [
         Finding(
             f"manifests {one + 1} to {next_one - 1} are missing",
@@ -101,14 +101,12 @@ def _gaps(manifests: Manifests, folded: int) -> list[Finding]:
     ]
 
 
-def _state_files(lake: Lake, layout: Layout, last: int, folded: int) -> list[Finding]:
+def _state_files(lake: Lake, layout: Layout, last: int, synced: Synced) -> list[Finding]:
     """Files that a lake with such tables must have. Damaged ones are named by whoever reads them."""
     findings = []
-    gold, ledger, tables = lake.state / "gold.json", lake.schemas / "ledger.json", lake.state / "tables.json"
-    if folded > last:
-        what = f"{gold} says that gold has unit {folded}, but the manifests end at {last}: it is another lake's"
-        remedy = "`doctor --repair` moves it aside; gold is then computed anew"
-        findings.append(Finding(what, remedy, repair=lambda: lake.set_aside(gold)))
+    ledger, tables = lake.schemas / "ledger.json", lake.state / "tables.json"
+    if synced.is_ahead(last):
+        findings.append(Finding(synced.ahead(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)))
     if not ledger.exists() and any(lake.schemas.glob("*.fds")):
         remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
         findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from spark_app import failpoints
 from spark_app.config import LakeSettings
 from spark_app.driver.commit import Tables, writer_properties
+from spark_app.driver.synced import Synced
 from spark_app.ops.events import log
 
 SMALL_BYTES = 8 << 20
@@ -24,8 +25,9 @@ LARGE_AFTER = 12  # compactions of small files before the results are merged too
 class Maintainer:
     """Counts commits per table and compacts, one table at a time."""
 
-    def __init__(self, tables: Tables, settings: LakeSettings):
+    def __init__(self, tables: Tables, settings: LakeSettings, synced: Synced):
         self._tables = tables
+        self._synced = synced
         self._settings = settings
         self._writer = writer_properties(settings)
         self._small: Counter[str] = Counter()
@@ -67,16 +69,32 @@ class Maintainer:
         with failpoints.around("compact"):
             metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
         table.update_incremental()
-        removed = sweep(table) if self._rounds[name] % SWEEP_AFTER == 0 else []
-        clean_log(table)
+        removed = tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
         self._small[name] = metrics["numFilesAdded"]
         log.debug(
             "compacted",
             table=name,
             files=metrics["numFilesRemoved"],
             into=metrics["numFilesAdded"],
-            vacuumed=len(removed),
+            vacuumed=removed,
         )
+
+
+def tidy(name: str, table: DeltaTable, synced: Synced, sweeping: bool = True) -> int:
+    """Remove what no version within the table's retention needs: log entries, and files when `sweeping`; returns the
+    number of files.
+
+    What replaced it is made durable before each step, for the first one makes commits, and may make the checkpoint for
+    which the second one removes entries.
+    """
+    removed = 0
+    if sweeping:
+        synced.sync([name])
+        removed = len(sweep(table))
+    synced.sync([name])
+    with failpoints.around("clean_log"):
+        table.cleanup_metadata()
+    return removed
 
 
 def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
@@ -90,9 +108,3 @@ def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
     if removed and not dry_run:
         table.update_incremental()
     return removed
-
-
-def clean_log(table: DeltaTable) -> None:
-    """Remove the log entries that no version within the table's retention needs."""
-    with failpoints.around("clean_log"):
-        table.cleanup_metadata()

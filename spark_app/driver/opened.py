@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.config import Settings
-from spark_app.driver import inventory
+from spark_app.driver import inventory, power
 from spark_app.driver.commit import Committer
 from spark_app.driver.findings import refuse
 from spark_app.driver.maintain import Maintainer
@@ -48,14 +48,16 @@ class OpenLake:
         check_rules(lake, settings)
         manifests = Manifests(lake, settings.tables.layout)
         committer = Committer(lake, manifests, settings.lake)
+        power.mend(lake, committer.synced, settings.tables.layout)
         redone = committer.redo()
+        committer.synced.begin()
         registry = Registry(settings.registry, caps_of(settings.schemas))
         opened = OpenLake(
             lake,
             settings,
             manifests,
             committer,
-            Maintainer(committer.tables, settings.lake),
+            Maintainer(committer.tables, settings.lake, committer.synced),
             TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
             SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
             redone,

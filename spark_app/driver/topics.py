@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app import config
+from spark_app.errors import ConfigurationError
+from spark_app.kafka import ANSWER_S, client_options, silent
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-ANSWER_S = 10.0  # that a broker may take for an answer
 
 
 class BrokerUnreachable(Exception):
@@ -61,6 +61,7 @@ class Topics:
 
         Raises:
             BrokerUnreachable, TopicMissing, LoginRefused
+            ConfigurationError: Kafka's client does not take the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 
@@ -102,31 +103,11 @@ class Topics:
         if self._client is None:
             self._said.clear()
             options = client_options(self._kafka) | {"error_cb": self._said.append}
-            self._client = AdminClient(options, logger=silent())
+            try:
+                self._client = AdminClient(options, logger=silent())
+            except KafkaException as error:  # it has asked nobody yet
+                raise ConfigurationError(f"kafka: {error.args[0].str()}: check the settings that begin so") from None
         return self._client
-
-
-def client_options(kafka: config.Kafka) -> dict[str, Any]:
-    """How librdkafka reaches the brokers; `source.jvm_options` is the same for Spark."""
-    options: dict[str, Any] = {
-        "bootstrap.servers": kafka.brokers,
-        "security.protocol": kafka.security_protocol,
-        "socket.timeout.ms": int(ANSWER_S * 1000),
-        "log_level": 2,  # critical: what matters comes as an error
-    }
-    if kafka.security_protocol.startswith("SASL"):
-        password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
-        options |= {
-            "sasl.mechanism": kafka.sasl_mechanism,
-            "sasl.username": kafka.sasl_username,
-            "sasl.password": password,
-        }
-    files = {
-        "ssl.ca.location": kafka.ca_file,
-        "ssl.certificate.location": kafka.certificate_file,
-        "ssl.key.location": kafka.key_file,
-    }
-    return options | {key: path for key, path in files.items() if path}
 
 
 def _offsets(client: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[str, dict[str, int]]:
@@ -135,10 +116,3 @@ def _offsets(client: AdminClient, partitions: list[TopicPartition], spec: Offset
     for partition, answer in answers.items():
         found.setdefault(partition.topic, {})[str(partition.partition)] = answer.result().offset
     return found
-
-
-def silent() -> Any:
-    logger = logging.getLogger("protolake.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

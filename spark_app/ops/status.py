@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ RATE_WINDOW_S = 60.0
 STALE_S = 30.0  # a status older than this is that of a dead app
 QUIET_S = 45.0  # Spark reports every ten seconds, also when there is nothing to do
 JOIN_S = 3.0
+SAY_EVERY_S = 60.0
 
 
 def now() -> str:
@@ -40,6 +42,7 @@ class Status:
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
         self.quiet_of: Callable[[], float] = float
+        self._said: dict[str, float] = {}
         self.told = 0  # grows with whatever moves but gold, and with each look at what is waited for
         self._schema_ids: dict[str, dict[str, int]] = {
             name: table["schema_ids"] for name, table in old.get("tables", {}).items()
@@ -97,9 +100,19 @@ class Status:
         """Waiting in place for something outside, or, with None, no longer."""
         with self._lock:
             if reason != self.value["reason"]:
-                log.warning("waiting", reason=reason) if reason else log.info("going on")
+                self._say(reason)
             self.value.update(state="waiting" if reason else "running", reason=reason)
             self.told += 1
+
+    def _say(self, reason: str | None) -> None:
+        """Once a minute for each reason: broker and registry may be waited for by turns. Numbers in it do not count."""
+        if reason is None:
+            return log.info("going on")
+        key, now = re.sub(r"\d+", "", reason), time.monotonic()
+        if now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
+            self._said[key] = now
+            log.warning("waiting", reason=reason)
+        return None
 
     def held_back(self, offsets: dict[str, int]) -> None:
         """Offsets behind a transaction that is left open in Kafka, by "<topic>/<partition>"."""

@@ -37,4 +37,6 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
         if short:
             raise NoSpaceError(f"{short}. What was asked stays; ask again, or start the app")
     gold.run()
+    opened.committer.close()
+    gold.close()
     return requests.take_answer(lake, request) or {}

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_app.config import Settings
-from spark_app.driver import checkpoint, inventory, loss
+from spark_app.driver import checkpoint, inventory, loss, power
 from spark_app.driver.commit import Committer
 from spark_app.driver.findings import Finding
 from spark_app.driver.manifest import MOVING, Manifest, Manifests, follows, read_manifest
 from spark_app.driver.rules import check_rules, keep_rules
+from spark_app.driver.synced import Synced
 from spark_app.driver.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
 from spark_app.errors import ConfigurationError, ContractError
 from spark_app.lake import Lake, read_durable
@@ -43,7 +44,8 @@ class Patient:
 def examine(lake: Lake, settings: Settings) -> list[Finding]:
     """All that is wrong with a lake."""
     found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
-    if any(finding.fatal for finding in found):
+    found += [] if any(finding.fatal for finding in found) else _power(lake, settings)
+    if any(finding.fatal or finding.repair for finding in found):
         return found
     manifests = Manifests(lake)
     patient = Patient(lake, settings, manifests, Committer(lake, manifests, settings.lake))
@@ -123,6 +125,28 @@ def _ledger(lake: Lake) -> list[Finding]:
         remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
         return [Finding(str(error), remedy, repair=lambda: inventory.begin_ledger(lake))]
     return []
+
+
+def _power(lake: Lake, settings: Settings) -> list[Finding]:
+    """The mark of what is durable, and the logs behind it."""
+    try:
+        synced = Synced(lake)
+    except ContractError as error:
+        remedy = "`doctor --repair` moves it aside: the next start looks at every commit"
+        return [Finding(str(error), remedy, repair=lambda: lake.set_aside(lake.synced))]
+    found = power.look(lake, synced, settings.tables.layout)
+    if not found or any(finding.fatal for finding in found):
+        return found
+    what, remedy = "; ".join(finding.what for finding in found), "The app mends it, at its next start if it is down"
+    return [Finding(what, remedy, fatal=False, repair=lambda: _finish_units(lake, settings))]
+
+
+def _finish_units(lake: Lake, settings: Settings) -> str:
+    """As a start does."""
+    manifests = Manifests(lake)
+    committer = Committer(lake, manifests, settings.lake)
+    power.mend(lake, committer.synced, settings.tables.layout)
+    return f"set aside what is torn, and made the commits of {committer.redo()} units again"
 
 
 def _names(lake: Lake) -> list[Finding]:

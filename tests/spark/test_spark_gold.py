@@ -219,6 +219,23 @@ def test_lost_gold_is_made_again(new_parts: NewParts) -> None:
     check(parts, "a", "b")
 
 
+def test_gold_that_the_power_tore_is_folded_again(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = opened(new_parts)
+    add(parts, a=OLD, b=ONE)
+    parts.gold.run()
+    parts.gold.close()
+    for rows in (ONE, TWO):
+        add(parts, a=rows, b=rows)
+        parts.gold.run()
+    max((parts.lake.table("gold_a_player_agg") / "_delta_log").glob("*.json")).write_bytes(b"")
+    [file] = parts.committer.tables.get("gold_b_player_agg").file_uris()  # type: ignore[union-attr]
+    Path(file).write_bytes(Path(file).read_bytes()[:-1])
+    parts = opened(new_parts)
+    monkeypatch.setattr(parts.gold, "_snapshot", None)  # nothing is recomputed
+    parts.gold.run()
+    check(parts, "a", "b")
+
+
 def test_lake_with_an_odd_path(spark: SparkSession, tmp_path: Path) -> None:
     parts = learn(Parts(spark, tmp_path / "my lake, 50% ü", "http://127.0.0.1:1", {"gold": {"aggregates": SPREAD}}))
     for rows in (ONE, TWO):

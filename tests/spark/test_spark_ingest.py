@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_app.driver.ingest import Ingest
+from spark_app.driver.ingest import LANDINGS, Ingest
 from spark_app.errors import ContractError
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
 
@@ -201,17 +201,34 @@ def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeyp
     assert placed(parts)["silver_rummy_events"] == [3, 5]
 
 
-def test_a_worker_that_dies_is_a_failed_try(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_a_failed_try(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Spark's own exception for it is none of PySpark's."""
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     plan = parts.units._plan
-    monkeypatch.setattr(parts.units, "_plan", lambda *given: replace(plan(*given), bare=Deadly()))
-    with pytest.raises(PySparkException, match="Python worker exited unexpectedly"):
-        take(parts, 0, events(1, PLAYERS), 0)
-    assert (parts.manifests.last, parts.files()) == (0, [])
+
+    def deadly_to_decode(sequence: int, origin: Any) -> Any:
+        return replace(plan(sequence, origin), bare=None if origin.land_only else Deadly())
+
+    monkeypatch.setattr(parts.units, "_plan", deadly_to_decode)
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert "Python worker exited unexpectedly" in capsys.readouterr().err
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     monkeypatch.undo()
+    assert parts.deferred.step() is not None
+    assert placed(parts) == FIRST | {"deferred_events": []}
+
+
+def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records cannot be what ends the workers."""
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    monkeypatch.setattr("spark_app.driver.ingest.RETRY_S", (0,))
+    run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(LANDINGS)]
+    monkeypatch.setattr(parts.units, "run", lambda *given: raiser(deaths.pop())() if deaths else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
 

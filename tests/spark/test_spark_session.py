@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from scripts.local.artifacts import ROOT
 from spark_app import shell
 from spark_app.config import Kafka, Settings
 from spark_app.driver import source
@@ -74,3 +79,32 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
             spark.sql(change)
     assert parts.read("silver_uno_events")["gamer_id"].to_list() == ["c"]
     assert len(parts.committer.tables.get("silver_uno_events").history()) == 1
+
+
+FLEETING_JAVA = """#!/bin/sh
+if [ ! -e {flag} ]; then touch {flag}; kill -9 $$; fi
+exec {java} "$@"
+"""
+
+
+def test_a_jvm_that_is_killed_while_it_starts_is_started_again(spark_settings: Settings, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    real = shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin")) or shutil.which("java")
+    java.write_text(FLEETING_JAVA.format(flag=tmp_path / "killed", java=real))
+    java.chmod(0o755)
+    code = f"""
+from spark_app import session
+from spark_app.config import Settings
+spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
+print(spark.range(3).count())
+session.end(clean=False)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.stdout, (tmp_path / "killed").exists()) == ("3\n", True), done.stderr

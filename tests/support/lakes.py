@@ -65,9 +65,10 @@ class Batches:
 
 
 class SmallLake:
-    """A lake that takes batches of topic `t` as the app does. `sections` are settings: section -> values."""
+    """A lake that takes batches of a topic as the app does. `sections` are settings: section -> values."""
 
-    def __init__(self, root: Path, *decodables: Decodable, **sections: dict[str, Any]):
+    def __init__(self, root: Path, *decodables: Decodable, topic: str = TOPIC, **sections: dict[str, Any]):
+        self.topic = topic
         lake = {"path": str(root)} | sections.pop("lake", {})
         self.settings = Settings(lake=lake, registry={"url": "http://127.0.0.1:1"}, **sections)  # type: ignore[arg-type]
         self.lake = Lake(root)
@@ -90,13 +91,13 @@ class SmallLake:
             self.kafka.batches.append(batch)
             partition = batch["partition"][0].as_py()
             self.ends[partition] = batch["offset"][-1].as_py() + 1
-        report = self._run(batches, origin or Origin({TOPIC: TOPIC_ID}))
-        source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {TOPIC: TOPIC_ID}}
+        report = self._run(batches, origin or Origin({self.topic: TOPIC_ID}))
+        source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
         self.opened.decide(report, "ingest", source)
         return report
 
     def _offsets(self) -> Offsets:
-        return {TOPIC: {str(partition): end for partition, end in self.ends.items()}}
+        return {self.topic: {str(partition): end for partition, end in self.ends.items()}}
 
     def _run(self, batches: Sequence[pa.RecordBatch], origin: Origin) -> Report:
         for settled in (False, False, False, True):
@@ -121,7 +122,7 @@ class SmallLake:
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )
-        write_quickly(self.lake.state / "gold.json", {"folded": unit, "definitions": {}}, "gold.state")
+        write_quickly(self.lake.synced, {"folded": unit}, None)
 
     def audit(self, **options: Any) -> Verdict:
         return audit(self.settings, source=self.kafka, **options)

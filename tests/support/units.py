@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.config import Event, LakeSettings, Tables
+from spark_app.driver import power
 from spark_app.driver.commit import Committer
 from spark_app.driver.manifest import Change, Manifest, Manifests
 from spark_app.driver.settle import TableDesk
@@ -28,7 +29,9 @@ def open_lake(root: Path) -> Lake:
 def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, Committer]:
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
-    return manifests, Committer(lake, manifests, settings or LakeSettings())
+    committer = Committer(lake, manifests, settings or LakeSettings())
+    power.mend(lake, committer.synced, Layout())
+    return manifests, committer
 
 
 def table_desk(
@@ -46,6 +49,7 @@ def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records:
     if placed and LAYOUT.bronze not in tables:
         tables = {LAYOUT.bronze: pa.table({"x": [sequence] * placed}), **tables}
     taken = tables[LAYOUT.bronze].num_rows if tables else 0
+    assert taken >= placed, "bronze has a row for each row of the other tables"
     name = f"part-{sequence:012d}-0-00000.parquet"
     changes = {t: Change([files.write_file(lake.table(t), name, rows, "zstd")]) for t, rows in tables.items()}
     start, end = ({"t": {"0": number}} for number in ((sequence - 1) * records, sequence * records))

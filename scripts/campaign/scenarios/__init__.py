@@ -57,6 +57,8 @@ ENTRIES = {
     "merges": _entry(
         "failpoints.merge_again", "R22", "death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
     ),
+    "power": _entry("power.run", "R12", "power cuts under the whole app", (3, 8, 25), (20_000, 100_000, SMALL)),
+    "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (40, 300, 1_000)),
     "kills": _entry(
         "kills.run",
         "R1",
@@ -84,7 +86,7 @@ ENTRIES = {
     "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
     "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
     "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),
-    "registry": _entry("registry.run", "R8", "outages of the registry", (0, 3, 10), (0, 100_000, 300_000)),
+    "registry": _entry("registry.run", "R8", "outages of the registry", (0, 3, 10), (0, 3_000, 3_000)),
     "partitions": _entry("topics.partitions", "R10", "partitions that are added", (0, 1, 5), (0, 20_000, 100_000)),
     "transactions": _entry(
         "topics.transactions", "R10", "transactions aborted and left open", (0, 1, 5), (0, 20_000, 100_000)

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import signal
-import subprocess
 import time
 from importlib import import_module
 from random import Random
 
 import psutil  # type: ignore[import-untyped]
 
-from scripts.campaign.flow import Flow, flowing
+from scripts.campaign.flow import LONGEST_START_S, Flow, flowing
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill
 
-BETWEEN_S = (0.1, 2.0)
+BETWEEN_S = (0.2, 4.0)
 ENDS_S = 30.0
 GOES_ON_S = 60.0
 KINDS = ("jvm_metaspace", "jvm_killed", "worker_limited")
@@ -83,28 +81,28 @@ def _limit_workers(flow: Flow) -> None:
 
 
 def _end_jvm(flow: Flow, kind: str, dice: Random) -> float:
-    """Seconds from the JVM's end to the app's."""
+    """Seconds from the JVM's end to the app's. One that ends while it starts is started again by the app."""
     if kind == "jvm_metaspace":
         kill(flow.app)
         limit = {"_JAVA_OPTIONS": f"-XX:MaxMetaspaceSize={dice.randint(60, 85)}m"}
         flow.restart_with_environment(limit, SPARK__CLASS_ARCHIVE="")  # classes of the archive would take none of it
-    jvm = None
-    deadline = time.monotonic() + GOES_ON_S
-    while jvm is None and time.monotonic() < deadline and flow.app.poll() is None:
-        jvm = flow.jvm()
-        time.sleep(0.05)
-    if kind == "jvm_killed" and jvm is not None:
+    elif (jvm := flow.jvm()) is not None:
         time.sleep(dice.uniform(0.0, 3.0))
-        with contextlib.suppress(psutil.Error):
-            jvm.send_signal(signal.SIGKILL)
-    while jvm is not None and jvm.is_running() and jvm.status() != psutil.STATUS_ZOMBIE and flow.app.poll() is None:
-        if time.monotonic() > deadline:
-            break
+        jvm.kill()
+    deadline = time.monotonic() + LONGEST_START_S
+    seen = time.monotonic()
+    while flow.app.poll() is None and time.monotonic() < min(deadline, seen + ENDS_S):
+        if _is_alive(flow.jvm()):
+            seen = time.monotonic()
         time.sleep(0.05)
-    began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        flow.app.wait(ENDS_S)
-    return time.monotonic() - began
+    return time.monotonic() - seen
+
+
+def _is_alive(process: psutil.Process | None) -> bool:
+    try:
+        return process is not None and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _crashes(stage: Stage) -> dict[str, object]:

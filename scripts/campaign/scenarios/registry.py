@@ -9,16 +9,16 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 
-from scripts.campaign.flow import Flow, flowing
+from scripts.campaign.flow import LONGEST_START_S, Flow, flowing
 from scripts.campaign.gateway import MODES, Gateway, open_gateway
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage
+from scripts.campaign.stage import Stage, wait_until
 from scripts.local.artifacts import ROOT
 
 OUTAGE_S = 60.0
-NEW = 200  # records of a new schema in each outage
+NEW = 400  # records in each outage: half of them of a new schema
 RESUMES_S = 30.0
 
 
@@ -32,7 +32,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         with flowing(stage) as flow:
             for number in range(size.times):
                 mode = MODES[number % len(MODES)]
-                seconds = _outage(flow, gateway, mode, number + 2, folder)
+                seconds = _outage(flow, gateway, mode, number + 2, folder, size.records + number * NEW)
                 resumed[mode] = max(resumed.get(mode, 0.0), seconds)
             faults = flow.finish()
         asked = {path: count for path, count in gateway.answered.items() if "/ids/" in path}
@@ -42,11 +42,12 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     return Outcome(size.times, faults | ({"quarantined": rows.num_rows} if rows.num_rows else {}), figures)
 
 
-def _outage(flow: Flow, gateway: Gateway, mode: str, version: int, folder: Path) -> float:
+def _outage(flow: Flow, gateway: Gateway, mode: str, version: int, folder: Path, records: int) -> float:
     """Seconds from the end of the outage until the records of the new schema are in silver."""
-    stage, began = flow.stage, time.monotonic()
-    gateway.mode = mode  # type: ignore[assignment]
-    stage.produce(NEW, schema_version=str(version), proto=str(folder), seed=str(version))
+    stage = flow.stage
+    wait_until(lambda: stage.status().get("bronze") == records, LONGEST_START_S, "the end of the backlog")
+    gateway.mode, began = mode, time.monotonic()  # type: ignore[assignment]
+    stage.produce(NEW, schema_version=str(version), num_versions="2", proto=str(folder), seed=str(version))
     if flow.await_units(timeout=RESUMES_S) >= RESUMES_S:
         flow.faults[f"{mode}: known schemas"] = f"no unit within {RESUMES_S:.0f} s"
     _await_waiting(stage, mode, flow)

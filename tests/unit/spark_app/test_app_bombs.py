@@ -51,10 +51,15 @@ def answers() -> Iterator[Answers]:
         yield answers
 
 
+def child_peak() -> int:
+    """The most memory that any child of this process has held, bytes. For a moment a child has that of its parent."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_bomb_is_stopped(name: str) -> None:
     sources = BOMBS[name]()
-    before, started, others = forget_peak(), time.monotonic(), children()
+    before, child_before, started, others = forget_peak(), child_peak(), time.monotonic(), children()
     try:
         message_schemas(compile_sources(sources, replace(CAPS, compile_s=1)))
         outcome = "harmless"
@@ -66,7 +71,7 @@ def test_bomb_is_stopped(name: str) -> None:
     assert outcome in expected
     assert time.monotonic() - started <= 15
     assert peak() - before <= MEMORY
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 <= MEMORY
+    assert child_peak() <= MEMORY or child_peak() == child_before  # of all children so far; other tests have some too
     assert children() == others
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from spark_app import config
 from spark_app.driver.rules import check_rules
+from spark_app.driver.topics import Topics
 from spark_app.errors import ConfigurationError
 from spark_app.worker.route import judge
 from tests.support.units import open_lake, table_desk
@@ -54,6 +55,12 @@ def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=name):
         config.load()
+
+
+def test_settings_that_kafkas_client_does_not_take_are_a_wrong_configuration() -> None:
+    kafka = config.Kafka(security_protocol="SASL_PLAINTEXT", sasl_username="u", sasl_password_file="/dev/null")
+    with pytest.raises(ConfigurationError, match=r"^kafka: .*sasl.password must be set"):
+        Topics(kafka).ids()
 
 
 def test_password_in_the_registry_address_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,8 @@ MENDABLE: dict[str, Callable[[Lake], None]] = {
         )
         and None
     ),
-    "gold": lambda lake: (lake.state / "gold.json").write_text('{"folded": 99}') and None,
+    "mark": lambda lake: lake.synced.write_text('{"folded": 99}') and None,
+    "torn mark": lambda lake: lake.synced.write_text("{") and None,
 }
 
 
@@ -159,13 +160,24 @@ def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
 
 def test_gold_with_a_broken_file_is_made_anew(lake: Lake) -> None:
     shutil.copytree(lake.table("silver_a_events"), lake.table("gold_a_player_agg"))
-    (lake.state / "gold.json").write_text('{"folded": 8}')
+    lake.gold.write_text("{}")
     cut(last_file(lake, "gold_a_player_agg"))
     assert len(wrong(lake)) == 1
     list(doctor.repair(lake, settings_of(lake)))
     assert wrong(lake) == []
     assert not lake.table("gold_a_player_agg").exists()
-    assert not (lake.state / "gold.json").exists()
+    assert not lake.gold.exists()
+
+
+def test_a_log_that_the_power_tore_is_mended(lake: Lake) -> None:
+    before = values(lake)
+    lake.synced.unlink()
+    entry = max((lake.table("silver_a_events") / "_delta_log").glob("*.json"))
+    entry.write_bytes(b"")
+    assert wrong(lake) == []  # a start mends it as well
+    [done] = doctor.repair(lake, settings_of(lake))
+    assert done.endswith("made the commits of 1 units again")
+    assert (values(lake), wrong(lake)) == (before, [])
 
 
 def doctor_command(lake: Lake, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from spark_app.config import Settings
 from spark_app.driver import inventory
@@ -19,7 +17,7 @@ from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError, ExitCode
 from spark_app.lake import Lake
 from tests.support.units import ingest_unit, open_lake
-from tests.unit.spark_app.test_app_redo import BRONZE, OTHERS, TABLES, rows_of
+from tests.unit.spark_app.test_app_redo import BRONZE, TABLES, rows_of, values
 
 
 def settings_of(lake: Lake) -> Settings:
@@ -34,17 +32,11 @@ def take(lake: Lake, count: int, tables: list[str] = TABLES, finish: bool = True
     opened = open_again(lake)
     for _ in range(count):
         number = opened.manifests.last + 1
-        manifest = ingest_unit(lake, number, {name: pa.table({"x": [number]}) for name in tables if name != BRONZE})
+        rows = {name: pa.table({"x": [number] * max(1, len(tables) - 1 if name == BRONZE else 1)}) for name in tables}
+        manifest = ingest_unit(lake, number, rows)
         opened.manifests.decide(manifest)
         if finish:
             opened.committer.finish(manifest)
-
-
-def values(lake: Lake) -> list[list[int]]:
-    """The units in each table; in bronze one that is there twice is named twice."""
-    found = [DeltaTable(str(lake.table(name))).to_pyarrow_table()["x"].to_pylist() for name in TABLES]
-    bronze = [unit for unit, rows in Counter(found[0]).items() for _ in range(rows // len(OTHERS))]
-    return [sorted(units) for units in (bronze, *found[1:])]
 
 
 def examine(lake: Lake) -> list[Finding]:
@@ -161,8 +153,8 @@ def test_lost_manifests_are_named_and_no_file_goes(lake: Lake, kept: int) -> Non
 def test_manifests_of_an_older_copy_are_named_where_the_last_unit_is_none_of_ingest(lake: Lake) -> None:
     opened = open_again(lake)
     unit = ingest_unit(lake, 9, {"silver_rare_events": pa.table({"x": [9]})})
-    tables = {"silver_rare_events": unit.tables["silver_rare_events"]}
-    opened.manifests.decide(replace(unit, kind="deferred", source={"records": 1}, tables=tables))
+    rare = {"silver_rare_events": unit.tables["silver_rare_events"]}
+    opened.manifests.decide(replace(unit, kind="deferred", source={"records": 1}, tables=rare))
     opened.committer.finish(opened.manifests.read(9))
     copy = copy_of(lake.manifests)
     end = opened.manifests.read(8).source["end"]
@@ -236,9 +228,10 @@ def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, 
     refuse(examine(lake))
 
 
-def test_gold_that_is_ahead_is_another_lakes(lake: Lake) -> None:
-    """Its next files would never be folded."""
-    (lake.state / "gold.json").write_text(json.dumps({"folded": 99, "definitions": {}}))
+@pytest.mark.parametrize("mark", ["unit", "folded"])
+def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
+    """What it says is done would never be looked at, or never be folded."""
+    lake.synced.write_text(json.dumps({mark: 99}))
     [finding] = examine(lake)
     assert finding.repair is not None
     finding.repair()

@@ -50,7 +50,7 @@ def test_hundreds_of_tiny_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # thousands of them take most of the time
     lake = open_lake(tmp_path)
     manifests, committer = open_committer(lake, SETTINGS)
-    maintainer = Maintainer(committer.tables, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced)
     peak = 0
     for number in range(UNITS):
         take(manifests, committer, maintainer, lake)
@@ -72,7 +72,7 @@ def test_hundreds_of_tiny_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_few_small_files_are_left_alone(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests, committer = open_committer(lake, SETTINGS)
-    maintainer = Maintainer(committer.tables, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced)
     assert not maintainer.step()
     for _ in range(SETTINGS.compact_files - 1):
         take(manifests, committer, maintainer, lake)
@@ -83,9 +83,10 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests, committer = open_committer(lake, SETTINGS)
     for _ in range(3):
-        take(manifests, committer, Maintainer(committer.tables, SETTINGS), lake)
+        take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
     eager = SETTINGS.model_copy(update={"compact_files": 3})
-    maintainer = Maintainer(open_committer(lake, eager)[1].tables, eager)
+    _, committer = open_committer(lake, eager)
+    maintainer = Maintainer(committer.tables, eager, committer.synced)
     assert maintainer.learn([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
     assert [maintainer.step(), maintainer.step(), maintainer.step()] == [True, True, False]
     for name in TABLES:

@@ -143,6 +143,17 @@ def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pyte
     assert "status not written" in capsys.readouterr().err
 
 
+def test_two_things_that_are_waited_for_by_turns_are_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = Status(open_lake(tmp_path), Layout())
+    for number in range(20):
+        for reason in ("broker b does not answer", f"no space left at /lake ({number} MiB free)"):
+            status.waiting(reason)
+            assert status.value["reason"] == reason
+    assert capsys.readouterr().err.count("waiting") == 2
+
+
 def test_moments_are_utc() -> None:
     assert datetime.datetime.fromisoformat(now()).utcoffset() == datetime.timedelta(0)
 

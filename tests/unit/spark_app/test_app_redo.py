@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def take(lake: Lake, count: int) -> None:
 
 def values(lake: Lake) -> list[list[int]]:
     bronze, *others = [sorted(DeltaTable(str(lake.table(n))).to_pyarrow_table()["x"].to_pylist()) for n in TABLES]
-    return [bronze[:: len(OTHERS)], *others]
+    units = [unit for unit, rows in sorted(Counter(bronze).items()) for _ in range(rows // len(OTHERS))]
+    return [units, *others]
 
 
 def write_manifest(lake: Lake, **values: object) -> None:

@@ -185,6 +185,13 @@ def test_what_a_topic_may_carry(tmp_path: Path, case: Callable[[], Case]) -> Non
     check(lake, placed)
 
 
+def test_a_topic_with_a_long_name(tmp_path: Path) -> None:
+    """It has no bounds in Delta's statistics."""
+    lake = SmallLake(tmp_path, kinds.V1, topic="t" * 200)
+    played(lake, "a", "b")
+    check(lake, 2, gold=1)
+
+
 @given(st.lists(decodables(), min_size=1, max_size=2), st.integers(0, 2**32), st.booleans())
 @examples(0.1)
 def test_rows_of_random_messages(
@@ -352,7 +359,7 @@ def played(lake: SmallLake, *gamers: str) -> None:
     values = [
         frame(kinds.OLD, version(game_name="rummy", gamer_id=g, at={"seconds": 5}).SerializeToString()) for g in gamers
     ]
-    lake.take(batch_of(values, first=lake.ends.get(0, 0)))
+    lake.take(batch_of(values, first=lake.ends.get(0, 0), topic=lake.topic))
 
 
 def test_gold_is_compared_with_the_silver_that_it_has_folded(tmp_path: Path) -> None:

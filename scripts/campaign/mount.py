@@ -1,0 +1,74 @@
+"""A mounted `Disk`, to cut the power under the app itself. Needs /dev/fuse, the right to mount, and libfuse 3."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.local.artifacts import ROOT
+
+LIBRARY = "fuse3"
+FIRST_S = 20.0
+PYTHON = [sys.executable, "-m", "scripts.campaign.filesystem"]
+
+
+class Mount:
+    """A mounted disk, run by a process of its own."""
+
+    def __init__(self, path: Path, process: subprocess.Popen[str]):
+        self.path = path
+        self._process = process
+
+    def mark(self) -> int:
+        """Operations since the last cut."""
+        return self._ask("mark")
+
+    def cut(self, seed: int, at: int | None = None) -> None:
+        """Nothing may have files open that is to live on."""
+        self._ask(f"cut {seed}" + ("" if at is None else f" {at}"))
+
+    def again(self, seed: int, at: int) -> None:
+        """As if the last cut had been another one."""
+        self._ask(f"again {seed} {at}")
+
+    def _ask(self, command: str) -> int:
+        send, answer = self._process.stdin, self._process.stdout
+        assert send is not None
+        assert answer is not None
+        print(command, file=send, flush=True)
+        return int(answer.readline())
+
+
+def missing() -> str | None:
+    """What there has to be for a mount and is not."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "no /dev/fuse that this user may use"
+    return None if ctypes.util.find_library(LIBRARY) else "no libfuse3"
+
+
+@contextlib.contextmanager
+def mounted(path: Path) -> Iterator[Mount]:
+    """An empty disk at the folder, which is made."""
+    path.mkdir(parents=True)
+    pipe = subprocess.PIPE
+    env = os.environ | {"FUSE_LIBRARY_NAME": LIBRARY}
+    with subprocess.Popen([*PYTHON, str(path)], cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            _wait(path, process)
+            yield Mount(path, process)
+        finally:
+            process.terminate()
+
+
+def _wait(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + FIRST_S
+    while not path.is_mount():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"cannot mount {path}: the process says why above")
+        time.sleep(0.02)

@@ -1,0 +1,132 @@
+"""The power is cut: what was not fsynced is lost, all of it, some of it, or in part. On a file system of our own, under
+the whole app; and under the commit layer alone, which dies at every one of its operations sooner or later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from random import Random
+
+from scripts.campaign import mount
+from scripts.campaign.lab import Lab
+from scripts.campaign.mount import Mount
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.stage import BUMP, Stage, kill
+from spark_app.lake import write_durably
+
+LONGEST_S = 15.0  # of a life, from its start or from its first unit on
+PATIENCE_S = 120.0  # until that unit
+UNITS_PER_LIFE = 12
+RELAUNCHED = (BUMP, 69, 70)
+PARTITIONS = 6
+
+
+@dataclass
+class Lives:
+    """What happened."""
+
+    cuts: int = 0
+    repaired: int = 0
+    units: int = 0
+    resumed_s: list[float] = field(default_factory=list)
+    faults: dict[str, object] = field(default_factory=dict)
+
+
+def commits(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Manifests, commits, compaction, clean-up and gold without Spark, cut at any operation."""
+    if reason := mount.missing():
+        return Outcome(0, {"mount": reason})
+    lives = import_module("tests.support.power")
+    with mount.mounted(lab.folder / "power") as disk:
+        cuts = lives.cut_often(disk, dice, size.times)
+    return Outcome(cuts.done, cuts.faults, {"units": cuts.units, "operations": cuts.operations, "mended": cuts.mended})
+
+
+def run(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Produce everything, cut the power so often while it is taken, drain, compare."""
+    if reason := mount.missing():
+        return Outcome(0, {"mount": reason})
+    stage = lab.stage(
+        BATCH__INTERVAL_S="0",
+        BATCH__RECORDS=str(max(200, size.records // (size.times * UNITS_PER_LIFE))),
+        GOLD__INTERVAL_S="0.7",
+        LAKE__COMPACT_FILES="8",
+        SCHEMAS__PATIENCE_S="1",
+        RUN__HOLD="false",
+    )
+    bumps = f"*=2@{size.records // 3}r,*=3@{size.records * 2 // 3}r"
+    stage.produce(size.records, partitions=str(PARTITIONS), timeline=bumps, poison="0.01")
+    lives = Lives()
+    with mount.mounted(stage.lake) as disk:
+        while lives.cuts < size.times:
+            _live(stage, disk, dice, lives)
+        codes = stage.drain(timeout=300 + size.records / 1000)
+        if codes[-1] != 0:
+            lives.faults["drain"] = codes
+        lives.faults |= stage.verify()
+    return Outcome(lives.cuts, lives.faults, _figures(stage, size, lives))
+
+
+def _figures(stage: Stage, size: Size, lives: Lives) -> dict[str, float]:
+    return {
+        "records": size.records,
+        "units_between_cuts": lives.units,
+        "logs_mended": sum("the machine lost power" in line for line in stage.lines()),
+        "repaired_by_doctor": lives.repaired,
+        "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
+    }
+
+
+def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
+    """One life, from a start to a cut: one in four is cut while it starts."""
+    seed, longest, starting = dice.randrange(1 << 30), dice.uniform(0.0, LONGEST_S), dice.random() < 0.25
+    began, before = time.monotonic(), _unit(stage)
+    app = stage.start()
+    if not starting and _wait(app, PATIENCE_S, lambda: _unit(stage) > before):
+        lives.resumed_s.append(round(time.monotonic() - began, 1))
+    _wait(app, longest, lambda: False)
+    code = app.poll()
+    kill(app)
+    lives.units += max(0, _unit(stage) - before)
+    if code is not None and code not in RELAUNCHED:
+        return _repair(stage, lives, code)
+    disk.cut(seed)
+    _restart_machine(stage)
+    lives.cuts += 1
+
+
+def _restart_machine(stage: Stage) -> None:
+    """The mark of what is durable names the start of the machine in which it was written."""
+    path = stage.lake / "_protolake" / "synced.json"
+    if path.exists():
+        write_durably(path, json.dumps(json.loads(path.read_text()) | {"boot": "before"}), "synced")
+
+
+def _wait(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], bool]) -> bool:
+    """Whether it came true while the app ran."""
+    deadline = time.monotonic() + seconds
+    while app.poll() is None and time.monotonic() < deadline:
+        if until():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _unit(stage: Stage) -> int:
+    try:
+        return int((stage.status().get("batch") or {}).get("sequence", 0))
+    except ValueError:  # torn
+        return 0
+
+
+def _repair(stage: Stage, lives: Lives, code: int) -> None:
+    """What a held app asks a person to do."""
+    lives.repaired += 1
+    done = stage.command("doctor", "--repair")
+    if done.returncode != 0:
+        lives.faults.setdefault("held", []).append((code, stage.lines()[-3:], done.stderr[-500:]))  # type: ignore[attr-defined]

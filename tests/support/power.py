@@ -1,0 +1,213 @@
+"""Lives of the commit layer on a disk that loses power: real manifests, committer, maintenance and gold, without a JVM.
+
+What a unit holds depends on its number alone, so that after any cut it is known what every table must hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from scripts.campaign.mount import Mount
+from spark_app.config import Settings
+from spark_app.driver import aggregate, commit, maintain, power
+from spark_app.driver.aggregate import Aggregator
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.synced import Synced
+from spark_app.lake import Lake
+from spark_app.records import Layout
+from tests.support.units import ingest_unit, open_lake
+
+NAMES = ("a", "b", "c")
+SETTINGS: dict[str, Any] = {
+    "lake": {"fresh_log_hours": 1 / 3600, "compact_files": 4, "checkpoint_every": 5},
+    "gold": {"aggregates": {"games": {"function": "count"}, "total": {"function": "sum", "field": "score"}}},
+}
+FIELDS = pa.schema([("gamer_id", pa.string()), ("score", pa.int64())])
+
+
+def rows_of(unit: int) -> dict[str, pa.Table]:
+    """Bronze, and some silver tables with some players; later units know more tables and columns."""
+    dice = random.Random(unit)
+    names = dice.sample(NAMES[: 1 + unit // 2], k=dice.randint(1, min(len(NAMES), 1 + unit // 2)))
+    tables = {"bronze_events": pa.table({"x": [unit]})}
+    for name in names:
+        rows = [{"gamer_id": dice.choice("xyz"), "score": unit * 10 + number} for number in range(dice.randint(1, 3))]
+        columns = pa.Table.from_pylist(rows, FIELDS)
+        added = pa.array([unit] * len(rows))
+        tables[f"silver_{name}_events"] = columns.append_column(f"later_{unit // 7}", added) if unit > 6 else columns
+    return tables
+
+
+class Gold(Aggregator):
+    """Gold with everything but Spark: what a job computes is computed by Arrow."""
+
+    def _names(self) -> set[str]:
+        return set(NAMES)
+
+    def _all_fields(self, names: set[str]) -> dict[str, pa.Schema]:
+        return {name: FIELDS for name in sorted(names) if self._exists(name)}
+
+    def _compute(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
+        return {name: _totals(pa.concat_tables(map(_read, paths))) for name, paths in files.items()}
+
+
+def _read(path: str) -> pa.Table:
+    return pa.parquet.read_table(path, columns=FIELDS.names, partitioning=None)
+
+
+def _totals(rows: pa.Table) -> pa.Table:
+    found = rows.group_by("gamer_id").aggregate([([], "count_all"), ("score", "sum")])
+    return found.select(["gamer_id", "count_all", "score_sum"]).rename_columns(["gamer_id", "games", "total"])
+
+
+@dataclass
+class Life:
+    """One process of the app on the disk, until it is cut."""
+
+    mount: Mount
+    dice: random.Random
+    decided: list[tuple[int, int]] = field(default_factory=list)  # (operations before it was durable, unit)
+
+    def __post_init__(self) -> None:
+        commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
+        self.opened = open_all(self.mount.path / "lake")
+        self.gold = Gold(None, self.opened, threading.Lock())
+
+    def live(self, units: int) -> None:
+        for _ in range(units):
+            self._unit()
+            if self.dice.random() < 0.4:
+                self.gold.run()
+        if self.dice.random() < 0.2:
+            self.opened.committer.close()
+            self.gold.close()
+        self.opened.committer._pool.shutdown()  # a sync under way belongs to this life
+
+    def _unit(self) -> None:
+        manifests, opened = self.opened.manifests, self.opened
+        manifest = ingest_unit(opened.lake, manifests.last + 1, rows_of(manifests.last + 1))
+        manifests.decide(manifest)
+        self.decided.append((self.mount.mark(), manifest.sequence))
+        opened.committer.finish(manifest)
+        for name in manifest.tables:
+            opened.maintainer.added(name, 1)
+        opened.maintainer.step()
+
+    def decided_before(self, operation: int) -> int:
+        return max((unit for mark, unit in self.decided if mark <= operation), default=0)
+
+
+def open_all(root: Path) -> OpenLake:
+    own = SETTINGS["lake"] | {"path": str(root)}
+    return OpenLake.of(open_lake(root), Settings(**SETTINGS | {"lake": own}))
+
+
+def faults(root: Path, decided: int) -> Iterator[str]:
+    """Start on what a cut has left, and compare all tables with what the units say."""
+    opened = open_all(root)
+    last = opened.manifests.last
+    if last < decided:
+        yield f"unit {decided} was decided, the manifests end with {last}"
+    Gold(None, opened, threading.Lock()).run()
+    yield from _wrong(opened.lake, last)
+    again = open_all(root)
+    if again.redone or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
+        yield "the second start found something to do"
+
+
+def _wrong(lake: Lake, last: int) -> Iterator[str]:
+    expected: dict[str, list[dict[str, Any]]] = {}
+    for unit in range(1, last + 1):
+        for name, rows in rows_of(unit).items():
+            expected.setdefault(name, []).extend(rows.to_pylist())
+    for name in [name for name in expected if name.startswith("silver_")]:
+        gold = name.replace("silver_", "gold_").replace("_events", "_player_agg")
+        expected[gold] = _totals(pa.Table.from_pylist(expected[name], FIELDS)).to_pylist()
+    if lake.tables() != sorted(expected):
+        yield f"tables {lake.tables()} instead of {sorted(expected)}"
+    for name in set(expected) & set(lake.tables()):
+        found = DeltaTable(str(lake.table(name))).to_pyarrow_table().to_pylist()
+        if _count(found) != _count(expected[name]):
+            yield f"{name}: {found} instead of {expected[name]}"
+
+
+def _count(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, Any], ...]]:
+    return Counter(tuple(sorted((k, v) for k, v in row.items() if v is not None)) for row in rows)
+
+
+@dataclass
+class Cuts:
+    """What a number of cuts did."""
+
+    done: int = 0
+    units: int = 0
+    operations: int = 0
+    mended: int = 0  # cuts that left a log torn
+    faults: dict[str, list[str]] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """What is rare in an app happens in every life."""
+    paces = [
+        (commit, "SYNC_EVERY_S"),
+        (aggregate, "SYNC_EVERY_S"),
+        (aggregate, "CLEAN_EVERY"),
+        (maintain, "SWEEP_AFTER"),
+    ]
+    usual = [getattr(module, name) for module, name in paces]
+    maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(paces, usual, strict=True):
+            setattr(module, name, value)
+
+
+def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> Cuts:
+    """Lives that end in a cut at any of their moments; each is tried in several ways, and the last one is lived on."""
+    with _in_a_hurry():
+        return _cut_often(mount, dice, times, each)
+
+
+def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts:
+    cuts = Cuts()
+    decided = 0
+    while cuts.done < times:
+        life = Life(mount, dice)
+        life.live(dice.randint(1, 6))
+        end, known = mount.mark(), decided
+        cuts.operations += end
+        for number in range(each):
+            seed, at = dice.randrange(1 << 30), dice.randint(0, end)
+            mount.again(seed, at) if number else mount.cut(seed, at)
+            decided = max(known, life.decided_before(at))
+            cuts.mended += _is_torn(Lake(mount.path / "lake"))
+            found = _faults(mount.path / "lake", decided)
+            if found:
+                cuts.faults[f"cut {seed} at {at} of {end}"] = found
+            cuts.done += 1
+        decided = open_all(mount.path / "lake").manifests.last
+        cuts.units = decided
+    return cuts
+
+
+def _is_torn(lake: Lake) -> bool:
+    return bool(power.look(lake, Synced(lake), Layout()))
+
+
+def _faults(root: Path, decided: int) -> list[str]:
+    try:
+        return list(faults(root, decided))
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
