@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scripts.campaign.scenarios import ANCHORS
 from scripts.local.artifacts import ROOT
 
 FILE = ROOT / "local" / "chaos.jsonl"
@@ -75,13 +76,14 @@ def page(entries: Iterable[Mapping[str, Any]]) -> str:
         "Written by `./scripts/chaos --publish`. Each line is repeated by its command; 0 faults: every record that",
         "a read_committed consumer finds is in the lake once, in its table, with its content, and that gold is right.",
         "",
-        "| scenario | matrix row | times | faults | figures | command | machine | date |",
-        "|---|---|---|---|---|---|---|---|",
+        "| scenario | row | times | faults | figures | compared with | command | machine | date |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for entry in latest.values():
         figures = ", ".join(f"{name.replace('_', ' ')} {_cell(value)}" for name, value in entry["figures"].items())
         faults = "0" if not entry["faults"] else json.dumps(entry["faults"])
-        cells = (entry["scenario"], entry["row"], f"{entry['done']:,}", faults, figures, f"`{entry['command']}`")
+        anchor, command = ANCHORS[entry["row"]], f"`{entry['command']}`"
+        cells = (entry["scenario"], entry["row"], f"{entry['done']:,}", faults, figures, anchor, command)
         lines.append(f"| {' | '.join(cells)} | {entry['machine']} | {entry['at'][:10]} |")
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ import pytest
 
 from scripts.campaign.options import command, parse
 from scripts.campaign.outcome import PAGE, PUBLISHED, Outcome, page, record
-from scripts.campaign.scenarios import ENTRIES, TIERS
+from scripts.campaign.scenarios import ANCHORS, ENTRIES, TIERS
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import LocalError
 
@@ -44,6 +44,10 @@ def test_without_names_the_tier_decides() -> None:
     assert parse(["--tier", "release"]).names == tuple(ENTRIES)
 
 
+def test_every_row_has_an_anchor() -> None:
+    assert {entry.row for entry in ENTRIES.values()} == ANCHORS.keys()
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_scenario_is_there(name: str) -> None:
     module, function = ENTRIES[name].function.rsplit(".", 1)
@@ -67,7 +71,9 @@ def test_the_page_has_the_last_result_of_each_command() -> None:
         for faults in ({"lost": (1, ["t", 0, 5])}, {})
     )
     assert "| kills | R1 | 12 | {" in page([old])
-    assert "| kills | R1 | 12 | 0 | resumed s 9.2 | `./scripts/chaos kills --seed 7` |" in page([old, new])
+    assert f"| kills | R1 | 12 | 0 | resumed s 9.2 | {ANCHORS['R1']} | `./scripts/chaos kills --seed 7` |" in page(
+        [old, new]
+    )
     assert page([old, new]).count("| kills |") == 1
 
 
