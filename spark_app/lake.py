@@ -132,7 +132,7 @@ class Lake:
             )
         return found
 
-    def lock(self, patience: float = 10.0) -> None:
+    def lock(self, patience: float = 7.0) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
 
         Raises:
