@@ -91,7 +91,8 @@ class Aggregator:
         self._writer = writer_properties(settings.lake)
         self._synced = opened.committer.synced
         self._folded = self._synced.folded
-        self._unsynced: set[str] = set()
+        # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
+        self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `run` and `renew` must not meet

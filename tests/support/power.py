@@ -39,12 +39,13 @@ def rows_of(unit: int) -> dict[str, pa.Table]:
     """Bronze, and some silver tables with some players; later units know more tables and columns."""
     dice = random.Random(unit)
     names = dice.sample(NAMES[: 1 + unit // 2], k=dice.randint(1, min(len(NAMES), 1 + unit // 2)))
-    tables = {"bronze_events": pa.table({"x": [unit]})}
+    tables = {"bronze_events": pa.table({"x": pa.array([], pa.int64())})}
     for name in names:
         rows = [{"gamer_id": dice.choice("xyz"), "score": unit * 10 + number} for number in range(dice.randint(1, 3))]
         columns = pa.Table.from_pylist(rows, FIELDS)
         added = pa.array([unit] * len(rows))
         tables[f"silver_{name}_events"] = columns.append_column(f"later_{unit // 7}", added) if unit > 6 else columns
+    tables["bronze_events"] = pa.table({"x": [unit] * sum(rows.num_rows for rows in tables.values())})
     return tables
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from spark_app.driver.synced import Synced
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake
 from spark_app.records import Layout
-from tests.support.power import cut_often
+from tests.support.power import Gold, cut_often, open_all
 from tests.support.units import ingest_unit, open_committer, open_lake
 
 TABLES = ["bronze_events", "silver_a_events"]
@@ -245,6 +246,21 @@ def test_entries_say_what_nobody_made_durable(tmp_path: Path) -> None:
     entries = [delta_log.read_entry(log, version) for version in range(newest + 1)]
     assert [(e.unit, len(e.adds)) for e in entries if e] == [(n, 0) for n in range(1, 6)] + [(None, 1)]
     assert json.loads((lake.state / "synced.json").read_text())["versions"]["silver_a_events"] == newest
+
+
+def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) -> None:
+    """Nothing of it is new to that one, and yet what it says is durable must be."""
+    opened = open_all(tmp_path)
+    rows = pa.table({"gamer_id": ["x"], "score": [1]})
+    manifest = ingest_unit(opened.lake, 1, {"silver_a_events": rows})
+    opened.manifests.decide(manifest)
+    opened.committer.finish(manifest)
+    Gold(None, opened, threading.Lock()).run()
+    gold = Gold(None, open_all(tmp_path), threading.Lock())
+    assert gold.run() == {}
+    gold.close()
+    synced = Synced(opened.lake)
+    assert (synced.folded, synced.versions["gold_a_player_agg"]) == (1, 0)
 
 
 def test_power_cuts(tmp_path: Path) -> None:
