@@ -2,7 +2,8 @@
 
 The way of a record, in the order of the code:
 
-    driver/source      bytes at (topic, partition, offset)
+    driver/streaming   the query: begins where the manifests ended
+      driver/source      bytes at (topic, partition, offset)
     worker/one_pass    runs on the executors, once over each record:
       worker/framing     schema id and message index
       worker/decode      Arrow columns by the writer's schema
@@ -17,6 +18,7 @@ The way of a record, in the order of the code:
                        at start: tables, Spark's checkpoint and Kafka's topics against the manifests
     recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild); doctor
     driver/aggregate   folds new silver files into gold
+    audit              a second reader: Kafka against the tables, with none of the code above
 
 `pipeline` wires them; `schemas` knows what a schema id means; `lake` knows where everything lives.
 """
