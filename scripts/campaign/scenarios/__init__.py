@@ -114,6 +114,6 @@ ENTRIES = {
         "topics.transactions", "R10", "transactions aborted and left open", (0, 1, 5), (0, 20_000, 100_000)
     ),
     "compaction": _entry("topics.compaction", "R10", "compacted topics", (0, 1, 5), (0, 20_000, 100_000)),
-    "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 100_000, 200_000)),
+    "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 150_000, 400_000)),
     "restarts": _entry("restarts.run", "R17", "what cannot go well, restarted", (0, 1, 1), (0, 50_000, 50_000)),
 }

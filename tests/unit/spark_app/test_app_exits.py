@@ -101,9 +101,9 @@ def test_a_lake_in_use_is_69(lake: Lake) -> None:
 
 
 def test_a_bug_is_70(lake: Lake) -> None:
-    (lake.state / "starts.json").mkdir()
+    (lake.state / "starts.json").write_text('{"failed": "many", "unit": 1}')
     code, said = end(lake.root, "run")
-    assert (code, "bug type=IsADirectoryError" in said) == (ExitCode.BUG, True)
+    assert (code, "bug type=ValueError" in said) == (ExitCode.BUG, True)
 
 
 def test_a_command_on_a_full_disk_is_73(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def catches(pid: int, number: int) -> bool:
 def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None:
     (lake.state / "starts.json").write_text('{"failed": 3, "unit": 1}')
     with command(lake.root, "run", RUN__BACKOFF_S="600") as process:
-        wait_for(lambda: "this one waits 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
+        wait_for(lambda: "waiting 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
         lake.lock()
         lake.unlock()
         process.send_signal(signal.SIGTERM)
