@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
@@ -21,7 +22,9 @@ from scripts.campaign.stage import BUMP, Stage, kill
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
 VERSIONS = (1, 2, 3, 4, 5)  # each comes while the app is about: a bump
-LONGEST_S = 16.0  # of a life; about the half of it is start
+START_S = 10.0  # a third of the kills falls into so many seconds after a start,
+RUN_S = 4.0  # the others into so many after its first unit
+RESUMES_S = 120.0
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
 NOTICES_S = 30.0
@@ -75,16 +78,19 @@ def _produce(stage: Stage, records: int, version: str) -> None:
 
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:
     """One life: until its moment comes, or it leaves for a bump."""
-    victim, end = dice.choice(VICTIMS), dice.uniform(0.0, LONGEST_S)
+    victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
     began, before = time.monotonic(), _unit(stage)
     app = stage.start()
     try:
-        seen = before
-        while time.monotonic() - began < end and app.poll() is None:
-            if seen == before and _unit(stage) > before:
-                seen = _unit(stage)
+        if in_start:
+            _wait(app, lambda: False, START_S * moment)
+        else:
+            _wait(app, lambda: _unit(stage) > before, RESUMES_S)
+            if _unit(stage) > before:
                 lives.resumed_s.append(round(time.monotonic() - began, 1))
-            time.sleep(0.1)
+            elif app.poll() is None:
+                lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
+            _wait(app, lambda: False, RUN_S * moment)
         lives.units += _unit(stage) - before
         if app.poll() is not None:
             lives.bumps += app.returncode == BUMP
@@ -96,6 +102,12 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
     finally:
         if victim == "app" or app.poll() is None:
             kill(app)
+
+
+def _wait(app: subprocess.Popen[bytes], condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while app.poll() is None and not condition() and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _unit(stage: Stage) -> int:
