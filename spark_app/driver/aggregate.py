@@ -37,6 +37,7 @@ from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
 from spark_app.lake import read_json, write_durably
 from spark_app.ops.events import log
+from spark_app.worker.tables import split_by_value
 
 TABLE = "_protolake_table"
 FUNCTIONS: dict[str, Callable[[Column], Column]] = {
@@ -295,13 +296,7 @@ class Aggregator:
         columns = [self._column(rows, name, aggregate) for name, aggregate in self._aggregates.items()]
         result = rows.groupBy(TABLE, key).agg(*columns).toArrow()
         names = {self._layout.silver_of(name): name for name in self._names()}
-        order = result.sort_by([(TABLE, "ascending")])
-        split = order.group_by(TABLE, use_threads=False).aggregate([(TABLE, "count")]).to_pylist()
-        parts, start = {}, 0
-        for group in split:
-            parts[names[group[TABLE]]] = order.slice(start, group[f"{TABLE}_count"]).drop_columns([TABLE])
-            start += group[f"{TABLE}_count"]
-        return parts
+        return {names[table]: rows for table, rows in split_by_value(result, TABLE)}
 
     def _field(self, aggregate: Aggregate) -> str:
         return aggregate.field or ("" if aggregate.function == "count" else self._settings.event.time)

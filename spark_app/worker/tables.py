@@ -140,3 +140,13 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
             pieces.setdefault(int(number), []).append(ordered.slice(start, end - start))
     for number, parts in pieces.items():
         yield number, pa.concat_tables(parts, promote_options="default")
+
+
+def split_by_value(rows: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
+    """Rows by the value of a column of strings, without that column."""
+    ordered = rows.sort_by([(column, "ascending")])
+    runs = pc.run_end_encode(ordered[column].combine_chunks())
+    start = 0
+    for value, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield value, ordered.slice(start, end - start).drop_columns([column])
+        start = end
