@@ -65,7 +65,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     with mount.mounted(stage.lake) as disk:
         while lives.cuts < size.times:
             _live(stage, disk, dice, lives)
-        codes = stage.drain(timeout=300 + size.records / 1000)
+        codes = stage.drain(timeout=600 + size.records / 500, BATCH__RECORDS="20000")
         if codes[-1] != 0:
             lives.faults["drain"] = codes
         lives.faults |= stage.verify()
