@@ -79,8 +79,8 @@ ENTRIES = {
     "merges": _entry(
         "failpoints.merge_again", "R22", "death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
     ),
-    "power": _entry("power.run", "R12", "power cuts under the whole app", (3, 8, 25), (20_000, 100_000, SMALL)),
-    "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (40, 300, 1_000)),
+    "power": _entry("power.run", "R12", "power cuts under the whole app", (2, 8, 25), (20_000, 100_000, SMALL)),
+    "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (20, 300, 1_000)),
     "kills": _entry(
         "kills.run",
         "R1",
