@@ -107,7 +107,7 @@ def _state_files(lake: Lake, layout: Layout, last: int, synced: Synced) -> list[
     ledger, tables = lake.schemas / "ledger.json", lake.state / "tables.json"
     if synced.is_ahead(last):
         findings.append(Finding(synced.ahead(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)))
-    if not ledger.exists() and any(lake.schemas.glob("*.fds")):
+    if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may come later
         remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
         findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))
     if not tables.exists() and any(layout.is_silver(name) for name in lake.tables()):

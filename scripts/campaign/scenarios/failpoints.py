@@ -84,7 +84,9 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
     _produce(stage, records // 2, partitions="3", timeline=bumps)
     allowed = json.dumps([game for game in GAMES if game not in REFUSED])
     _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
-    shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
+    _tear_log(stage)
+    _die_everywhere(stage, _points("mend"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
     _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     for version, point in enumerate(_points("leave"), 4):
@@ -115,13 +117,19 @@ def _bump(stage: Stage, version: int, allowed: str) -> Popen[bytes]:
     return app
 
 
+def _tear_log(stage: Stage) -> None:
+    """As a power cut may leave it: the newest entry is empty, and nobody knows how far the log was durable."""
+    (stage.lake / "_protolake" / "synced.json").unlink(missing_ok=True)
+    max((stage.lake / "bronze_events" / "_delta_log").glob("*.json")).write_bytes(b"")
+
+
 def _points(*steps: str) -> list[str]:
     return [point for point in POINTS if any(point.startswith(f"{step}.") for step in steps)]
 
 
 def _others() -> list[str]:
     """Steps of everyday work that belong to no kind of unit."""
-    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_LOSSES, "leave", *OF_REQUESTS)
+    special = ("ingest", "deferred", "replay", "rebuild", "checkpoint", *OF_LOSSES, "mend", "leave", *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 

@@ -237,3 +237,10 @@ def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
     with pytest.raises(ContractError, match="knows unit 99, but the manifests end at 8"):
         examine(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
+
+
+def test_a_crash_before_the_first_ledger_is_no_loss(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    open_again(lake)
+    (lake.schemas / "a.fds").touch()
+    assert examine(lake) == []
