@@ -34,7 +34,7 @@ class Flow:
 
     def unit(self) -> int:
         """The last unit of ingest that this or an earlier process decided."""
-        return int((self.stage.status().get("batch") or {}).get("sequence", 0))
+        return self.stage.unit()
 
     def await_units(self, count: int = 1, timeout: float = LONGEST_START_S) -> float:
         """Seconds until so many further units are decided; the timeout when they are not."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from scripts.local.downloads import ensure
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app import failpoints
+from spark_app.lake import read_json
 
 BUMP = 75
 
@@ -75,11 +76,10 @@ class Stage:
 
     def spawn(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """Any command of the app, likewise."""
-        env = self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()}
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "spark_app", *arguments],
-                env=_env(env),
+                env=self._environment(settings),
                 cwd=ROOT,
                 stderr=log,
                 stdout=log,
@@ -96,10 +96,9 @@ class Stage:
 
     def command(self, *arguments: str, timeout: float = 150, **settings: str) -> subprocess.CompletedProcess[str]:
         """Another command on the same lake, such as `replay`."""
-        env = self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()}
         return subprocess.run(
             [sys.executable, "-m", "spark_app", *arguments],
-            env=_env(env),
+            env=self._environment(settings),
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -136,11 +135,17 @@ class Stage:
         return found
 
     def status(self) -> dict[str, Any]:
-        path = self.lake / "_protolake" / "status.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return read_json(self.lake / "_protolake" / "status.json") or {}
+
+    def unit(self) -> int:
+        """The last unit of ingest that any process decided, by its status."""
+        return int((self.status().get("batch") or {}).get("sequence", 0))
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def _environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        return _env(self._app_env | {f"PROTOLAKE_{key}": value for key, value in settings.items()})
 
 
 def kill(app: subprocess.Popen[bytes]) -> None:
@@ -150,6 +155,16 @@ def kill(app: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         pass
     app.wait()
+
+
+def wait_for(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+    """Wait while the app runs, so long at most; whether it came true."""
+    deadline = time.monotonic() + seconds
+    while app.poll() is None and time.monotonic() < deadline:
+        if until():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def wait_until(condition: Any, timeout: float, what: str) -> None:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from subprocess import Popen, TimeoutExpired
+from subprocess import Popen
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill, wait_until
+from scripts.campaign.stage import Stage, kill, wait_for, wait_until
 from spark_app.failpoints import POINTS
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
@@ -141,7 +141,7 @@ def _die_everywhere(stage: Stage, points: list[str], start: Callable[[], Popen[b
         deaths.starts += 1
         try:
             while app.poll() is None and stage.unmet() and time.monotonic() - moved < PATIENCE_S:
-                _wait(app, 0.2)
+                wait_for(app, 0.2)
                 if len(stage.unmet()) < left:
                     moved, left = time.monotonic(), len(stage.unmet())
         finally:
@@ -150,10 +150,3 @@ def _die_everywhere(stage: Stage, points: list[str], start: Callable[[], Popen[b
             deaths.faults[f"never met, of {points[0]} ..."] = stage.unmet()
             break
     deaths.met += len(points) - left
-
-
-def _wait(app: Popen[bytes], seconds: float) -> None:
-    try:
-        app.wait(seconds)
-    except TimeoutExpired:
-        pass

@@ -49,7 +49,7 @@ def _watch(stage: Stage, batches: int) -> list[Sample]:
         moved, unit = time.monotonic(), 0
         while app.poll() is None and len(samples) < SAMPLES and time.monotonic() - moved < 60:
             time.sleep(0.5)
-            now = int((stage.status().get("batch") or {}).get("sequence", 0))
+            now = stage.unit()
             if now > unit:
                 moved, unit = time.monotonic(), now
             if now >= (len(samples) + 1) * batches // SAMPLES:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
@@ -17,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import BUMP, Stage, kill
+from scripts.campaign.stage import BUMP, Stage, kill, wait_for
 
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
@@ -79,19 +78,18 @@ def _produce(stage: Stage, records: int, version: str) -> None:
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:
     """One life: until its moment comes, or it leaves for a bump."""
     victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
-    began, before = time.monotonic(), _unit(stage)
+    began, before = time.monotonic(), stage.unit()
     app = stage.start()
     try:
         if in_start:
-            _wait(app, lambda: False, START_S * moment)
+            wait_for(app, START_S * moment)
         else:
-            _wait(app, lambda: _unit(stage) > before, RESUMES_S)
-            if _unit(stage) > before:
+            if wait_for(app, RESUMES_S, lambda: stage.unit() > before):
                 lives.resumed_s.append(round(time.monotonic() - began, 1))
             elif app.poll() is None:
                 lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
-            _wait(app, lambda: False, RUN_S * moment)
-        lives.units += _unit(stage) - before
+            wait_for(app, RUN_S * moment)
+        lives.units += stage.unit() - before
         if app.poll() is not None:
             lives.bumps += app.returncode == BUMP
             if app.returncode != BUMP:
@@ -102,16 +100,6 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
     finally:
         if victim == "app" or app.poll() is None:
             kill(app)
-
-
-def _wait(app: subprocess.Popen[bytes], condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while app.poll() is None and not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-
-
-def _unit(stage: Stage) -> int:
-    return int((stage.status().get("batch") or {}).get("sequence", 0))
 
 
 def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:

@@ -4,9 +4,7 @@ the whole app; and under the commit layer alone, which dies at every one of its 
 from __future__ import annotations
 
 import json
-import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from random import Random
@@ -16,7 +14,7 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.mount import Mount
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import BUMP, Stage, kill
+from scripts.campaign.stage import BUMP, Stage, kill, wait_for
 from spark_app.lake import write_durably
 
 LONGEST_S = 15.0  # of a life, from its start or from its first unit on
@@ -85,14 +83,14 @@ def _figures(stage: Stage, size: Size, lives: Lives) -> dict[str, float]:
 def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
     """One life, from a start to a cut: one in four is cut while it starts."""
     seed, longest, starting = dice.randrange(1 << 30), dice.uniform(0.0, LONGEST_S), dice.random() < 0.25
-    began, before = time.monotonic(), _unit(stage)
+    began, before = time.monotonic(), stage.unit()
     app = stage.start()
-    if not starting and _wait(app, PATIENCE_S, lambda: _unit(stage) > before):
+    if not starting and wait_for(app, PATIENCE_S, lambda: stage.unit() > before):
         lives.resumed_s.append(round(time.monotonic() - began, 1))
-    _wait(app, longest, lambda: False)
+    wait_for(app, longest)
     code = app.poll()
     kill(app)
-    lives.units += max(0, _unit(stage) - before)
+    lives.units += max(0, stage.unit() - before)
     if code is not None and code not in RELAUNCHED:
         return _repair(stage, lives, code)
     disk.cut(seed)
@@ -105,23 +103,6 @@ def _restart_machine(stage: Stage) -> None:
     path = stage.lake / "_protolake" / "synced.json"
     if path.exists():
         write_durably(path, json.dumps(json.loads(path.read_text()) | {"boot": "before"}), "synced")
-
-
-def _wait(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], bool]) -> bool:
-    """Whether it came true while the app ran."""
-    deadline = time.monotonic() + seconds
-    while app.poll() is None and time.monotonic() < deadline:
-        if until():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _unit(stage: Stage) -> int:
-    try:
-        return int((stage.status().get("batch") or {}).get("sequence", 0))
-    except ValueError:  # torn
-        return 0
 
 
 def _repair(stage: Stage, lives: Lives, code: int) -> None:
