@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
+from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
 
 ABOUT = """\
@@ -42,11 +43,6 @@ class Options:
     batch_records: tuple[int, ...] = ()
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LocalError(f"{message}; see ./scripts/bench --help", USAGE)
-
-
 def parse(arguments: Sequence[str]) -> Options:
     """The options; a LocalError says what is wrong."""
     given = vars(_parser().parse_args(arguments))
@@ -64,7 +60,7 @@ def listing() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="./scripts/bench",
         description=ABOUT,
         epilog=CODES,
@@ -94,12 +90,5 @@ def _add(
 ) -> None:
     shown = "the app's own setting" if default == [] else str(default).strip("[]")
     parser.add_argument(
-        flag, type=_positive, nargs=nargs, default=default, metavar="N", help=f"{text} (default: {shown})"
+        flag, type=positive, nargs=nargs, default=default, metavar="N", help=f"{text} (default: {shown})"
     )
-
-
-def _positive(text: str) -> int:
-    number = text.replace(",", "").replace("_", "")
-    if not number.isdecimal() or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(number)

@@ -6,9 +6,9 @@ import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from scripts.campaign.scenarios import ENTRIES, TIERS
+from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
 
 ABOUT = """\
@@ -30,11 +30,6 @@ class Options:
     keep: bool = False
     publish: bool = False
     list: bool = False
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LocalError(f"{message}; see ./scripts/chaos --help", USAGE)
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -69,7 +64,7 @@ def command(options: Options, name: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="./scripts/chaos",
         description=ABOUT,
         epilog=CODES,
@@ -79,15 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="name the scenarios and how often each tier repeats them")
     parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, at most ten minutes)")
     parser.add_argument("--seed", type=int, help="of all choices (default: another one each time)")
-    parser.add_argument("--times", type=_positive, help="repetitions, instead of the tier's")
-    parser.add_argument("--records", type=_positive, help="records, instead of the tier's")
+    parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's")
+    parser.add_argument("--records", type=positive, help="records, instead of the tier's")
     parser.add_argument("--keep", action="store_true", help="leave lakes, logs and topics in place afterwards")
     parser.add_argument("--publish", action="store_true", help="enter the results into scripts/campaign/RESULTS.md")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = text.replace(",", "").replace("_", "")
-    if not number.isdecimal() or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(number)

@@ -5,8 +5,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from scripts.local.arguments import Parser
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 
@@ -43,11 +44,6 @@ class Options:
         return self.brokers is None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise LocalError(f"{message}; see ./scripts/run --help", USAGE)
-
-
 def parse(arguments: Sequence[str]) -> Options:
     """The options, checked against each other; a LocalError says what is missing."""
     given = _parser().parse_args(arguments)
@@ -78,7 +74,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="./scripts/run", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
