@@ -66,6 +66,10 @@ class Lake:
         """Whether a file of a table is there."""
         return os.path.exists(path)
 
+    def units(self) -> list[int]:
+        """Numbers of the manifests that are there, ascending."""
+        return sorted(int(path.stem) for path in self.manifests.glob("[0-9]*.json"))
+
     def files_from(self, sequence: int) -> dict[str, list[Path]]:
         """Table folder -> its files of units from `sequence` on."""
         found: dict[str, list[Path]] = {}

@@ -131,7 +131,7 @@ class Snapshot:
             ContractError: what the lake says of itself is damaged.
         """
         lake = Lake(settings.lake.path)
-        if not lake.manifests.is_dir() or not _numbers(lake):
+        if not lake.manifests.is_dir() or not lake.units():
             raise ConfigurationError(f"lake.path: no lake with decided units at {lake.root}")
         deadline = time.monotonic() + patience
         while True:
@@ -170,11 +170,7 @@ def _moment(lake: Lake) -> tuple[int, int]:
         finished = int((lake.manifests / "finished").read_text())
     except (FileNotFoundError, ValueError):
         finished = 0
-    return max(_numbers(lake), default=0), finished
-
-
-def _numbers(lake: Lake) -> list[int]:
-    return sorted(int(path.stem) for path in lake.manifests.glob("[0-9]*.json"))
+    return max(lake.units(), default=0), finished
 
 
 def _manifest(lake: Lake, number: int) -> dict[str, Any]:
@@ -188,7 +184,7 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     tables = {name: Table(lake.table(name)) for name in lake.tables()}
-    manifests = (_manifest(lake, number) for number in reversed(_numbers(lake)))
+    manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}
     counts = last["counts"] if last else {}
@@ -214,7 +210,7 @@ def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple
     """Where ingest of the topics began, and how that was found out where it was not written down. One that was made
     again since begins anew."""
     began = read_durable(lake.manifests / "began")
-    if began is None and _numbers(lake)[0] == 1:
+    if began is None and lake.units()[0] == 1:
         began = _manifest(lake, 1)["source"]
     if began is not None:
         ids = began.get("topic_ids", {})

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-Identity = tuple[str, int, int]  # topic, partition, offset
 LOST, DOUBLED, PHANTOM, ALTERED, MISPLACED, GOLD = KINDS = (
     "lost",
     "doubled",

@@ -102,7 +102,7 @@ class Manifests:
         )
 
     def numbers(self) -> list[int]:
-        return sorted(int(p.stem) for p in self._folder.glob("[0-9]*.json"))
+        return self._lake.units()
 
     def read(self, sequence: int) -> Manifest:
         """

@@ -23,12 +23,12 @@ class Starts:
         """`first_s` is the first wait in seconds; 0 = no start ever waits."""
         self._first_s = first_s
         self._path = lake.state / "starts.json"
-        self._manifests = lake.manifests
+        self._lake = lake
         self.failed = 0
 
     def begin(self) -> float:
         """Count this start as failed until it is not; the seconds that it has to wait."""
-        unit = max((int(path.stem) for path in self._manifests.glob("[0-9]*.json")), default=0)
+        unit = max(self._lake.units(), default=0)
         old = read_json(self._path) or {}
         self.failed = int(old["failed"]) if old.get("unit") == unit else 0
         with contextlib.suppress(OSError):  # a full disk is waited for later

@@ -75,8 +75,7 @@ def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
 
 def _renew_gold(lake: Lake, name: str) -> str:
     done = lake.set_aside(lake.table(name))
-    state = lake.state / "gold.json"
-    return f"{done}; {lake.set_aside(state)}" if state.exists() else done
+    return f"{done}; {lake.set_aside(lake.gold)}" if lake.gold.exists() else done
 
 
 def orphans(lake: Lake, committer: Committer) -> list[Finding]:
