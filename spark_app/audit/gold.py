@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import GOLD, Verdict
@@ -50,7 +49,7 @@ def judge_gold(snapshot: Snapshot, verdict: Verdict) -> None:
         if gold is None and last > folded:
             verdict.note(NO_GOLD)
             continue
-        version = silver if last <= folded else _as_of(silver, folded)
+        version = silver if last <= folded else silver.as_of(folded)
         if version is None:
             verdict.note(NOT_YET)
             continue
@@ -60,19 +59,6 @@ def judge_gold(snapshot: Snapshot, verdict: Verdict) -> None:
 def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
     """The last unit that the table has, by its own transactions."""
     return int(table.delta.transaction_version(f"{snapshot.identity}{writer}") or 0)
-
-
-def _as_of(silver: Table, folded: int) -> Table | None:
-    """Silver without the units after `folded`; None when its log no longer tells where they begin."""
-    commits = {int(commit["version"]): commit.get("protolake.sequence") for commit in silver.delta.history()}
-    units = {version: int(unit) for version, unit in commits.items() if unit is not None}
-    first = min((version for version, unit in units.items() if unit > folded), default=0)
-    if not any(version < first for version in units):
-        return None
-    try:
-        return Table(silver.folder, first - 1)
-    except DeltaError:
-        return None
 
 
 def _judge(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, verdict: Verdict) -> None:

@@ -85,6 +85,33 @@ class Table:
     def batches(self, columns: Sequence[str]) -> Any:
         return self._dataset.to_batches(columns=list(columns))
 
+    def as_of(self, unit: int) -> Table | None:
+        """The table without the units after this one; None when its log no longer tells where they begin.
+
+        Not by delta-rs's history: in 1.6.6 it counts versions back from the one that was loaded, but starts at the
+        newest commit, which beside a running app is another one.
+        """
+        first = self.delta.version() + 1  # commit of the units after it
+        for version in reversed(range(first)):
+            try:
+                found = self._unit_of(version)
+            except FileNotFoundError:
+                return None
+            if found is not None and found <= unit:
+                break
+            first = first if found is None else version
+        try:
+            return Table(self.folder, first - 1) if first else None
+        except DeltaError:
+            return None
+
+    def _unit_of(self, version: int) -> int | None:
+        """The unit that a commit is of; None for one that no unit made."""
+        entry = self.folder / "_delta_log" / f"{version:020d}.json"
+        infos = (json.loads(line).get("commitInfo") for line in entry.read_text().splitlines())
+        unit = next((info.get("protolake.sequence") for info in infos if info), None)
+        return None if unit is None else int(unit)
+
     def _guard(self, read: Any) -> Any:
         try:
             return read()

@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 def audited(stage: Stage, *arguments: str) -> tuple[int, dict[str, Any]]:
     """(exit code, verdict)."""
     done = stage.command("audit", "--json", *arguments)
-    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+    assert done.stdout, (done.returncode, done.stderr)
+    return done.returncode, json.loads(done.stdout)
 
 
 def send_transactions(stage: Stage) -> None:

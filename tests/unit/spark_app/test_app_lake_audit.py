@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from spark_app.audit import Verdict, audit
 from spark_app.audit.frames import KEY_HEADER, VALUE_HEADER
+from spark_app.audit.snapshot import Table
 from spark_app.config import Settings
 from spark_app.driver.unit import Origin
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
@@ -380,6 +381,17 @@ def test_gold_is_compared_with_the_silver_that_it_has_folded(tmp_path: Path) -> 
     check(lake, 6)
     shutil.rmtree(lake.lake.table("gold_rummy_player_agg"))
     assert {(w.what, w.why) for w in lake.audit().named["gold"]} == {(gamer, "missing") for gamer in "abcd"}
+
+
+def test_a_table_as_of_a_unit_beside_an_app_that_goes_on(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, kinds.V1)
+    for _ in range(4):
+        played(lake, "a")
+    folder = lake.lake.table("silver_rummy_events")
+    table = Table(folder)
+    played(lake, "a")
+    found = [table.as_of(unit) for unit in (0, 1, 2, 3, 4)]
+    assert [old and old.count() for old in found] == [None, 1, 2, 3, 4]
 
 
 def test_gold_that_is_behind_an_old_log_is_not_judged(tmp_path: Path) -> None:
