@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
+from scripts.campaign import ledger
 from spark_app.config import Settings
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.deferred import Deferred
@@ -29,7 +30,6 @@ from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Report
 from spark_app.recovery.service import Service
-from tests.support import ledger
 from tests.support.frames import batch_of
 from tests.support.protos import compile_text
 

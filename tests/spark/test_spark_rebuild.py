@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from scripts.campaign import ledger
 from spark_app.recovery import requests
 from spark_app.recovery.rebuild import COLUMNS
 from spark_app.recovery.requests import Request
 from tests.spark.parts import ORIGIN, Killed, Parts, events
-from tests.support import ledger
 from tests.support.frames import frame
 from tests.support.protos import PROTO3, compile_text, message_class
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from scripts.campaign import ledger
 from spark_app.driver.opened import OpenLake
 from spark_app.records import Cause
 from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events, source
-from tests.support import ledger
 from tests.support.answers import Answers
 
 pytestmark = pytest.mark.spark

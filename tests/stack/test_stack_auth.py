@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
 from spark_app.errors import ExitCode
-from tests.support import ledger
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

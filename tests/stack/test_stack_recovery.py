@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
+from scripts.campaign import ledger
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.errors import ExitCode
-from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 ONLY = {"TABLES__ALLOWED": '["rummy", "uno"]'}

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable
 
+from scripts.campaign import ledger
 from scripts.campaign.stage import BUMP, Stage, kill, wait_until
 from spark_app.errors import ExitCode
-from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]

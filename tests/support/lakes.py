@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from scripts.campaign import ledger
 from spark_app.audit import Verdict, audit
 from spark_app.audit.records import Records
 from spark_app.config import Settings
@@ -19,7 +20,6 @@ from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake, write_quickly
 from spark_app.records import Decodable, Report, Span
 from spark_app.worker import one_pass
-from tests.support import ledger
 
 TOPIC = "t"
 TOPIC_ID = "id of t"

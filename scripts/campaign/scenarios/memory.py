@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from importlib import import_module
 from random import Random
 
 import psutil  # type: ignore[import-untyped]
 
+from scripts.campaign import ledger
 from scripts.campaign.flow import LONGEST_START_S, Flow, flowing
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -107,7 +107,7 @@ def _is_alive(process: psutil.Process | None) -> bool:
 
 def _crashes(stage: Stage) -> dict[str, object]:
     """No record may be blamed for a death from outside."""
-    rows = import_module("tests.support.ledger").read(stage.lake, "quarantine_events", ["cause"])
+    rows = ledger.read(stage.lake, "quarantine_events", ["cause"])
     blamed = rows["cause"].to_pylist().count("decode_crash")
     return {"blamed_records": blamed} if blamed else {}
 

@@ -10,7 +10,6 @@ import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPart
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from scripts.campaign import ledger
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
@@ -144,15 +144,15 @@ def _die_accepting(stage: Stage, dice: Random) -> None:
 
 
 def _written_off(stage: Stage) -> list[Range]:
-    rows = _ledger().read(stage.lake, "lost_events").to_pylist()
+    rows = ledger.read(stage.lake, "lost_events").to_pylist()
     return sorted((row["partition"], row["first"], row["end"], row["reason"]) for row in rows)
 
 
 def _verify(stage: Stage, old: str | None, taken: list[int], new: str | None) -> dict[str, object]:
     """By (topic id, partition, offset): what was taken before the loss and all that Kafka has now is there once, and
     nothing else."""
-    ledger = _ledger()
     truth = ledger.consume(stage.brokers, stage.topic)
+    expected: dict[tuple[str | None, int, int], str | None]
     expected = {(old, partition, offset): None for partition, end in enumerate(taken) for offset in range(end)}
     expected |= {(new, partition, offset): value for (_, partition, offset), value in truth.items()}
     bronze = ledger.read(stage.lake, "bronze_events", ["topic_id", "partition", "offset", "value"]).to_pylist()
@@ -176,10 +176,6 @@ def _verify(stage: Stage, old: str | None, taken: list[int], new: str | None) ->
         "gold": ledger.wrong_gold(stage.lake),
     }
     return {name: faults for name, faults in found.items() if faults}
-
-
-def _ledger() -> Any:
-    return import_module("tests.support.ledger")
 
 
 def _ends(stage: Stage) -> list[int]:

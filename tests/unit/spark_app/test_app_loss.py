@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign import ledger
 from spark_app.config import Settings
 from spark_app.driver import loss
 from spark_app.driver.loss import Gap, Reason
@@ -14,7 +15,6 @@ from spark_app.driver.manifest import Manifest, Manifests
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.topics import Topic
 from spark_app.errors import ContractError
-from tests.support import ledger
 from tests.support.checkpoints import write_checkpoint
 from tests.support.units import ingest_unit, open_lake
 from tests.unit.spark_app.test_app_redo import rows_of

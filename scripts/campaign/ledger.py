@@ -36,10 +36,11 @@ def consume(brokers: str, topic: str) -> dict[Identity, str]:
     open_partitions = set(partitions)
     while open_partitions:
         for message in consumer.consume(10_000, timeout=5):
+            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
             if message.error():
-                open_partitions.discard(message.partition())
-                continue
-            found[(topic, message.partition(), message.offset())] = digest(message.value())
+                open_partitions.discard(partition)
+            else:
+                found[(topic, partition, offset)] = digest(message.value())
     consumer.close()
     return found
 
