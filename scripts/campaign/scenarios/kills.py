@@ -20,7 +20,9 @@ from scripts.campaign.stage import BUMP, Stage, kill, wait_for
 
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
-VERSIONS = (1, 2, 3, 4, 5)  # each comes while the app is about: a bump
+VERSIONS = (1, 2, 3, 4, 5)
+FIRST = 500  # records of a new version, for an app that runs and has taken all others: a bump
+AT_ONCE = "200000"  # records of a batch where nobody is killed
 START_S = 10.0  # a third of the kills falls into so many seconds after a start,
 RUN_S = 4.0  # the others into so many after its first unit
 RESUMES_S = 120.0
@@ -51,13 +53,17 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         SCHEMAS__PATIENCE_S="1",
     )
     lives = Lives()
+    share = size.records // len(VERSIONS)
     with ThreadPoolExecutor(1) as producer:
         for version in VERSIONS:
-            sending = producer.submit(_produce, stage, size.records // len(VERSIONS), str(version))
+            first = FIRST if version > 1 else 0
+            if first:
+                _bump(stage, version, share * (version - 1), lives)
+            sending = producer.submit(_produce, stage, share - first, version)
             while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
                 _live(stage, dice, lives)
             sending.result()
-    codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS="200000")
+    codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS=AT_ONCE)
     if codes[-1] != 0:
         lives.faults["drain"] = codes
     figures = {
@@ -70,9 +76,25 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     return Outcome(sum(lives.kills.values()), lives.faults | stage.verify(), figures)
 
 
-def _produce(stage: Stage, records: int, version: str) -> None:
+def _produce(stage: Stage, records: int, version: int) -> None:
     shape = {"partitions": str(PARTITIONS), "games": ",".join(GAMES), "poison": "0.01"}
-    stage.produce(records, schema_version=version, seed=version, **shape)
+    stage.produce(records, schema_version=str(version), seed=str(version), **shape)
+
+
+def _bump(stage: Stage, version: int, taken: int, lives: Lives) -> None:
+    """The app has taken so many records, runs, and meets a version that it has never seen."""
+    app = stage.start(BATCH__RECORDS=AT_ONCE)
+    try:
+        due = {"pid": app.pid, "state": "running", "bronze": taken}
+        if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
+            lives.faults[f"before version {version}"] = f"{taken} records were not taken"
+        _produce(stage, FIRST, version)
+        wait_for(app, RESUMES_S)
+        if app.poll() != BUMP:
+            lives.faults[f"at version {version}"] = f"exit code {app.poll()}, not {BUMP}"
+        lives.bumps += app.poll() == BUMP
+    finally:
+        kill(app)
 
 
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:
