@@ -25,9 +25,9 @@ from spark_app.errors import (
     UsageError,
 )
 from spark_app.lake import Lake, read_json
-from spark_app.ops import processes
 from spark_app.ops.events import LEVELS, log
 from spark_app.ops.status import problem
+from spark_app.process import children
 from spark_app.records import Cause
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
@@ -119,7 +119,7 @@ def _hold(code: ExitCode, reason: str) -> None:
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
     if "spark_app.session" in sys.modules:
         sys.modules["spark_app.session"].end(clean=False, last=False)
-    processes.kill_all(processes.descendants(os.getpid()))
+    children.kill_all(children.descendants(os.getpid()))
     while True:
         print(f"protolake: held with exit code {int(code)}: {reason}", file=sys.stderr, flush=True)
         time.sleep(HOLD_SAYS_S)

@@ -21,25 +21,27 @@ from pyspark.sql import SparkSession
 
 from spark_app import failpoints, session
 from spark_app.config import Settings
-from spark_app.driver import checkpoint, counts, inventory, loss, topics
+from spark_app.driver import counts, loss
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.continuity import Continuity
 from spark_app.driver.deferred import Deferred
-from spark_app.driver.findings import refuse
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.life import Life
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.room import Room, Stopped
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.streaming import Streaming, first_line
-from spark_app.driver.transactions import OpenTransactions
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.kafka import topics
+from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
+from spark_app.process.life import Life
+from spark_app.process.room import Room, Stopped
 from spark_app.recovery.service import Service
 from spark_app.schemas.registry import RegistryUnreachable
+from spark_app.store import checkpoint, inventory
+from spark_app.store.findings import refuse
 
 DEFERRED_EVERY_S = 2.0
 FORGET_EVERY_S = 60.0

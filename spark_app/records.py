@@ -85,6 +85,9 @@ class FileEntry:
         return FileEntry(**value)
 
 
+Offsets = dict[str, dict[str, int]]  # topic -> partition -> offset
+
+
 @dataclass(frozen=True)
 class Span:
     """The records of one topic partition from `start` (included) to `end` (excluded)."""

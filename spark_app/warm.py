@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import config, session
-from spark_app.driver import source
-from spark_app.driver.commit import Committer
-from spark_app.driver.manifest import Change, Manifest, Manifests, counts_of
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
 from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.kafka import source
 from spark_app.lake import Lake
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
+from spark_app.store.commit import Committer
+from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 
 NOBODY = "127.0.0.1:9"
 HEADERS = "array<struct<key: string, value: binary>>"

@@ -6,7 +6,7 @@ made durable beyond what Spark does by itself. The table is <lake>/copy, the che
 
 from scripts.benches import result
 from spark_app import config, session
-from spark_app.driver import source
+from spark_app.kafka import source
 from spark_app.lake import Lake
 
 TABLE = "copy"

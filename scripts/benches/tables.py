@@ -21,15 +21,15 @@ from scripts.benches.progress import cpu_seconds
 from scripts.benches.servers import app_settings
 from scripts.local.registry import Registry
 from spark_app import config, session
-from spark_app.driver.commit import Committer
-from spark_app.driver.manifest import Change, Manifest, Manifests, Offsets, counts_of
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.events import LEVELS, log
-from spark_app.records import Report
+from spark_app.records import Offsets, Report
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry as SchemaSource
+from spark_app.store.commit import Committer
+from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 
 WARMING = 2  # the first batch admits the tables and so runs the pass twice
 TARGETS = {50: 1.5, 200: 2.0, 1000: 4.0}  # most tables -> most times the seconds with 7 tables

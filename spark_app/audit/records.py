@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from spark_app import config
 from spark_app.audit.frames import Header
 from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
-from spark_app.kafka import ANSWER_S, client_options, silent
+from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.records import Span
 
 AT_ONCE = 10_000

@@ -20,12 +20,11 @@ from spark_app.audit.schemas import Schemas
 from spark_app.config import Settings
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.lake import Lake, read_durable, read_json
-from spark_app.records import Span
+from spark_app.records import Offsets, Span
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 RETRY_S = 0.2
-Offsets = dict[str, dict[str, int]]
 
 
 class Table:

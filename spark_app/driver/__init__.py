@@ -1,1 +1,1 @@
-"""What decides, and the only writer of tables."""
+"""What decides what comes into the tables, and when."""

@@ -30,13 +30,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app import failpoints
 from spark_app.config import Aggregate
-from spark_app.driver.commit import THREADS, Tables, writer_properties
-from spark_app.driver.delta_log import SEQUENCE
-from spark_app.driver.maintain import tidy
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
 from spark_app.lake import read_json, write_durably
 from spark_app.ops.events import log
+from spark_app.store.commit import THREADS, Tables, writer_properties
+from spark_app.store.delta_log import SEQUENCE
+from spark_app.store.maintain import tidy
 from spark_app.worker.tables import split_by_value
 
 TABLE = "_protolake_table"

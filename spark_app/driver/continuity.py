@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_app.driver import checkpoint, loss
+from spark_app.driver import loss
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.topics import Topic, Topics
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.kafka.topics import Topic, Topics
+from spark_app.store import checkpoint
 
 
 class Continuity:

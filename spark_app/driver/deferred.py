@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_at
-from spark_app.driver.manifest import Change
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
 from spark_app.records import Cause, Report
+from spark_app.store.manifest import Change
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, quarantine_rows
 
 

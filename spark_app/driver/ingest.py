@@ -17,18 +17,18 @@ from dataclasses import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from spark_app.driver import source
-from spark_app.driver.checkpoint import REMEDY, read_range
-from spark_app.driver.manifest import Offsets, follows
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.room import Room
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError, SchemaBump
+from spark_app.kafka import source
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
-from spark_app.records import Report
+from spark_app.process.room import Room
+from spark_app.records import Offsets, Report
 from spark_app.space import is_full
+from spark_app.store.checkpoint import REMEDY, read_range
+from spark_app.store.manifest import follows
 
 RETRY_S = (0, 1, 2, 4, 8, 15)  # after that many failed tries
 LANDINGS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame

@@ -13,12 +13,12 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_app.driver.manifest import Manifest, Offsets
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.topics import Topic, Topics
 from spark_app.errors import ContractError
+from spark_app.kafka.topics import Topic, Topics
 from spark_app.ops.events import log
-from spark_app.records import Report
+from spark_app.records import Offsets, Report
+from spark_app.store.manifest import Manifest
 from spark_app.worker.tables import TIMESTAMP
 
 MOST_NAMED = 20

@@ -17,18 +17,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app import failpoints
-from spark_app.driver import checkpoint, source
 from spark_app.driver.continuity import Continuity
-from spark_app.driver.findings import refuse
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.manifest import Offsets
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.room import Room, Stopped
-from spark_app.driver.topics import UNANSWERED, Topic
 from spark_app.driver.unit import Origin
 from spark_app.errors import ProtolakeError, UnreachableError
+from spark_app.kafka import source
+from spark_app.kafka.topics import UNANSWERED, Topic
 from spark_app.ops.status import Status
+from spark_app.process.room import Room, Stopped
+from spark_app.records import Offsets
 from spark_app.space import is_full
+from spark_app.store import checkpoint
+from spark_app.store.findings import refuse
 
 EARLIEST = -2  # as Spark's startingOffsets have it
 RETRY_S = (0.5, 1, 2, 5)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from spark_app.driver.commit import Committer
-from spark_app.driver.findings import Finding
-from spark_app.driver.maintain import sweep
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.store.commit import Committer
+from spark_app.store.findings import Finding
+from spark_app.store.maintain import sweep
 
 MOST_NAMED = 5
 

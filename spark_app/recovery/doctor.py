@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_app.config import Settings
-from spark_app.driver import checkpoint, inventory, loss, power
-from spark_app.driver.commit import Committer
-from spark_app.driver.findings import Finding
-from spark_app.driver.manifest import MOVING, Manifest, Manifests, follows, read_manifest
-from spark_app.driver.rules import check_rules, keep_rules
-from spark_app.driver.synced import Synced
-from spark_app.driver.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
+from spark_app.driver import loss
 from spark_app.errors import ConfigurationError, ContractError
+from spark_app.kafka.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
 from spark_app.lake import Lake, read_durable
 from spark_app.recovery import contents, identity, requests
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
+from spark_app.store import checkpoint, inventory, power
+from spark_app.store.commit import Committer
+from spark_app.store.findings import Finding
+from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
+from spark_app.store.rules import check_rules, keep_rules
+from spark_app.store.synced import Synced
 
 MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_app.driver.manifest import Manifests
 from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.recovery.requests import Request, path_of
+from spark_app.store.manifest import Manifests
 
 
 def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[str, Any] | None:

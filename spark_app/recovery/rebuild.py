@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_table
-from spark_app.driver.commit import schemas_of
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, UsageError
@@ -46,6 +45,7 @@ from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.replay import open_quarantine
 from spark_app.recovery.requests import Request, path_of
 from spark_app.schemas.columns import merge_columns
+from spark_app.store.commit import schemas_of
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from spark_app.driver.findings import Finding
+from spark_app.store.findings import Finding
 
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 

@@ -23,12 +23,11 @@ from spark_app.config import Settings
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.manifest import Offsets
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
-from spark_app.records import Report
+from spark_app.records import Offsets, Report
 from spark_app.recovery.service import Service
 from tests.support.frames import batch_of
 from tests.support.protos import compile_text

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.driver.maintain import sweep
+from spark_app.store.maintain import sweep
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check, decide, learn, rows_of
 

@@ -259,7 +259,7 @@ def test_broker_that_does_not_answer_is_no_failure_of_the_batch(
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
-    monkeypatch.setattr("spark_app.driver.room.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
     run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from scripts.local.artifacts import ROOT
 from spark_app import shell
 from spark_app.config import Kafka, Settings
-from spark_app.driver import source
+from spark_app.kafka import source
 from tests.spark.parts import Parts, events
 
 pytestmark = pytest.mark.spark

@@ -19,12 +19,13 @@ from deltalake import DeltaTable
 
 from scripts.campaign.mount import Mount
 from spark_app.config import Settings
-from spark_app.driver import aggregate, commit, maintain, power
+from spark_app.driver import aggregate
 from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.synced import Synced
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.store import commit, maintain, power
+from spark_app.store.synced import Synced
 from tests.support.units import ingest_unit, open_lake
 
 NAMES = ("a", "b", "c")

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.config import Event, LakeSettings, Tables
-from spark_app.driver import power
-from spark_app.driver.commit import Committer
-from spark_app.driver.manifest import Change, Manifest, Manifests
 from spark_app.driver.settle import TableDesk
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.store import power
+from spark_app.store.commit import Committer
+from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.worker import files
 
 LAYOUT = Layout()

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.driver import checkpoint
-from spark_app.driver.manifest import Manifest, Offsets, follows
 from spark_app.lake import Lake
+from spark_app.records import Offsets
+from spark_app.store import checkpoint
+from spark_app.store.manifest import Manifest, follows
 from tests.support.checkpoints import CHECKSUM_OF_METADATA, METADATA, checksum, write, write_checkpoint
 from tests.support.examples import examples
 from tests.support.units import open_lake

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from spark_app import config
-from spark_app.driver.rules import check_rules
-from spark_app.driver.topics import Topics
 from spark_app.errors import ConfigurationError
+from spark_app.kafka.topics import Topics
+from spark_app.store.rules import check_rules
 from spark_app.worker.route import judge
 from tests.support.units import open_lake, table_desk
 

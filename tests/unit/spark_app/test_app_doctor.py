@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from spark_app.config import Settings
-from spark_app.driver.rules import check_rules
-from spark_app.driver.topics import BrokerUnreachable, Topics
 from spark_app.errors import ExitCode
+from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.lake import Lake
 from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
+from spark_app.store.rules import check_rules
 from tests.support.checkpoints import write_checkpoint
 from tests.unit.spark_app.test_app_inventory import TABLES, open_again, open_lake, take, values
 

@@ -17,9 +17,9 @@ import pytest
 
 from scripts.campaign.disk import empty, fill
 from spark_app.config import Settings
-from spark_app.driver.rules import check_rules
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake, read_json
+from spark_app.store.rules import check_rules
 from tests.support.disk import full_disk
 from tests.support.units import ingest_unit, open_committer, open_lake
 

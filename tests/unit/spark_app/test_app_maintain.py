@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.config import LakeSettings
-from spark_app.driver.commit import Committer
-from spark_app.driver.maintain import Maintainer
-from spark_app.driver.manifest import Manifests
 from spark_app.lake import Lake
+from spark_app.store.commit import Committer
+from spark_app.store.maintain import Maintainer
+from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
 from tests.support.units import ingest_unit, open_committer, open_lake
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.driver.manifest import Change, Manifest, Manifests, counts_of
 from spark_app.errors import ContractError, ExitCode
 from spark_app.lake import Lake
 from spark_app.records import FileEntry, Report
+from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 from tests.support.examples import examples
 from tests.support.units import ingest_unit, open_lake
 

@@ -12,14 +12,14 @@ from deltalake import DeltaTable
 
 from scripts.campaign import mount
 from spark_app.config import LakeSettings
-from spark_app.driver import commit, delta_log, inventory, power
-from spark_app.driver.commit import Committer
-from spark_app.driver.findings import refuse
-from spark_app.driver.maintain import Maintainer
-from spark_app.driver.synced import Synced
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.store import commit, delta_log, inventory, power
+from spark_app.store.commit import Committer
+from spark_app.store.findings import refuse
+from spark_app.store.maintain import Maintainer
+from spark_app.store.synced import Synced
 from tests.support.power import Gold, cut_often, open_all
 from tests.support.units import ingest_unit, open_committer, open_lake
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.driver.manifest import FORMAT
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
+from spark_app.store.manifest import FORMAT
 from tests.support.units import ingest_unit, open_committer, open_lake
 
 BRONZE, *OTHERS = TABLES = ["bronze_events", "quarantine_events", "silver_a_events", "silver_b_events"]
@@ -144,6 +144,6 @@ def test_a_new_tables_folder_is_durable_before_the_unit_is_decided(
     lake = open_lake(tmp_path)
     manifests, _ = open_committer(lake)
     synced: list[Path] = []
-    monkeypatch.setattr("spark_app.driver.manifest.sync_folder", synced.append)
+    monkeypatch.setattr("spark_app.store.manifest.sync_folder", synced.append)
     manifests.decide(ingest_unit(lake, 1, rows_of(1)))
     assert lake.root in synced

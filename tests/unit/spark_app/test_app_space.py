@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.driver.room import Room, Stopped
 from spark_app.errors import ConfigurationError, ExitCode
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
+from spark_app.process.room import Room, Stopped
 from spark_app.records import Layout
 from spark_app.space import is_full, shortage
 from tests.support.disk import full_disk
@@ -75,7 +75,7 @@ def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypat
     lake, stop = open_lake(tmp_path), threading.Event()
     status = Status(lake, Layout())
     room = Room(lake, 1 << 60, status, stop)
-    monkeypatch.setattr("spark_app.driver.room.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(Stopped):
         room.wait()

@@ -10,7 +10,7 @@ from scripts.local.program import Exit, backoff_seconds
 from spark_app.config import Run
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
-from spark_app.ops.starts import FREE, LONGEST_S, Starts, pause
+from spark_app.process.starts import FREE, LONGEST_S, Starts, pause
 from tests.support.units import open_lake
 
 HOUR_S = 3600.0

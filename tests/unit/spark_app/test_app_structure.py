@@ -11,11 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
-    {"session.py", "pipeline.py", "shell.py", "warm.py"}
-    | {
-        f"driver/{name}.py"
-        for name in ("source", "ingest", "aggregate", "deferred", "unit", "bronze", "attempts", "streaming")
-    }
+    {"session.py", "pipeline.py", "shell.py", "warm.py", "kafka/source.py"}
+    | {f"driver/{name}.py" for name in ("ingest", "aggregate", "deferred", "unit", "bronze", "attempts", "streaming")}
     | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
 )
 
@@ -50,11 +47,27 @@ def test_spark_is_used_where_it_must_be() -> None:
 
 
 def test_workers_know_neither_spark_nor_settings_nor_the_driver() -> None:
-    assert users(APP / "worker", "pyspark", "spark_app.config", "spark_app.driver", "spark_app.lake") == set()
+    assert (
+        users(APP / "worker", "pyspark", "spark_app.config", "spark_app.driver", "spark_app.store", "spark_app.lake")
+        == set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "above"),
+    [
+        ("store", ("kafka", "process", "driver", "recovery")),
+        ("kafka", ("store", "process", "driver", "recovery")),
+        ("process", ("store", "kafka", "driver", "recovery")),
+        ("driver", ("recovery", "pipeline")),
+    ],
+)
+def test_each_layer_knows_only_what_is_below(layer: str, above: tuple[str, ...]) -> None:
+    assert users(APP / layer, *(f"spark_app.{part}" for part in above)) == set()
 
 
 def test_the_audit_shares_no_code_with_what_it_audits() -> None:
-    ours = ("worker", "driver", "recovery", "schemas", "session", "pipeline", "ops")
+    ours = ("worker", "driver", "store", "process", "recovery", "schemas", "session", "pipeline", "ops")
     assert users(APP / "audit", "pyspark", "ptars", *(f"spark_app.{part}" for part in ours)) == set()
 
 
@@ -67,7 +80,18 @@ def test_the_parts_do_not_know_each_other() -> None:
     ("module", "unwanted"),
     [
         ("spark_app.cli", ["pyspark", "py4j", "deltalake", "confluent_kafka"]),
-        ("spark_app.audit", ["pyspark", "py4j", "ptars", "spark_app.worker", "spark_app.driver", "spark_app.schemas"]),
+        (
+            "spark_app.audit",
+            [
+                "pyspark",
+                "py4j",
+                "ptars",
+                "spark_app.worker",
+                "spark_app.driver",
+                "spark_app.store",
+                "spark_app.schemas",
+            ],
+        ),
         ("spark_app.worker.one_pass", ["pyspark", "pydantic", "confluent_kafka", "spark_app.config", "spark_app.lake"]),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_app.config import Kafka
-from spark_app.driver.transactions import SUSPECT_S, Ends, OpenTransactions
+from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.lake import read_json
 from spark_app.ops.status import Status
 from spark_app.records import Layout

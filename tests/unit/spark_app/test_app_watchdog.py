@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spark_app.driver.watchdog import LONGEST_TICK, Watchdog
-from spark_app.ops.processes import descendants, kill_all
+from spark_app.process.children import descendants, kill_all
+from spark_app.process.watchdog import LONGEST_TICK, Watchdog
 
 ROOT = Path(__file__).parents[3]
 TICK_S, STALL_S = 1.0, 20.0
@@ -88,12 +88,12 @@ def test_what_is_not_under_way_may_rest() -> None:
 
 STUCK = """
 import os, subprocess, sys, threading
-from spark_app.driver.watchdog import Watchdog
-from spark_app.ops import processes
+from spark_app.process.watchdog import Watchdog
+from spark_app.process import children
 child = subprocess.Popen([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
 def fire(what):
     print(child.pid, flush=True)
-    processes.kill_all(processes.descendants(os.getpid()))
+    children.kill_all(children.descendants(os.getpid()))
     os._exit(69)
 never = threading.Event()
 Watchdog({"it": lambda: 1, "hangs": never.wait}, 0.3, fire, 0.05).start()

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from spark_app import failpoints
-from spark_app.driver.findings import Finding, refuse
-from spark_app.driver.manifest import Manifest, Offsets, follows
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
+from spark_app.records import Offsets
+from spark_app.store.findings import Finding, refuse
+from spark_app.store.manifest import Manifest, follows
 
 REMEDY = "`doctor --repair` moves the checkpoint aside; the next start makes it again from the manifests"
 VERSIONS = ("v1", "v2")

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from spark_app import failpoints
-from spark_app.driver import delta_log
-from spark_app.driver.findings import Finding
-from spark_app.driver.synced import THREADS, Synced
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, sync_folder
 from spark_app.ops.events import log
 from spark_app.records import Layout
+from spark_app.store import delta_log
+from spark_app.store.findings import Finding
+from spark_app.store.synced import THREADS, Synced
 
 LOGS = "torn"
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import config
-from spark_app.driver.manifest import Offsets
 from spark_app.errors import ConfigurationError
+from spark_app.records import Offsets
 
 JVM_ANSWER_S = 30
 FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)

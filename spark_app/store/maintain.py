@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from spark_app import failpoints
 from spark_app.config import LakeSettings
-from spark_app.driver.commit import Tables, writer_properties
-from spark_app.driver.synced import Synced
 from spark_app.ops.events import log
+from spark_app.store.commit import Tables, writer_properties
+from spark_app.store.synced import Synced
 
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs

@@ -19,14 +19,14 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from spark_app import failpoints
 from spark_app.config import LakeSettings
-from spark_app.driver.delta_log import SEQUENCE, UNIT
-from spark_app.driver.manifest import Change, Manifest, Manifests
-from spark_app.driver.synced import Synced
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.records import FileEntry
 from spark_app.schemas.columns import grows, merge_columns
+from spark_app.store.delta_log import SEQUENCE, UNIT
+from spark_app.store.manifest import Change, Manifest, Manifests
+from spark_app.store.synced import Synced
 
 SYNC_EVERY_S = 10.0
 HISTORY = 100  # commits of a table whose digests a redo compares

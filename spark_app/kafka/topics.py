@@ -13,7 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app import config
 from spark_app.errors import ConfigurationError
-from spark_app.kafka import ANSWER_S, client_options, silent
+from spark_app.kafka.client import ANSWER_S, client_options, silent
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 

@@ -10,15 +10,15 @@ from typing import NoReturn
 
 from spark_app import session
 from spark_app.config import Run
-from spark_app.driver.room import Stopped
-from spark_app.driver.watchdog import Sign, Watchdog
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
-from spark_app.ops import processes
 from spark_app.ops.events import log
-from spark_app.ops.starts import Starts
 from spark_app.ops.status import Status
-from spark_app.ops.stopping import StopRequest
+from spark_app.process import children
+from spark_app.process.room import Stopped
+from spark_app.process.starts import Starts
+from spark_app.process.stopping import StopRequest
+from spark_app.process.watchdog import Sign, Watchdog
 
 LAST_WORDS_S = 5.0
 
@@ -80,7 +80,7 @@ class Life:
         last = threading.Thread(target=self.end, args=(code, why), daemon=True)
         last.start()
         last.join(LAST_WORDS_S)  # they may hang with the disk
-        processes.kill_all([*processes.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
+        children.kill_all([*children.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:

@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from spark_app import config
-from spark_app.kafka import ANSWER_S, client_options, silent
+from spark_app.kafka.client import ANSWER_S, client_options, silent
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
 

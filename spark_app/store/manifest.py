@@ -23,13 +23,12 @@ from typing import Any, Literal
 from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
-from spark_app.records import FileEntry, Layout, Report
+from spark_app.records import FileEntry, Layout, Offsets, Report
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second
 Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss"]
 MOVING = ("ingest", "loss")  # the kinds that move the end of what was taken
-Offsets = dict[str, dict[str, int]]  # topic -> partition -> offset
 
 
 def follows(start: Offsets, end: Offsets) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spark_app.driver import delta_log
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake, read_durable, sync_folder, write_durably
+from spark_app.store import delta_log
 
 THREADS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -1,0 +1,1 @@
+"""What Kafka has: bytes at offsets, topics and their ids, open transactions."""
