@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.ops import decoding
+from spark_app import pages
 from spark_app.records import CAUSE_HELP
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_tables_of_the_decoding_page_are_those_of_the_code() -> None:
-    page = decoding.PAGE.read_text()
-    assert [name for _, name, _ in decoding.BLOCK.findall(page)] == ["caps", "types", "columns", "causes"]
-    assert decoding.render(page) == page, "run python -m spark_app.ops.decoding"
+    page = pages.PAGE.read_text()
+    assert [name for _, name, _ in pages.BLOCK.findall(page)] == ["caps", "types", "columns", "causes"]
+    assert pages.render(page) == page, "run python -m spark_app.pages"
 
 
 def test_causes_in_the_readme_are_those_of_the_code() -> None:
-    page = decoding.README.read_text()
-    assert [name for _, name, _ in decoding.BLOCK.findall(page)] == ["causes"]
-    assert decoding.render(page) == page, "run python -m spark_app.ops.decoding"
+    page = pages.README.read_text()
+    assert [name for _, name, _ in pages.BLOCK.findall(page)] == ["causes"]
+    assert pages.render(page) == page, "run python -m spark_app.pages"
 
 
 @pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md"])

@@ -1,6 +1,6 @@
 """The tables of the page `decoding.md`, and the causes in the README, from the code that they describe.
 
-`python -m spark_app.ops.decoding` writes them into the pages; a test says when that was forgotten.
+`python -m spark_app.pages` writes them into the pages; a test says when that was forgotten.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema, ordered_fields
 
-PAGE = Path(__file__).parents[1] / "decoding.md"
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parent / "decoding.md"
+README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 CAPS = (
     "text_bytes",
