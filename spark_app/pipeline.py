@@ -36,6 +36,7 @@ from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
+from spark_app.process import scratch
 from spark_app.process.life import Life
 from spark_app.process.room import Room, Stopped
 from spark_app.recovery.service import Service
@@ -85,6 +86,7 @@ class Pipeline:
             self._room.retry(self.lake.lock)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._sign_of_gold})
+            self._room.retry(lambda: scratch.renew(self.lake))
             self._opened = self._room.retry(self._open_lake)
             return self._run(self._opened)
         except Stopped:

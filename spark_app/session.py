@@ -33,7 +33,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Java has an idea of its own
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark has an idea of its own
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
@@ -114,7 +114,7 @@ def _jars(folder: Path) -> list[str]:
 
 
 def _java_options(settings: Settings) -> str:
-    options = JVM_OPTIONS
+    options = f'{JVM_OPTIONS} "-Djava.io.tmpdir={temporary_folders()[0]}"'
     if settings.spark.class_archive:
         options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
         options += " -Xlog:cds=off -Xlog:cds*=off"

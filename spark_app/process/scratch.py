@@ -1,0 +1,40 @@
+"""Temporary folders of the app's own, so that what a killed run left in them is removed by the next."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from spark_app.errors import ConfigurationError
+from spark_app.lake import Lake
+from spark_app.space import is_full, temporary_folders
+
+
+def renew(lake: Lake) -> None:
+    """With the lake's lock: an empty folder for this lake in each temporary folder, for Python, Spark and the JVM.
+
+    Raises:
+        ConfigurationError: the folder cannot be made.
+        OSError: the disk is full.
+    """
+    digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
+    name = f"protolake-{os.getuid()}-{digest}"
+    own, *of_spark = [_renew(folder / name) for folder in temporary_folders()]
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
+
+
+def _renew(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(mode=0o700)  # fails where anything is in its place, be it a link
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise ConfigurationError(
+            f"{folder} cannot be made ({error.strerror}): remove what is there, or name another folder with TMPDIR"
+        ) from error
+    return folder

@@ -1,0 +1,67 @@
+"""What a killed run left in the temporary folders is gone after the next start, and nothing of anybody else's."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_app.errors import ConfigurationError
+from spark_app.lake import Lake
+from spark_app.process import scratch
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path / "tmp"
+
+
+def started(lake: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a start from the same surroundings."""
+    monkeypatch.setenv("TMPDIR", str(base))
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    scratch.renew(Lake(lake))
+    return Path(os.environ["TMPDIR"])
+
+
+def test_the_next_start_removes_what_a_killed_one_left(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (base / "of somebody else").touch()
+    folder = started(tmp_path / "lake", base, monkeypatch)
+    (folder / "spark-1").mkdir()
+    (folder / "spark-1" / "block").touch()
+    other = started(tmp_path / "other lake", base, monkeypatch)
+    (other / "mine").touch()
+    assert started(tmp_path / "lake", base, monkeypatch) == folder
+    assert (list(folder.iterdir()), list(other.iterdir())) == ([], [other / "mine"])
+    assert {path.name for path in base.iterdir()} == {"of somebody else", folder.name, other.name}
+    assert (folder.stat().st_mode & 0o777, tempfile.gettempdir()) == (0o700, str(folder))
+
+
+def test_folders_of_spark_are_used_too(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disks = [tmp_path / "a", tmp_path / "b"]
+    for disk in disks:
+        disk.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, disks)))
+    scratch.renew(Lake(tmp_path / "lake"))
+    used = [Path(folder) for folder in os.environ["SPARK_LOCAL_DIRS"].split(",")]
+    assert [folder.parent for folder in used] == disks
+    assert all(folder.is_dir() for folder in used)
+    assert Path(os.environ["TMPDIR"]).parent == base
+
+
+def test_a_link_in_its_place_is_not_followed(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = started(tmp_path / "lake", base, monkeypatch)
+    folder.rmdir()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    folder.symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigurationError, match="remove what is there"):
+        started(tmp_path / "lake", base, monkeypatch)
+    assert (tmp_path / "precious" / "file").exists()
