@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 import uuid
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,7 +58,8 @@ def main() -> None:
         if is_full(error):
             sys.exit(_say(NoSpaceError(f"{error}: make room and ask again")))
         log.error("bug", type=type(error).__name__, reason=str(error))
-        raise
+        traceback.print_exc()
+        sys.exit(ExitCode.BUG)
     finally:
         if "spark_app.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
             sys.modules["spark_app.session"].end(clean=False)

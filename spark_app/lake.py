@@ -60,7 +60,8 @@ class Lake:
         """Names of the Delta tables that exist, sorted."""
         if not self.root.is_dir():
             return []
-        return sorted(p.name for p in self.root.iterdir() if p.name[0] != "." and (p / "_delta_log").is_dir())
+        folders = (path for path in self.root.iterdir() if path.name[0] != ".")
+        return sorted(f.name for f in folders if os.path.isdir(f / "_delta_log"))  # False where one may not look
 
     def exists(self, path: str) -> bool:
         """Whether a file of a table is there."""

@@ -102,7 +102,7 @@ class Span:
 class Report:
     """What one task of the pass found; `merge` adds up tasks.
 
-    Counts are records. `balance` is what section "Exactly once" of the README promises for every unit.
+    Counts are records. One that does not balance is refused by `Manifests.decide`, which looks at the files, too.
     """
 
     files: dict[str, list[FileEntry]] = field(default_factory=dict)  # table folder -> files

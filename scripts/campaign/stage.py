@@ -18,7 +18,7 @@ from scripts.local.downloads import ensure
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app import failpoints
-from spark_app.lake import read_json
+from spark_app.lake import Lake, read_json
 
 BUMP = 75
 
@@ -113,15 +113,18 @@ class Stage:
         return codes
 
     def verify(self, timeout: float = 3600, **settings: str) -> dict[str, object]:
-        """What the audit finds wrong, record by record, also with what the producer was told is safe, and what was not
-        taken; empty = nothing."""
+        """What the audit finds wrong, record by record, also with what the producer was told is safe; what was not
+        taken, and not folded; empty = nothing. To be asked of an app that has drained."""
         acks = ("--acks", str(self.acks)) if self.acks.exists() else ()
         done = self.command("audit", "--json", *acks, timeout=timeout, **settings)
         if not done.stdout:
             return {"audit": f"ended with {done.returncode}: {done.stderr[-1000:]}"}
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
-        return found | ({"left": verdict["left"]} if verdict["left"] else {})
+        lake = Lake(self.lake)
+        folded = (read_json(lake.synced) or {}).get("folded", 0)
+        left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
+        return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:
         """Let the app die at these points, once each. It has to be started with FAILPOINTS="on"."""

@@ -44,7 +44,7 @@ def judge_gold(snapshot: Snapshot, verdict: Verdict) -> None:
         silver, gold = snapshot.tables.get(silver_name), snapshot.tables.get(gold_name)
         if silver is None or key not in silver.schema.names:
             continue
-        folded = snapshot.folded if gold is None else _unit_of(snapshot, gold, "/gold")
+        folded = max(snapshot.folded, _unit_of(snapshot, gold, "/gold") if gold else 0)
         last = _unit_of(snapshot, silver)
         if gold is None and last > folded:
             verdict.note(NO_GOLD)

@@ -81,8 +81,10 @@ class Table:
         same = own_id.is_null() if topic_id is None else own_id == topic_id
         return (topic == spans[0].topic) & same & inside
 
-    def batches(self, columns: Sequence[str]) -> Any:
-        return self._dataset.to_batches(columns=list(columns))
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        batches = iter(self._dataset.to_batches(columns=list(columns)))
+        while (batch := self._guard(lambda: next(batches, None))) is not None:
+            yield batch
 
     def as_of(self, unit: int) -> Table | None:
         """The table without the units after this one; None when its log no longer tells where they begin.
@@ -111,10 +113,21 @@ class Table:
         unit = next((info.get("protolake.sequence") for info in infos if info), None)
         return None if unit is None else int(unit)
 
+    def _is_outdated(self) -> bool:
+        """Whether a newer version does without files of this one that are gone."""
+        newer = set(DeltaTable(str(self.folder)).get_add_actions()["path"].to_pylist())
+        gone = {path for path, _ in self._files() if not (self.folder / path).exists()}
+        return bool(gone) and not gone & newer
+
     def _guard(self, read: Any) -> Any:
         try:
             return read()
         except (OSError, pa.ArrowException) as error:
+            if self._is_outdated():
+                raise UnreachableError(
+                    f"files of table {self.name} were removed while it was read, as none of its newer versions needs "
+                    "them: audit again, or let the lake keep them longer (lake.fresh_log_hours)"
+                ) from None
             words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
             raise ContractError(f"table {self.name} cannot be read ({words}): restore its files from a copy") from None
 
@@ -209,6 +222,7 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
+    folded = int((read_json(lake.synced) or {}).get("folded", 0))  # before the tables, which may get further meanwhile
     tables = {name: Table(lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
@@ -228,7 +242,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         Schemas(lake.schemas),
         tables,
         _given_up(tables.get(settings.tables.lost)),
-        int((read_json(lake.synced) or {}).get("folded", 0)),
+        folded,
     )
 
 

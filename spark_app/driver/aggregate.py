@@ -214,13 +214,13 @@ class Aggregator:
         work = Work(self._manifests.finished(), fields, {n: self._definition(f) for n, f in fields.items()})
         known = self._definitions()
         same = {name: digest for name, digest in work.definitions.items() if known.get(name) == digest}
+        same = {name: digest for name, digest in same.items() if self._has_gold(name) or not self._snapshot(name)}
         if len(same) < len(fields):
             self._define(same)  # some tables will be ahead
             work.whole = {name: self._snapshot(name) for name in fields if name not in same}
         new, work.rebuilt = self._new_files(work.upto, set(same))
         for name, files in new.items():
-            has_gold = self._gold.get(self._layout.gold_of(name)) is not None
-            if has_gold and name not in work.rebuilt and all(self._lake.exists(path) for path in files):
+            if self._has_gold(name) and name not in work.rebuilt and all(self._lake.exists(path) for path in files):
                 work.fold[name] = files
             else:
                 work.whole[name] = self._snapshot(name)
@@ -245,6 +245,9 @@ class Aggregator:
     def _cursor(self, name: str) -> int:
         table = self._gold.get(self._layout.gold_of(name))
         return (table.transaction_version(self._app) or 0) if table else 0
+
+    def _has_gold(self, name: str) -> bool:
+        return self._gold.get(self._layout.gold_of(name)) is not None
 
     def _exists(self, name: str) -> bool:
         return (self._lake.table(self._layout.silver_of(name)) / "_delta_log").is_dir()
@@ -321,10 +324,14 @@ class Aggregator:
             writer_properties=self._writer,
             commit_properties=self._transaction(upto),
         )
-        with failpoints.around("gold.merge"):
-            merge.when_matched_update(self._updates()).when_not_matched_insert_all().execute()
-        table.update_incremental()
-        self._clean(gold, table)
+        try:
+            with failpoints.around("gold.merge"):
+                merge.when_matched_update(self._updates()).when_not_matched_insert_all().execute()
+            table.update_incremental()
+            self._clean(gold, table)
+        except Exception:
+            self._gold.forget(gold)  # it may have been committed: a stale handle must not be used again
+            raise
 
     def _updates(self) -> dict[str, str]:
         """Column -> the SQL that folds the new value into the old one."""

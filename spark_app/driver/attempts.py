@@ -24,11 +24,17 @@ class Attempts:
         self._path = path
         self._most_tries = tries
         self._limit = MOST_AT_ONCE
+        self._first = ""
 
-    def limit(self) -> int:
-        """Records to take now. 0: the next record has failed alone often enough, nothing but it must be given up."""
+    def limit(self, first: str = "") -> int:
+        """Records to take now. 0: the next record has failed alone often enough, nothing but it must be given up.
+
+        Args:
+            first: which record is the next, where another may come before the one that failed.
+        """
         stored = read_json(self._path) or {"limit": MOST_AT_ONCE, "tries": 0}
-        self._limit, self._tries = int(stored["limit"]), int(stored["tries"])
+        same = stored.get("first", "") == first
+        self._limit, self._tries, self._first = int(stored["limit"]), int(stored["tries"]) if same else 0, first
         if self._tries >= self._most_tries:
             self._limit, self._tries = (0 if self._limit <= 1 else max(1, self._limit // 10)), 0
         return self._limit
@@ -52,4 +58,4 @@ class Attempts:
         self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
 
     def _note(self, limit: int, tries: int) -> None:
-        write_quickly(self._path, {"limit": limit, "tries": tries}, "attempt")
+        write_quickly(self._path, {"limit": limit, "tries": tries, "first": self._first}, "attempt")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from spark_app.driver.opened import OpenLake
+from spark_app.errors import ContractError
+from spark_app.space import is_full
 from spark_app.worker.tables import count_values
 
 
@@ -19,7 +23,11 @@ def count_rows(opened: OpenLake) -> dict[str, int]:
 
 
 def count_open_causes(opened: OpenLake) -> dict[str, int]:
-    """Cause -> records in quarantine that no replay has resolved."""
+    """Cause -> records in quarantine that no replay has resolved.
+
+    Raises:
+        ContractError: a file is damaged.
+    """
     layout = opened.settings.tables.layout
     resolved = _causes(opened, layout.resolved)
     left = {cause: count - resolved.get(cause, 0) for cause, count in _causes(opened, layout.quarantine).items()}
@@ -28,4 +36,9 @@ def count_open_causes(opened: OpenLake) -> dict[str, int]:
 
 def _causes(opened: OpenLake, name: str) -> dict[str, int]:
     table = opened.committer.tables.get(name)
-    return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
+    try:
+        return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
+    except (OSError, pa.ArrowException) as error:
+        if is_full(error):
+            raise
+        raise ContractError(f"table {name} cannot be read ({error}): restore its files from a copy") from None

@@ -43,16 +43,18 @@ class Deferred:
         Args:
             patience: seconds to wait for the registry's answers; None = until they are there.
         """
+        self._opened.finish_open()  # before the table is looked at: the open unit may have taken records out of it
         layout = self._settings.tables.layout
         table = self._opened.committer.tables.get(layout.deferred)
         if table is None or not table.file_uris():
             return None
-        self._opened.finish_open()
         self._schemas.retry_waiting(patience)
-        limit = self._attempts.limit()
-        ready, rest = self._divide(table.to_pyarrow_table(), max(limit, 1))
+        ready, rest = self._divide(table.to_pyarrow_table())
         if not ready.num_rows:
             return None
+        limit = self._attempts.limit(first=str(ready.select(COORDINATES).slice(0, 1).to_pylist()))
+        rest = pa.concat_tables([rest, ready.slice(max(limit, 1))])
+        ready = ready.slice(0, max(limit, 1))
         report = self._decode(ready) if limit else self._give_up(ready)
         if report is None:
             return Report()
@@ -84,12 +86,9 @@ class Deferred:
         entry = self._opened.write(layout.quarantine, rows)
         return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
 
-    def _divide(self, waiting: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
-        """(records to decode now, records that go on waiting)."""
+    def _divide(self, waiting: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """(records that can be decoded, in order; records that go on waiting)."""
         keys = pa.array([str(entry.key) for entry in self._schemas.ledger.waiting()], pa.string())
         held = pc.is_in(waiting["waits_for"], value_set=keys)
-        ready, rest = waiting.filter(pc.invert(held)), waiting.filter(held)
-        if ready.num_rows > limit:
-            ready = ready.sort_by([(name, "ascending") for name in COORDINATES])
-            rest = pa.concat_tables([rest, ready.slice(limit)])
-        return ready.slice(0, limit), rest
+        ready = waiting.filter(pc.invert(held)).sort_by([(name, "ascending") for name in COORDINATES])
+        return ready, waiting.filter(held)

@@ -97,11 +97,12 @@ class Streaming:
 
     def _start(self, now: Mapping[str, Topic], origin: Origin) -> StreamingQuery:
         last = self._manifests.last_ingest
-        start = _next_offsets(last.source["end"], now) if last else None
+        start = _next_offsets(last.source["end"], now) if last else self._beginning(now)
         if last and not checkpoint.is_there(self._opened.lake):
             checkpoint.forget(self._opened.lake, f"the manifests say where unit {last.sequence} ended")
         if not last and self._checkpoint.exists():
-            shutil.rmtree(self._checkpoint)  # nothing was ever decided: begin where the settings say
+            shutil.rmtree(self._checkpoint)  # nothing was ever decided
+        self._outcome = None
         records = source.stream(self._session, self._settings, start, self._records_per_batch())
         writer = records.writeStream.foreachBatch(self._take(origin)).option(
             "checkpointLocation", str(self._checkpoint)
@@ -111,6 +112,16 @@ class Streaming:
         else:
             writer = writer.trigger(processingTime=f"{int(self._settings.batch.interval_s * 1000)} milliseconds")
         return writer.queryName("ingest").start()
+
+    def _beginning(self, now: Mapping[str, Topic]) -> Offsets | None:
+        """Where an empty lake begins; None = with the oldest records. "latest" is a moment, and so written down: what
+        comes after it is taken, however often the app has to start before its first unit."""
+        if self._settings.kafka.starting_offsets == "earliest":
+            return None
+        ids = {name: topic.id for name, topic in now.items()}
+        if self._manifests.began().get("topic_ids") != ids:
+            self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
+        return _next_offsets(self._manifests.began()["start"], now)
 
     def _records_per_batch(self) -> int:
         """The cap on records, lowered where the mean size of the last unit's records would break the cap on bytes."""
@@ -136,7 +147,6 @@ class Streaming:
     def _attend(self, query: StreamingQuery, meanwhile: Callable[[], None]) -> None:
         """Wait for the query; stop it between two batches when the app is asked to stop."""
         self._status.lag_of = lambda: _lag(query)
-        self._outcome = None
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 with self._between_units:

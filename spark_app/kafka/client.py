@@ -11,7 +11,7 @@ ANSWER_S = 10.0  # that a broker may take for an answer
 
 
 def client_options(kafka: config.Kafka) -> dict[str, Any]:
-    """librdkafka's options, from ours; `driver.source.jvm_options` is the same for Spark."""
+    """librdkafka's options, from ours; `kafka.source.jvm_options` is the same for Spark."""
     options: dict[str, Any] = {
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
 from spark_app.space import is_full, temporary_folders
+
+REMEDY = "remove what is there, or name other folders with TMPDIR and SPARK_LOCAL_DIRS"
 
 
 def renew(lake: Lake) -> None:
@@ -28,13 +31,14 @@ def renew(lake: Lake) -> None:
 
 
 def _renew(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # but for what a protoc of the killed run may still write
     try:
-        folder.mkdir(mode=0o700)  # fails where anything is in its place, be it a link
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
     except OSError as error:
         if is_full(error):
             raise
-        raise ConfigurationError(
-            f"{folder} cannot be made ({error.strerror}): remove what is there, or name another folder with TMPDIR"
-        ) from error
+        raise ConfigurationError(f"{folder} cannot be made ({error.strerror}): {REMEDY}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ConfigurationError(f"{folder} is not a folder of user {os.getuid()}: {REMEDY}")
     return folder

@@ -12,6 +12,7 @@ from spark_app.records import Layout
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.maintain import sweep
+from spark_app.store.manifest import Manifests
 
 MOST_NAMED = 5
 
@@ -74,12 +75,15 @@ def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
 
 
 def _renew_gold(lake: Lake, name: str) -> str:
-    done = lake.set_aside(lake.table(name))
-    return f"{done}; {lake.set_aside(lake.gold)}" if lake.gold.exists() else done
+    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is made anew
+    return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
-def orphans(lake: Lake, committer: Committer) -> list[Finding]:
-    """Files that no version of a table within its retention names."""
+def orphans(lake: Lake, manifests: Manifests, committer: Committer) -> list[Finding]:
+    """Files that no version of a table within its retention names. While a unit is open its files are named by its
+    manifest only."""
+    if manifests.finished() < manifests.last:
+        return []
     findings = []
     for name in lake.tables():
         table = committer.tables.get(name)
@@ -92,5 +96,8 @@ def orphans(lake: Lake, committer: Committer) -> list[Finding]:
 def _left(name: str, folder: Path, files: int) -> Finding:
     what = f"{name}: {files} files that no version within the retention needs"
     remedy = "Maintenance removes them in time; `doctor --repair` does at once"
-    table = DeltaTable(str(folder))
-    return Finding(what, remedy, fatal=False, repair=lambda: f"removed {len(sweep(table))} files of {name}")
+    return Finding(what, remedy, fatal=False, repair=lambda: _sweep(name, folder))
+
+
+def _sweep(name: str, folder: Path) -> str:
+    return f"removed {len(sweep(DeltaTable(str(folder))))} files of {name}"

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from spark_app.config import Settings
@@ -29,6 +30,7 @@ from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_
 from spark_app.store.rules import check_rules, keep_rules
 from spark_app.store.synced import Synced
 
+MOST_LOOKS = 10  # at what a running app changes
 MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
 
 
@@ -89,18 +91,20 @@ def _manifests(lake: Lake) -> list[Finding]:
         except ContractError as error:
             if path.exists():  # else it was forgotten just now
                 findings.append(Finding(str(error), "Restore it from a copy of the lake"))
-    return findings + _breaks([manifest for manifest in whole if manifest.kind in MOVING])
+    return findings + _breaks(whole)
 
 
-def _breaks(manifests: list[Manifest]) -> list[Finding]:
+def _breaks(whole: list[Manifest]) -> list[Finding]:
+    there = {manifest.sequence for manifest in whole}
+    moving = [manifest for manifest in whole if manifest.kind in MOVING]
     return [
         Finding(
             f"unit {two.sequence} starts at {two.source['start']}, but unit {one.sequence} ended at "
             f"{one.source['end']}: what lies between was lost, or taken twice",
             "Restore the manifests between them; `audit` says which records it is about",
-            fatal=two.sequence == one.sequence + 1,
+            fatal=there.issuperset(range(one.sequence, two.sequence)),
         )
-        for one, two in itertools.pairwise(manifests)
+        for one, two in itertools.pairwise(moving)
         if not follows(two.source["start"], one.source["end"])
     ]
 
@@ -143,11 +147,15 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _finish_units(lake: Lake, settings: Settings) -> str:
-    """As a start does."""
+    """As a start does.
+
+    Raises:
+        ContractError: they cannot be finished.
+    """
     manifests = Manifests(lake)
     committer = Committer(lake, manifests, settings.lake)
     power.mend(lake, committer.synced, settings.tables.layout)
-    return f"set aside what is torn, and made the commits of {committer.redo()} units again"
+    return f"set aside what is torn, if anything is, and made the commits of {committer.redo()} units"
 
 
 def _names(lake: Lake) -> list[Finding]:
@@ -176,7 +184,16 @@ def _ask_rebuild(lake: Lake, name: str) -> str:
 
 
 def _checkpoint(patient: Patient) -> list[Finding]:
-    return checkpoint.examine(patient.lake, patient.manifests.last_ingest)
+    """Looked at again when an app that runs has decided another unit meanwhile."""
+    last, found = None, list[Finding]()
+    for _ in range(MOST_LOOKS):
+        before, last = last, Manifests(patient.lake).last_ingest
+        if last is None or (before and before.sequence == last.sequence):
+            break
+        found = checkpoint.examine(patient.lake, last)
+        if not found:
+            break
+    return found
 
 
 def _scratch(patient: Patient) -> list[Finding]:
@@ -196,10 +213,9 @@ def _remove(folders: list[Path]) -> str:
 
 def _open_units(patient: Patient) -> list[Finding]:
     finished, last = patient.manifests.finished(), patient.manifests.last
-    what = f"unit {last} is decided, and not finished"
-    return (
-        [Finding(what, "The app finishes it, at its next start if it is down", fatal=False)] if finished < last else []
-    )
+    what, remedy = f"unit {last} is decided, and not finished", "The app finishes it, at its next start if it is down"
+    mend = partial(_finish_units, patient.lake, patient.settings)
+    return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
 
 
 def _topics(patient: Patient) -> list[Finding]:
@@ -218,7 +234,7 @@ EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
     _open_units,
     _checkpoint,
     lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
-    lambda p: contents.orphans(p.lake, p.committer),
+    lambda p: contents.orphans(p.lake, p.manifests, p.committer),
     _scratch,
     _topics,
 ]

@@ -1,5 +1,5 @@
-"""The committer: makes a decided unit true, one Delta commit per table. The only writer of bronze, silver, quarantine
-and deferred.
+"""The committer: makes a decided unit true, one Delta commit per table. The only writer of all tables but
+gold.
 
 Each commit carries the transaction (lake id, manifest number), so that making it again is noticed: a crash at any point
 is redone at the next start, with the same files. Bronze comes first, the other tables side by side.
@@ -167,8 +167,7 @@ class Committer:
                 when those before it are finished.
         """
         first, *rest = manifest.tables or [""]
-        landed = manifest.kind == "ingest" and manifest.sequence > self._manifests.finished()
-        if landed and first and self._missing(first, manifest.tables[first]) and not self.tables.get(first):
+        if manifest.kind == "ingest" and first and self._is_lost(manifest, first):
             raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
         missing = bool(first) and self._commit(manifest, first, recheck, leave)
         commits = [self._pool.submit(self._commit, manifest, name, recheck, leave) for name in rest]
@@ -177,6 +176,11 @@ class Committer:
             missing = commit.result() or missing
         self._unsynced.update(manifest.tables)
         return missing
+
+    def _is_lost(self, manifest: Manifest, bronze: str) -> bool:
+        """Whether the only copy of the records is gone before it was committed."""
+        is_open = manifest.sequence > max(self._manifests.finished(), self.seen(bronze) or 0)
+        return is_open and bool(self._missing(bronze, manifest.tables[bronze]))
 
     def _sync_sometimes(self) -> None:
         """Beside the batches, so that they do not wait for the disk."""

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from spark_app import failpoints
 from spark_app.config import LakeSettings
 from spark_app.ops.events import log
+from spark_app.space import is_full
 from spark_app.store.commit import Tables, writer_properties
 from spark_app.store.synced import Synced
 
@@ -58,7 +60,17 @@ class Maintainer:
         table = self._tables.get(name)
         if table is None:
             return False
-        self._compact(name, table)
+        try:
+            self._compact(name, table)
+        except (DeltaError, OSError) as error:
+            if is_full(error):
+                raise
+            # A table that cannot be made smaller can still grow. Whoever reads it meets the same file.
+            self._tables.forget(name)
+            self._small[name] = 0
+            log.error(
+                "cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` names what is damaged"
+            )
         return True
 
     def _compact(self, name: str, table: DeltaTable) -> None:

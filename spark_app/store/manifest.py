@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from spark_app import failpoints
 from spark_app.errors import ContractError
-from spark_app.lake import Lake, sync_folder, write_durably, write_quickly
+from spark_app.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
 from spark_app.records import FileEntry, Layout, Offsets, Report
 
 FORMAT = 1
@@ -118,8 +118,7 @@ class Manifests:
         """
         self._check(manifest)
         if manifest.kind == "ingest" and self.last_ingest is None:
-            began = {name: manifest.source[name] for name in ("start", "topic_ids") if name in manifest.source}
-            write_durably(self._folder / "began", json.dumps(began), "began")
+            self.begin(manifest.source.get("start", {}), manifest.source.get("topic_ids"))
         for table in manifest.tables:
             sync_folder(self._lake.table(table))
         sync_folder(self._lake.root)  # for the folder of a new table
@@ -129,6 +128,15 @@ class Manifests:
         if manifest.kind in MOVING:
             self.last_ingest = manifest
 
+    def begin(self, start: Offsets, topic_ids: dict[str, str] | None) -> None:
+        """Write down where ingest begins."""
+        began = {"start": start} | ({"topic_ids": topic_ids} if topic_ids is not None else {})
+        write_durably(self._folder / "began", json.dumps(began), "began")
+
+    def began(self) -> dict[str, Any]:
+        """{"start", "topic_ids"}; empty before it is written down."""
+        return read_durable(self._folder / "began") or {}
+
     def finished(self) -> int:
         try:
             return min(int((self._folder / "finished").read_text()), self.last)
@@ -137,11 +145,6 @@ class Manifests:
 
     def mark_finished(self, sequence: int) -> None:
         write_quickly(self._folder / "finished", sequence, "finished")
-
-    def open(self) -> Iterator[Manifest]:
-        """Decided units that may not be finished, oldest first."""
-        finished = self.finished()
-        yield from (self.read(number) for number in self.numbers() if number > finished)
 
     def since(self, sequence: int) -> Iterator[Manifest]:
         """Finished units after `sequence`, oldest first."""

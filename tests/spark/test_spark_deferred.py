@@ -123,3 +123,20 @@ def test_crash_between_manifest_and_commits_is_redone_once(
     assert parts.redone == 1
     assert parts.deferred.step() is None
     assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
+
+
+@pytest.mark.parametrize("table", ["deferred_events", "silver_rummy_events", "silver_uno_events"])
+def test_a_commit_that_failed_is_made_before_more_is_decided(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.take(events(1, PLAYERS), LANDED)
+    with monkeypatch.context() as full:
+        parts.kill_at_commit(table, full)
+        with pytest.raises(Killed):
+            parts.deferred.step()
+    assert parts.manifests.finished() < parts.manifests.last
+    assert parts.deferred.step() is None  # in the same process
+    assert parts.manifests.finished() == parts.manifests.last == 2
+    assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}

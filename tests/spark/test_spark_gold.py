@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
 from spark_app.store.maintain import sweep
@@ -38,6 +40,23 @@ TWO = rows_of([("x", 0, -5), ("z", 2, 1), (None, 3, None), ("y", None, None)])
 
 class Broken(Exception):
     """A merge that fails."""
+
+
+class FailsLate:
+    """A merge that commits, by another handle, and fails then, as on a disk that is full for the checkpoint."""
+
+    def __init__(self, merge: TableMerger):
+        self._merge = merge
+
+    def when_matched_update(self, updates: dict[str, str]) -> FailsLate:
+        return FailsLate(self._merge.when_matched_update(updates))
+
+    def when_not_matched_insert_all(self) -> FailsLate:
+        return FailsLate(self._merge.when_not_matched_insert_all())
+
+    def execute(self) -> None:
+        self._merge.execute()
+        raise Broken
 
 
 def opened(new_parts: NewParts, aggregates: dict[str, Any] = SCORES, **sections: Any) -> Parts:
@@ -252,3 +271,38 @@ def test_empty_values_of_a_key_are_one_row(new_parts: NewParts) -> None:
     add(parts, a=nothing)
     assert parts.gold.run() == {"a": 1}
     assert parts.read("gold_a_player_agg")["games"].to_list() == [6]
+
+
+def test_gold_that_is_only_looked_at_is_made_by_the_next_run(new_parts: NewParts) -> None:
+    parts = opened(new_parts)
+    add(parts, a=ONE)
+    parts.gold.run()
+    add(parts, b=TWO)
+    assert parts.gold.renew({"a", "b"}, dry_run=True)["gold_b_player_agg"]["differing"] > 0
+    assert "gold_b_player_agg" not in parts.lake.tables()
+    parts.gold.run()
+    check(parts, "a", "b")
+    shutil.rmtree(parts.lake.table("gold_a_player_agg"))
+    parts = opened(new_parts)
+    parts.gold.run()
+    check(parts, "a", "b")
+
+
+def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = opened(new_parts)
+    add(parts, a=ONE)
+    parts.gold.run()
+    add(parts, a=TWO)
+    parts.gold.run()
+    add(parts, a=OLD)
+    table = parts.gold._gold.get("gold_a_player_agg")
+    assert table is not None
+    with monkeypatch.context() as full:
+        full.setattr(table, "merge", lambda *how, **more: FailsLate(DeltaTable(table.table_uri).merge(*how, **more)))
+        with pytest.raises(Broken):
+            parts.gold.run()
+    add(parts, a=ONE)
+    parts.gold.run()
+    check(parts, "a")

@@ -126,3 +126,18 @@ def _after(seconds: float) -> Callable[[], bool]:
 
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end
+
+
+def test_latest_is_the_moment_of_the_first_start(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(KAFKA__STARTING_OFFSETS="latest")
+    stage.produce(100)
+    app = stage.start()
+    try:
+        wait_until(lambda: stage.status().get("state") == "running", 90, "the start")
+        wait_until(lambda: (stage.lake / "_protolake/manifests/began").exists(), 20, "the query")
+    finally:
+        kill(app)
+    stage.produce(50, seed="2")
+    assert stage.drain() == [ExitCode.DONE]
+    assert ledger.read(stage.lake, "bronze_events", ["offset"]).num_rows == 50
+    assert stage.verify() == {"acks": 100} or stage.verify() == {}

@@ -32,7 +32,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """So many jumps under a running app, and as many at its next start."""
     compiler, library, clock = shutil.which("cc"), lab.folder / "clock.so", lab.folder / "clock"
     if compiler is None:
-        return Outcome(0, {}, {"skipped": "there is no C compiler"})
+        return Outcome(0, {"not run": "there is no C compiler"}, {})
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, SOURCE, "-ldl"], check=True)
     clock.write_text("0")
     faked = {"LD_PRELOAD": str(library), "CAMPAIGN_CLOCK": str(clock)}

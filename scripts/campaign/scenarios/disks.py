@@ -31,7 +31,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         ):
             return _run(_Fills(lab, lake, temporary), size, dice)
     except LocalError as error:
-        return Outcome(0, {}, {"skipped": str(error)})
+        return Outcome(0, {"not run": str(error)}, {})
 
 
 class _Fills:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.lake import Lake
 from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
+from spark_app.store import checkpoint
+from spark_app.store.findings import Finding
+from spark_app.store.manifest import Manifest
 from spark_app.store.rules import check_rules
 from tests.support.checkpoints import write_checkpoint
 from tests.unit.spark_app.test_app_inventory import TABLES, open_again, open_lake, take, values
@@ -176,7 +180,7 @@ def test_a_log_that_the_power_tore_is_mended(lake: Lake) -> None:
     entry.write_bytes(b"")
     assert wrong(lake) == []  # a start mends it as well
     [done] = doctor.repair(lake, settings_of(lake))
-    assert done.endswith("made the commits of 1 units again")
+    assert done.endswith("made the commits of 1 units")
     assert (values(lake), wrong(lake)) == (before, [])
 
 
@@ -207,3 +211,28 @@ def test_no_lake_is_a_matter_of_settings(tmp_path: Path) -> None:
     done = doctor_command(Lake(tmp_path / "nothing"))
     assert done.returncode == ExitCode.CONFIGURATION
     assert not (tmp_path / "nothing").exists()
+
+
+def test_files_of_an_open_unit_are_no_orphans_however_old(lake: Lake) -> None:
+    take(lake, 1, finish=False)
+    for path in lake.root.glob("*/part-*09-*.parquet"):
+        os.utime(path, (0, 0))
+    before = everything(lake)
+    assert [f.what for f in doctor.examine(lake, settings_of(lake)) if "not finished" in f.what]
+    assert everything(lake) == before
+    assert any("of 1 units" in done for done in doctor.repair(lake, settings_of(lake)))
+    assert open_again(lake).redone == 0
+    assert values(lake) == [list(range(1, 10))] * len(TABLES)
+
+
+def test_a_running_app_may_move_the_checkpoint_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = checkpoint.examine
+
+    def moving(lake: Lake, last: Manifest | None) -> list[Finding]:
+        if last and last.sequence == 8:
+            take(lake, 2)
+            write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": end}} for end in (7, 8, 9, 10)])
+        return look(lake, last)
+
+    monkeypatch.setattr(checkpoint, "examine", moving)
+    assert wrong(lake) == []

@@ -22,8 +22,10 @@ from spark_app.audit import Verdict, audit
 from spark_app.audit.frames import KEY_HEADER, VALUE_HEADER
 from spark_app.audit.snapshot import Table
 from spark_app.config import Settings
+from spark_app.driver.counts import count_open_causes
 from spark_app.driver.unit import Origin
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.lake import write_quickly
 from spark_app.records import Cause, Decodable
 from spark_app.schemas.ledger import find_message
 from tests.support.examples import examples
@@ -405,3 +407,42 @@ def test_gold_that_is_behind_an_old_log_is_not_judged(tmp_path: Path) -> None:
     table.create_checkpoint()
     table.cleanup_metadata()
     check(lake, 4, gold=1)
+
+
+def test_gold_that_skipped_a_unit_is_found(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, kinds.V1, event={"time": "at"})
+    played(lake, "a")
+    lake.fold("at")
+    played(lake, "a", "b")
+    write_quickly(lake.lake.synced, {"folded": 2}, None)
+    assert {(w.what, w.why.split(",")[0]) for w in lake.audit().named["gold"]} == {
+        ("a", "session_count"),
+        ("b", "missing"),
+    }
+
+
+def test_files_that_were_removed_during_the_audit_are_no_damage(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, kinds.V1, lake={"fresh_log_hours": 1e-6})
+    for gamer in "ab":
+        played(lake, gamer)
+    table = Table(lake.lake.table("silver_rummy_events"))
+    current = DeltaTable(str(table.folder))
+    current.optimize.compact()
+    time.sleep(1.1)
+    current.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(UnreachableError, match="audit again"):
+        list(table.batches(["gamer_id"]))
+    for path in table.folder.glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(ContractError, match="restore its files"):
+        list(Table(table.folder).batches(["gamer_id"]))
+
+
+def test_a_damaged_quarantine_is_named_at_the_start(tmp_path: Path) -> None:
+    lake = kinds_lake(tmp_path)
+    lake.take(batch_of(KINDS))
+    assert sum(count_open_causes(lake.opened).values()) > 0
+    for path in lake.lake.table("quarantine_events").glob("*.parquet"):
+        path.write_bytes(b"PAR1")
+    with pytest.raises(ContractError, match="quarantine_events cannot be read"):
+        count_open_causes(lake.opened)

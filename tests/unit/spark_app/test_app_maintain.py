@@ -92,3 +92,19 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     for name in TABLES:
         state = replay(lake.table(name))
         assert (len(state.files), state.transactions) == (1, {lake.identity(): 3})
+
+
+def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = open_lake(tmp_path)
+    settings = LakeSettings(compact_files=4)
+    manifests, committer = open_committer(lake, settings)
+    maintainer = Maintainer(committer.tables, settings, committer.synced)
+    take(manifests, committer, maintainer, lake)
+    damaged = next(lake.table("silver_a_events").glob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    for _ in range(5):
+        take(manifests, committer, maintainer, lake)
+    assert capsys.readouterr().err.count("cannot be compacted") == 1
+    assert manifests.finished() == 6
+    assert len(list(lake.table("silver_a_events").glob("*.parquet"))) == 6
+    assert sorted(DeltaTable(str(lake.table("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))

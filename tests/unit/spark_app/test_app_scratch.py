@@ -1,6 +1,7 @@
 """What a killed run left in the temporary folders is gone after the next start, and nothing of anybody else's."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,3 +66,13 @@ def test_a_link_in_its_place_is_not_followed(base: Path, tmp_path: Path, monkeyp
     with pytest.raises(ConfigurationError, match="remove what is there"):
         started(tmp_path / "lake", base, monkeypatch)
     assert (tmp_path / "precious" / "file").exists()
+
+
+def test_what_cannot_be_removed_is_no_reason_to_stay_down(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = started(tmp_path / "lake", base, monkeypatch)
+    (folder / "protoc still writes").touch()
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    assert started(tmp_path / "lake", base / "not there yet", monkeypatch).is_dir()
+    assert started(tmp_path / "lake", base, monkeypatch) == folder

@@ -67,7 +67,20 @@ def test_each_layer_knows_only_what_is_below(layer: str, above: tuple[str, ...])
 
 
 def test_the_audit_shares_no_code_with_what_it_audits() -> None:
-    ours = ("worker", "driver", "store", "process", "recovery", "schemas", "session", "pipeline", "ops")
+    ours = (
+        "worker",
+        "driver",
+        "store",
+        "process",
+        "recovery",
+        "schemas",
+        "session",
+        "pipeline",
+        "ops",
+        "kafka.topics",
+        "kafka.source",
+        "kafka.transactions",
+    )
     assert users(APP / "audit", "pyspark", "ptars", *(f"spark_app.{part}" for part in ours)) == set()
 
 
