@@ -140,4 +140,4 @@ def test_latest_is_the_moment_of_the_first_start(new_stage: Callable[..., Stage]
     stage.produce(50, seed="2")
     assert stage.drain() == [ExitCode.DONE]
     assert ledger.read(stage.lake, "bronze_events", ["offset"]).num_rows == 50
-    assert stage.verify() == {"acks": 100} or stage.verify() == {}
+    assert stage.verify() == {}
