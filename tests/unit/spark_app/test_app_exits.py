@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.disk import empty, fill
+from spark_app import cli
 from spark_app.config import Settings
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake, read_json
@@ -166,3 +167,14 @@ def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == ExitCode.DONE
     assert not (lake.state / "starts.json").exists()
+
+
+def test_a_bug_in_any_command_is_70(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said = capsys.readouterr().err
+    assert (end.value.code, "Traceback" in said, "nobody thought of this" in said) == (ExitCode.BUG, True, True)
