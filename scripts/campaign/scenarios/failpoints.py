@@ -53,7 +53,7 @@ def change_rules(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 def merge_again(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Death around the merges into gold: each is made again, and none counts twice."""
-    return _die_often(lab, size, dice, _points("gold.merge", "gold.state"), lambda: json.dumps(GAMES))
+    return _die_often(lab, size, dice, _points("gold.merge"), lambda: json.dumps(GAMES))
 
 
 def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Callable[[], str]) -> Outcome:
