@@ -22,7 +22,9 @@ REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to pla
 REMOVED = ["rummy", "spades", "uno"]  # at last: so that a rebuild has something to add
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` dies there
+MORE = 2_000  # records of a supply
 PATIENCE_S = 60.0  # for the next point
+SUPPLIES = 5  # of units, where one alone may not show every point
 
 
 @dataclass
@@ -93,12 +95,15 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
         _die_everywhere(stage, [point], lambda version=version: _bump(stage, version, allowed), deaths)  # type: ignore[misc]
     _produce(stage, records - records // 2, schema_version="5", num_versions="5")
     stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
-    _die_everywhere(stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    _die_everywhere(
+        stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths, lambda: _land(stage, allowed)
+    )
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
-    _die_everywhere(stage, _points("replay", *OF_REQUESTS), lambda: stage.spawn("replay"), deaths)
-    for game in REMOVED:
-        shutil.rmtree(stage.lake / f"silver_{game}_events")
-    _die_everywhere(stage, _points("rebuild"), lambda: stage.spawn("rebuild", *REMOVED), deaths)
+    of_replay = _points("replay", *OF_REQUESTS)
+    _die_everywhere(stage, of_replay, lambda: stage.spawn("replay"), deaths, lambda: _refuse(stage, allowed))
+    _remove(stage)
+    of_rebuild = _points("rebuild")
+    _die_everywhere(stage, of_rebuild, lambda: stage.spawn("rebuild", *REMOVED), deaths, lambda: _remove(stage))
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
@@ -107,6 +112,24 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
 
 def _produce(stage: Stage, records: int, **options: str) -> None:
     stage.produce(records, games=",".join(GAMES), poison="0.01", **options)
+
+
+def _land(stage: Stage, allowed: str) -> None:
+    """More that waits to be decoded."""
+    _produce(stage, MORE, schema_version="5")
+    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
+
+
+def _refuse(stage: Stage, allowed: str) -> None:
+    """More that is in quarantine."""
+    _produce(stage, MORE, schema_version="5")
+    stage.drain(TABLES__ALLOWED=allowed)
+
+
+def _remove(stage: Stage) -> None:
+    """Tables, for a rebuild."""
+    for game in REMOVED:
+        shutil.rmtree(stage.lake / f"silver_{game}_events", ignore_errors=True)
 
 
 def _bump(stage: Stage, version: int, allowed: str) -> Popen[bytes]:
@@ -133,20 +156,35 @@ def _others() -> list[str]:
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 
-def _die_everywhere(stage: Stage, points: list[str], start: Callable[[], Popen[bytes]], deaths: Deaths) -> None:
+def _die_everywhere(
+    stage: Stage,
+    points: list[str],
+    start: Callable[[], Popen[bytes]],
+    deaths: Deaths,
+    supply: Callable[[], None] | None = None,
+) -> None:
+    """Once at each point.
+
+    Args:
+        supply: makes another unit. Tables are committed side by side: a death at one of them may come between the
+            commit of another and the point behind it, which that unit then never meets.
+    """
     stage.arm(points)
-    moved, left = time.monotonic(), len(points)
+    moved, left, supplies = time.monotonic(), len(points), SUPPLIES if supply else 0
     while left:
         app = start()
         deaths.starts += 1
         try:
-            while app.poll() is None and stage.unmet() and time.monotonic() - moved < PATIENCE_S:
-                wait_for(app, 0.2)
-                if len(stage.unmet()) < left:
-                    moved, left = time.monotonic(), len(stage.unmet())
+            wait_for(app, PATIENCE_S - (time.monotonic() - moved), lambda: not stage.unmet())
         finally:
             kill(app)
-        if time.monotonic() - moved > PATIENCE_S:
+        if len(stage.unmet()) < left:
+            moved, left = time.monotonic(), len(stage.unmet())
+        if time.monotonic() - moved <= PATIENCE_S:
+            continue
+        if not supplies or supply is None:
             deaths.faults[f"never met, of {points[0]} ..."] = stage.unmet()
             break
+        supply()
+        moved, supplies = time.monotonic(), supplies - 1
     deaths.met += len(points) - left
