@@ -21,7 +21,7 @@ from scripts.campaign.stage import BUMP, Stage, kill, wait_for
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
 VERSIONS = (1, 2, 3, 4, 5)
-FIRST = 500  # records of a new version, for an app that runs and has taken all others: a bump
+FIRST = 500  # records at most of a new version, for an app that runs and has taken all others: a bump
 AT_ONCE = "200000"  # records of a batch where nobody is killed
 START_S = 10.0  # a third of the kills falls into so many seconds after a start,
 RUN_S = 4.0  # the others into so many after its first unit
@@ -56,9 +56,9 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     share = size.records // len(VERSIONS)
     with ThreadPoolExecutor(1) as producer:
         for version in VERSIONS:
-            first = FIRST if version > 1 else 0
+            first = min(FIRST, share // 2) if version > 1 else 0
             if first:
-                _bump(stage, version, share * (version - 1), lives)
+                _bump(stage, version, first, share * (version - 1), lives)
             sending = producer.submit(_produce, stage, share - first, version)
             while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
                 _live(stage, dice, lives)
@@ -81,14 +81,14 @@ def _produce(stage: Stage, records: int, version: int) -> None:
     stage.produce(records, schema_version=str(version), seed=str(version), **shape)
 
 
-def _bump(stage: Stage, version: int, taken: int, lives: Lives) -> None:
-    """The app has taken so many records, runs, and meets a version that it has never seen."""
+def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> None:
+    """The app has taken so many records, runs, and meets the first ones of a version that it has never seen."""
     app = stage.start(BATCH__RECORDS=AT_ONCE)
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
             lives.faults[f"before version {version}"] = f"{taken} records were not taken"
-        _produce(stage, FIRST, version)
+        _produce(stage, first, version)
         wait_for(app, RESUMES_S)
         if app.poll() != BUMP:
             lives.faults[f"at version {version}"] = f"exit code {app.poll()}, not {BUMP}"
