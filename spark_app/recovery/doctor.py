@@ -184,15 +184,14 @@ def _ask_rebuild(lake: Lake, name: str) -> str:
 
 
 def _checkpoint(patient: Patient) -> list[Finding]:
-    """Looked at again when an app that runs has decided another unit meanwhile."""
-    last, found = None, list[Finding]()
+    """Looked at again while an app that runs has decided more meanwhile."""
+    manifests, found = patient.manifests, list[Finding]()
     for _ in range(MOST_LOOKS):
-        before, last = last, Manifests(patient.lake).last_ingest
-        if last is None or (before and before.sequence == last.sequence):
+        found = checkpoint.examine(patient.lake, manifests.last_ingest)
+        newer = Manifests(patient.lake)
+        if not found or newer.last == manifests.last:
             break
-        found = checkpoint.examine(patient.lake, last)
-        if not found:
-            break
+        manifests = newer
     return found
 
 

@@ -17,7 +17,7 @@ from spark_app.process import scratch
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / "tmp"
 
@@ -25,7 +25,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def started(lake: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a start from the same surroundings."""
     monkeypatch.setenv("TMPDIR", str(base))
-    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
     scratch.renew(Lake(lake))
     return Path(os.environ["TMPDIR"])
 
