@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -47,7 +48,8 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         assert flow.app.wait(STALL_S + 30) == ExitCode.UNREACHABLE
         assert time.monotonic() - began > STALL_S - 1
         wait_until(lambda: not any(_is_there(process) for process in stopped), 10, "the end of what was stopped")
-        assert "no progress of ingest for 20 s" in stage.status()["reason"]
+        # Both may have been under way; the watchdog names one.
+        assert re.search(f"no progress of (ingest|gold) for {STALL_S:.0f} s", stage.status()["reason"])
         assert flow.finish() == {}
 
 
