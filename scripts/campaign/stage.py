@@ -21,6 +21,7 @@ from spark_app import failpoints
 from spark_app.lake import Lake, read_json
 
 BUMP = 75
+QUICK = "-XX:TieredStopAtLevel=1"  # an app that lives for seconds does not earn back what the second compiler costs
 
 
 class Stage:
@@ -41,6 +42,7 @@ class Stage:
             "PROTOLAKE_SPARK__JARS": str(jars),
             "PROTOLAKE_RUN__BACKOFF_S": "0",  # who kills the app again and again does not want to wait for it
             "JAVA_HOME": str(found.spark_home()),
+            "JAVA_TOOL_OPTIONS": QUICK,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         archive = found.archive("spark", fingerprint(read("spark")) + str(jars))

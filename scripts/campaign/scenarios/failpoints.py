@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from subprocess import Popen
 
@@ -94,10 +95,9 @@ def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
     for version, point in enumerate(_points("leave"), 4):
         _die_everywhere(stage, [point], lambda version=version: _bump(stage, version, allowed), deaths)  # type: ignore[misc]
     _produce(stage, records - records // 2, schema_version="5", num_versions="5")
-    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
-    _die_everywhere(
-        stage, _points("deferred"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths, lambda: _land(stage, allowed)
-    )
+    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed, BATCH__RECORDS="20000")
+    drain = partial(stage.start, "--available-now", TABLES__ALLOWED=allowed)
+    _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     of_replay = _points("replay", *OF_REQUESTS)
     _die_everywhere(stage, of_replay, lambda: stage.spawn("replay"), deaths, lambda: _refuse(stage, allowed))
@@ -117,7 +117,7 @@ def _produce(stage: Stage, records: int, **options: str) -> None:
 def _land(stage: Stage, allowed: str) -> None:
     """More that waits to be decoded."""
     _produce(stage, MORE, schema_version="5")
-    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed)
+    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed, BATCH__RECORDS="20000")
 
 
 def _refuse(stage: Stage, allowed: str) -> None:
@@ -167,8 +167,9 @@ def _die_everywhere(
     """Once at each point.
 
     Args:
-        supply: makes another unit. Tables are committed side by side: a death at one of them may come between the
-            commit of another and the point behind it, which that unit then never meets.
+        supply: makes another unit when a life ends by itself, all done. Tables are committed side by side: a death at
+            one of them may come between the commit of another and the point behind it, which that unit then never
+            meets.
     """
     stage.arm(points)
     moved, left, supplies = time.monotonic(), len(points), SUPPLIES if supply else 0
@@ -177,15 +178,15 @@ def _die_everywhere(
         deaths.starts += 1
         try:
             wait_for(app, PATIENCE_S - (time.monotonic() - moved), lambda: not stage.unmet())
+            is_done = app.poll() == 0
         finally:
             kill(app)
         if len(stage.unmet()) < left:
             moved, left = time.monotonic(), len(stage.unmet())
-        if time.monotonic() - moved <= PATIENCE_S:
-            continue
-        if not supplies or supply is None:
+        elif supply and supplies and is_done:
+            supply()
+            moved, supplies = time.monotonic(), supplies - 1
+        elif time.monotonic() - moved > PATIENCE_S:
             deaths.faults[f"never met, of {points[0]} ..."] = stage.unmet()
             break
-        supply()
-        moved, supplies = time.monotonic(), supplies - 1
     deaths.met += len(points) - left
