@@ -10,13 +10,13 @@ import polars as pl
 import pyarrow as pa
 from polars.testing import assert_frame_equal
 
+from scripts.campaign.units import ingest_unit
 from spark_app.audit.gold import judge_gold
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
 from spark_app.config import Aggregate
 from tests.spark.parts import Parts
 from tests.support.protos import PROTO3, compile_text
-from tests.support.units import ingest_unit
 
 SCHEMA = f"""{PROTO3} import "google/protobuf/timestamp.proto";
 message Event {{

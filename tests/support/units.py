@@ -1,12 +1,9 @@
-"""Decided units for tests of manifest, committer and maintenance: real files in a real lake, no JVM."""
+"""The parts of the app that need no JVM, on a test's lake."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from spark_app.config import Event, LakeSettings, Tables
 from spark_app.driver.settle import TableDesk
@@ -14,16 +11,7 @@ from spark_app.lake import Lake
 from spark_app.records import Layout
 from spark_app.store import power
 from spark_app.store.commit import Committer
-from spark_app.store.manifest import Change, Manifest, Manifests
-from spark_app.worker import files
-
-LAYOUT = Layout()
-
-
-def open_lake(root: Path) -> Lake:
-    lake = Lake(root)
-    lake.prepare()
-    return lake
+from spark_app.store.manifest import Manifests
 
 
 def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, Committer]:
@@ -38,26 +26,3 @@ def table_desk(
     lake: Lake, allowed: tuple[str, ...] = (), cap: int = 10, event: Mapping[str, Any] | None = None
 ) -> TableDesk:
     return TableDesk(lake, Event(**(event or {})), Tables(allowed=allowed, cap=cap))
-
-
-def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records: int = 1) -> Manifest:
-    """An ingest unit of `records` offsets of one partition: its files are written, nothing is decided. It balances:
-    bronze gets rows for what the other tables have, and what bronze has more is taken for tombstones."""
-    silver = {_name_of(t): rows.num_rows for t, rows in tables.items() if LAYOUT.is_silver(t)}
-    others = {t: tables[t].num_rows if t in tables else 0 for t in (LAYOUT.quarantine, LAYOUT.deferred)}
-    placed = sum(silver.values()) + sum(others.values())
-    if placed and LAYOUT.bronze not in tables:
-        tables = {LAYOUT.bronze: pa.table({"x": [sequence] * placed}), **tables}
-    taken = tables[LAYOUT.bronze].num_rows if tables else 0
-    assert taken >= placed, "bronze has a row for each row of the other tables"
-    name = f"part-{sequence:012d}-0-00000.parquet"
-    changes = {t: Change([files.write_file(lake.table(t), name, rows, "zstd")]) for t, rows in tables.items()}
-    start, end = ({"t": {"0": number}} for number in ((sequence - 1) * records, sequence * records))
-    quarantine = {"frame_short": others[LAYOUT.quarantine]}
-    counts = {"bronze": taken, "silver": silver, "quarantine": quarantine, "deferred": others[LAYOUT.deferred]}
-    source = {"batch": sequence - 1, "start": start, "end": end, "topic_ids": {}}
-    return Manifest(sequence, "ingest", source, changes, counts | {"tombstones": taken - placed})
-
-
-def _name_of(table: str) -> str:
-    return table.removeprefix("silver_").removesuffix("_events")

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from importlib import import_module
 from random import Random
 
 from scripts.campaign import mount
+from scripts.campaign.commits import cut_often
 from scripts.campaign.lab import Lab
 from scripts.campaign.mount import Mount
 from scripts.campaign.outcome import Outcome
@@ -39,9 +39,8 @@ def commits(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Manifests, commits, compaction, clean-up and gold without Spark, cut at any operation."""
     if reason := mount.missing():
         return Outcome(0, {"mount": reason})
-    lives = import_module("tests.support.power")
     with mount.mounted(lab.folder / "power") as disk:
-        cuts = lives.cut_often(disk, dice, size.times)
+        cuts = cut_often(disk, dice, size.times)
     return Outcome(cuts.done, cuts.faults, {"units": cuts.units, "operations": cuts.operations, "mended": cuts.mended})
 
 

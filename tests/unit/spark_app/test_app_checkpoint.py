@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.campaign.units import open_lake
 from spark_app.lake import Lake
 from spark_app.records import Offsets
 from spark_app.store import checkpoint
 from spark_app.store.manifest import Manifest, follows
 from tests.support.checkpoints import CHECKSUM_OF_METADATA, METADATA, checksum, write, write_checkpoint
 from tests.support.examples import examples
-from tests.support.units import open_lake
 
 
 def at(*offsets: int, topic: str = "t") -> Offsets:

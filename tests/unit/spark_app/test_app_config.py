@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app import config
 from spark_app.errors import ConfigurationError
 from spark_app.kafka.topics import Topics
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import judge
-from tests.support.units import open_lake, table_desk
+from tests.support.units import table_desk
 
 SHIPPED = Path(config.__file__).with_name("settings.toml")
 

@@ -16,13 +16,14 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.disk import empty, fill
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app import cli
 from spark_app.config import Settings
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake, read_json
 from spark_app.store.rules import check_rules
 from tests.support.disk import full_disk
-from tests.support.units import ingest_unit, open_committer, open_lake
+from tests.support.units import open_committer
 
 ROOT = Path(__file__).parents[3]
 NOBODY = {"KAFKA__BROKERS": "127.0.0.1:1", "REGISTRY__URL": "http://127.0.0.1:1", "RUN__PATIENCE_S": "1"}

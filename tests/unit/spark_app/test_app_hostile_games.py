@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app.lake import Lake
 from spark_app.worker import one_pass
 from spark_app.worker.route import NAME
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
-from tests.support.units import open_lake, table_desk
+from tests.support.units import table_desk
 from tests.unit.spark_app.test_app_pass import plan_for, read_back
 
 SCHEMA = compile_text(PROTO3 + "message Event { string game_name = 1; }")

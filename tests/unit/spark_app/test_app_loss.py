@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.campaign import ledger
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import Settings
 from spark_app.driver import loss
 from spark_app.driver.loss import Gap, Reason
@@ -16,7 +17,6 @@ from spark_app.errors import ContractError
 from spark_app.kafka.topics import Topic
 from spark_app.store.manifest import Manifest, Manifests
 from tests.support.checkpoints import write_checkpoint
-from tests.support.units import ingest_unit, open_lake
 from tests.unit.spark_app.test_app_redo import rows_of
 
 TAKEN = Manifest(3, "ingest", {"start": {}, "end": {"t": {"0": 50, "1": 70}}, "topic_ids": {"t": "a"}}, {}, {})

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import LakeSettings
 from spark_app.lake import Lake
 from spark_app.store.commit import Committer
 from spark_app.store.maintain import Maintainer
 from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
-from tests.support.units import ingest_unit, open_committer, open_lake
+from tests.support.units import open_committer
 
 TABLES = ["bronze_events", "silver_a_events"]
 UNITS = 300

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.errors import ContractError, ExitCode
 from spark_app.lake import Lake
 from spark_app.records import FileEntry, Report
 from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 from tests.support.examples import examples
-from tests.support.units import ingest_unit, open_lake
 
 ROWS = {"bronze_events": pa.table({"x": [1]}), "silver_a_events": pa.table({"x": [1]})}
 

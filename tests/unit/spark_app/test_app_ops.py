@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.campaign.units import open_lake
 from spark_app import errors
 from spark_app.errors import ExitCode, ProtolakeError
 from spark_app.lake import read_json
@@ -20,7 +21,6 @@ from spark_app.ops.events import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
 from spark_app.records import CAUSE_HELP, Cause, Layout, Report
 from tests.support.examples import examples
-from tests.support.units import open_lake
 
 ROOT = Path(__file__).parents[3]
 LINE = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARNING|ERROR) +\S.*")

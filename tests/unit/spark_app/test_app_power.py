@@ -2,7 +2,6 @@
 
 import json
 import random
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign import mount
+from scripts.campaign.commits import Gold, cut_often, open_all
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import LakeSettings
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake
@@ -20,8 +21,7 @@ from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse
 from spark_app.store.maintain import Maintainer
 from spark_app.store.synced import Synced
-from tests.support.power import Gold, cut_often, open_all
-from tests.support.units import ingest_unit, open_committer, open_lake
+from tests.support.units import open_committer
 
 TABLES = ["bronze_events", "silver_a_events"]
 LAYOUT = Layout()
@@ -255,8 +255,8 @@ def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) ->
     manifest = ingest_unit(opened.lake, 1, {"silver_a_events": rows})
     opened.manifests.decide(manifest)
     opened.committer.finish(manifest)
-    Gold(None, opened, threading.Lock()).run()
-    gold = Gold(None, open_all(tmp_path), threading.Lock())
+    Gold(opened).run()
+    gold = Gold(open_all(tmp_path))
     assert gold.run() == {}
     gold.close()
     synced = Synced(opened.lake)

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.store.manifest import FORMAT
-from tests.support.units import ingest_unit, open_committer, open_lake
+from tests.support.units import open_committer
 
 BRONZE, *OTHERS = TABLES = ["bronze_events", "quarantine_events", "silver_a_events", "silver_b_events"]
 

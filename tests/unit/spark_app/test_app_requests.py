@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app.errors import UnreachableError
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
-from tests.support.units import open_lake
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scripts.campaign.units import open_lake
 from spark_app.records import Cause
 from spark_app.worker.route import NAME, By, Routing, judge, normalize, route
 from tests.support.examples import examples
-from tests.support.units import open_lake, table_desk
+from tests.support.units import table_desk
 
 FULL_WIDTH = "\uff52\uff55\uff4d\uff4d\uff59"  # rummy
 SPELLINGS = [

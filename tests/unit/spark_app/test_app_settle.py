@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app import config
 from spark_app.driver.settle import SchemaDesk, caps_of
 from spark_app.schemas.ledger import Ledger
@@ -14,7 +15,7 @@ from spark_app.schemas.registry import ROOT, Registry
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
-from tests.support.units import open_lake, table_desk
+from tests.support.units import table_desk
 from tests.unit.spark_app.test_app_descriptors import full_disk
 
 

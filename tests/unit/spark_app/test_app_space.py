@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app.errors import ConfigurationError, ExitCode
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
@@ -17,7 +18,6 @@ from spark_app.process.room import Room, Stopped
 from spark_app.records import Layout
 from spark_app.space import is_full, shortage
 from tests.support.disk import full_disk
-from tests.support.units import open_lake
 
 
 @pytest.fixture

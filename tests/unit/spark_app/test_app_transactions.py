@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.campaign.units import open_lake
 from spark_app.config import Kafka
 from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.lake import read_json
 from spark_app.ops.status import Status
 from spark_app.records import Layout
-from tests.support.units import open_lake
 
 
 class Topic:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from scripts.campaign.mount import Mount
+from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import Settings
 from spark_app.driver import aggregate
 from spark_app.driver.aggregate import Aggregator
@@ -26,7 +27,6 @@ from spark_app.lake import Lake
 from spark_app.records import Layout
 from spark_app.store import commit, maintain, power
 from spark_app.store.synced import Synced
-from tests.support.units import ingest_unit, open_lake
 
 NAMES = ("a", "b", "c")
 SETTINGS: dict[str, Any] = {
@@ -52,6 +52,9 @@ def rows_of(unit: int) -> dict[str, pa.Table]:
 
 class Gold(Aggregator):
     """Gold with everything but Spark: what a job computes is computed by Arrow."""
+
+    def __init__(self, opened: OpenLake):
+        super().__init__(None, opened, threading.Lock())  # type: ignore[arg-type]
 
     def _names(self) -> set[str]:
         return set(NAMES)
@@ -83,7 +86,7 @@ class Life:
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
         self.opened = open_all(self.mount.path / "lake")
-        self.gold = Gold(None, self.opened, threading.Lock())
+        self.gold = Gold(self.opened)
 
     def live(self, units: int) -> None:
         for _ in range(units):
@@ -120,7 +123,7 @@ def faults(root: Path, decided: int) -> Iterator[str]:
     last = opened.manifests.last
     if last < decided:
         yield f"unit {decided} was decided, the manifests end with {last}"
-    Gold(None, opened, threading.Lock()).run()
+    Gold(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
     if again.redone or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
