@@ -4,6 +4,7 @@ skipped, once, and the app starts again. The app that the stack starts never has
 
 import os
 import subprocess
+import sys
 
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import Options
@@ -22,4 +23,5 @@ def accept_loss(options: Options) -> int:
     code = subprocess.call(command, env=os.environ | app.environment, cwd=app.folder)
     if code in (0, BUMP):
         supervisor.launch(app.name)
+        print("the loss is written down, and the app of the stack starts again", file=sys.stderr)
     return code
