@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Hashable
 from pathlib import Path
@@ -22,6 +23,8 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
+
+ENDS_S = 2.0  # a JVM that was killed
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
@@ -49,15 +52,28 @@ def _create(builder: Any) -> SparkSession:
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]
         except Exception as error:
-            process = getattr(SparkContext._gateway, "proc", None)
-            lives = process is not None and process.poll() is None
-            if last or lives:
+            if last or _jvm_lives():
                 home = os.environ.get("JAVA_HOME")
                 raise ConfigurationError(
                     f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
                 ) from error
-            SparkContext._gateway = SparkContext._jvm = None
+            _forget_jvm()
     raise AssertionError
+
+
+def _jvm_lives() -> bool:
+    """Its connections close before it has ended."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        return process is not None and process.wait(ENDS_S) is None
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def _forget_jvm() -> None:
+    """PySpark would go on with what it knows of one that has ended."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 def hold_lake(session: SparkSession, lake: Lake) -> None:

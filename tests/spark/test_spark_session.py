@@ -81,17 +81,31 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
     assert len(parts.committer.tables.get("silver_uno_events").history()) == 1
 
 
-FLEETING_JAVA = """#!/bin/sh
+KILLED_AT_ONCE = """#!/bin/sh
 if [ ! -e {flag} ]; then touch {flag}; kill -9 $$; fi
 exec {java} "$@"
 """
+KILLED_WHEN_CONNECTED = """#!/bin/sh
+case "$*" in *launcher.Main*) exec {java} "$@" ;; esac
+if [ -e {flag} ]; then exec {java} "$@"; fi
+touch {flag}
+exec 3<&0
+{java} "$@" <&3 &
+while [ ! -e "$_PYSPARK_DRIVER_CONN_INFO_PATH" ]; do sleep 0.02; done
+sleep 0.5
+kill -9 $!
+sleep 0.5
+"""
 
 
-def test_a_jvm_that_is_killed_while_it_starts_is_started_again(spark_settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [KILLED_AT_ONCE, KILLED_WHEN_CONNECTED])
+def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
+    spark_settings: Settings, tmp_path: Path, script: str
+) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     real = shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin")) or shutil.which("java")
-    java.write_text(FLEETING_JAVA.format(flag=tmp_path / "killed", java=real))
+    java.write_text(script.format(flag=tmp_path / "killed", java=real))
     java.chmod(0o755)
     code = f"""
 from spark_app import session

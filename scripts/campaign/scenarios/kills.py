@@ -3,8 +3,6 @@ the JVM alone (the driver has to notice)."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,8 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import BUMP, Stage, kill, wait_for
+from spark_app.errors import ExitCode
+from spark_app.lake import Lake
 
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
@@ -38,7 +38,6 @@ class Lives:
     kills: dict[str, int] = field(default_factory=dict)
     resumed_s: list[float] = field(default_factory=list)
     bumps: int = 0
-    units: int = 0
     faults: dict[str, object] = field(default_factory=dict)
 
 
@@ -63,6 +62,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
             while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
                 _live(stage, dice, lives)
             sending.result()
+    units = max(Lake(stage.lake).units(), default=0)
     codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS=AT_ONCE)
     if codes[-1] != 0:
         lives.faults["drain"] = codes
@@ -70,7 +70,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         "records": size.records,
         **{f"kills_of_{victim}": count for victim, count in lives.kills.items()},
         "bumps": lives.bumps,
-        "units_between_kills": lives.units,
+        "units": units,
         "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
     }
     return Outcome(sum(lives.kills.values()), lives.faults | stage.verify(), figures)
@@ -111,7 +111,6 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
             elif app.poll() is None:
                 lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
             wait_for(app, RUN_S * moment)
-        lives.units += stage.unit() - before
         if app.poll() is not None:
             lives.bumps += app.returncode == BUMP
             if app.returncode != BUMP:
@@ -129,10 +128,16 @@ def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
         app.kill()
         app.wait()
         return
-    jvm = next((p for p in psutil.Process(app.pid).children(recursive=True) if p.name() == "java"), None)
+    jvm = _jvm(app)
     if victim == "jvm" and jvm is not None:
-        os.kill(jvm.pid, signal.SIGKILL)
-        try:
-            app.wait(NOTICES_S)
-        except subprocess.TimeoutExpired:
-            lives.faults["jvm_killed"] = f"the app had not ended {NOTICES_S:.0f} s later"
+        jvm.kill()
+        is_replaced = wait_for(app, NOTICES_S, lambda: _jvm(app) not in (None, jvm))  # while it starts
+        if not is_replaced and app.poll() not in (ExitCode.BUG, BUMP):
+            lives.faults.setdefault("jvm_killed", []).append(app.poll())  # type: ignore[attr-defined]
+
+
+def _jvm(app: subprocess.Popen[bytes]) -> psutil.Process | None:
+    try:
+        return next((p for p in psutil.Process(app.pid).children(recursive=True) if p.name() == "java"), None)
+    except psutil.Error:
+        return None
