@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.campaign.scenarios import ANCHORS
+from scripts.campaign.scenarios import ANCHORS, ENTRIES
 from scripts.local.artifacts import ROOT
 
 FILE = ROOT / "local" / "chaos.jsonl"
@@ -79,13 +79,20 @@ def page(entries: Iterable[Mapping[str, Any]]) -> str:
         "| scenario | row | times | faults | figures | compared with | command | machine | date |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for entry in latest.values():
+    for entry in sorted(latest.values(), key=lambda entry: list(ENTRIES).index(entry["scenario"])):
         figures = ", ".join(f"{name.replace('_', ' ')} {_cell(value)}" for name, value in entry["figures"].items())
         faults = "0" if not entry["faults"] else json.dumps(entry["faults"])
         anchor, command = ANCHORS[entry["row"]], f"`{entry['command']}`"
         cells = (entry["scenario"], entry["row"], f"{entry['done']:,}", faults, figures, anchor, command)
         lines.append(f"| {' | '.join(cells)} | {entry['machine']} | {entry['at'][:10]} |")
+    missing = [f"{name} ({entry.row})" for name, entry in ENTRIES.items() if not _is_released(name, latest.values())]
+    if missing:
+        lines += ["", f"Not run in the release tier yet: {', '.join(missing)}."]
     return "\n".join(lines) + "\n"
+
+
+def _is_released(name: str, entries: Iterable[Mapping[str, Any]]) -> bool:
+    return any(e["scenario"] == name and "--tier release" in e["command"] for e in entries)
 
 
 def _cell(value: Any) -> str:
