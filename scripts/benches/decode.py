@@ -19,8 +19,9 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from google.protobuf.message import DecodeError
 
 from scripts.benches import payloads, result
+from scripts.benches.messages import INDEX
 from scripts.benches.options import Options
-from scripts.benches.payloads import INDEX, MESSAGES, Payloads
+from scripts.benches.payloads import Payloads
 from scripts.benches.row_udf import spark_rates
 from scripts.local.errors import LocalError
 from spark_app import session
@@ -32,6 +33,7 @@ from spark_app.worker.decode.reference import ReferenceParser
 from spark_app.worker.route import Routing
 
 SHARES = (0.0, 0.01, 0.5, 1.0)
+KINDS = ("flat", "rich")
 BATCH = 10_000  # rows: what Spark gives a Python worker
 WRONG = 65
 BAD_TARGET = 0.25  # of the records per second of clean input
@@ -41,7 +43,7 @@ Decode = Callable[[pa.Array], int]  # payloads to the number of rows
 def run(options: Options) -> None:
     """Measure, print, keep."""
     try:
-        found = {name: value for kind in MESSAGES for name, value in _measure(kind, options).items()}
+        found = {name: value for kind in KINDS for name, value in _measure(kind, options).items()}
     finally:
         session.end(clean=True)
     print(f"medians of {options.rounds} rounds of {options.records:,} payloads, load {result.load()}")
@@ -51,7 +53,7 @@ def run(options: Options) -> None:
 def _measure(name: str, options: Options) -> dict[str, Any]:
     """Everything about one kind of message."""
     result.tell(f"{name}: making {options.records:,} payloads ...")
-    made = payloads.make(MESSAGES[name], options.records)
+    made = payloads.make(name, options.records)
     rates = _rates(made, options.rounds)
     _show(name, rates)
     clean, bad = _pass_rates(made, options.rounds)

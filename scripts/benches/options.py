@@ -23,9 +23,12 @@ class Entry:
     about: str
 
 
+MESSAGES = ("flat", "rich", "wide")
+RIVALS = ("floor", "rows", "arrow", "consumer")
 ENTRIES = {
     "tables": Entry("scripts.benches.tables", "seconds per 100,000-record batch into few and into many silver tables"),
     "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against a raw copy by Spark's own Delta sink"),
+    "freshness": Entry("scripts.benches.freshness", "a steady rate: how old records are when silver has them"),
     "decode": Entry("scripts.benches.decode", "payloads to columns: this decoder, its fallback and the naive ways"),
 }
 
@@ -41,6 +44,14 @@ class Options:
     partitions: int = 4
     rounds: int = 0
     batch_records: tuple[int, ...] = ()
+    against: tuple[str, ...] = ()
+    games: int = 0
+    message: str = "flat"
+    versions: int = 1
+    bad: float = 0.0
+    skew: float = 0.0
+    rate: int = 0
+    seconds: int = 0
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -56,7 +67,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def listing() -> str:
     """The measurements, one a line."""
-    return "\n".join(f"{name:8} {entry.about}" for name, entry in ENTRIES.items())
+    return "\n".join(f"{name:10} {entry.about}" for name, entry in ENTRIES.items())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,11 +89,37 @@ def _parser() -> argparse.ArgumentParser:
     _add(drain, "--records", "records in the topic", 2_000_000)
     _add(drain, "--rounds", "how often each side drains the topic, in turns", 2)
     _add(drain, "--partitions", "partitions of the topic", 4)
+    _add_shape(drain)
+    drain.add_argument(
+        "--against", nargs="+", choices=RIVALS, default=["floor"], help="what the app is compared with (default: floor)"
+    )
     _add(drain, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
+    freshness = names.add_parser("freshness", help=ENTRIES["freshness"].about, description=ENTRIES["freshness"].about)
+    _add(freshness, "--rate", "records per second", 5000)
+    _add(freshness, "--seconds", "how long, with a minute for warmth", 3600)
+    _add_shape(freshness)
     decode = names.add_parser("decode", help=ENTRIES["decode"].about, description=ENTRIES["decode"].about)
     _add(decode, "--records", "payloads of each of the two messages", 200_000)
     _add(decode, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
     return parser
+
+
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    """What is in the topic."""
+    _add(parser, "--games", "games, evenly mixed", 7)
+    _add(parser, "--versions", "versions of the schema, evenly mixed", 1)
+    parser.add_argument("--message", choices=MESSAGES, default="flat", help="kind of event (default: flat)")
+    parser.add_argument("--bad", type=_share, default=0.0, metavar="SHARE", help="of records with a broken payload")
+    parser.add_argument(
+        "--skew", type=_share, default=0.0, metavar="SHARE", help="of the first game (default: all alike)"
+    )
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: 0 to 1")
+    return share
 
 
 def _add(

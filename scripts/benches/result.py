@@ -31,8 +31,10 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-def judge(what: str, ratio: float, target: float, at_most: bool) -> str:
+def judge(what: str, ratio: float, target: float | None, at_most: bool) -> str:
     """`what 1.32 (target <= 1.5: met)`."""
+    if target is None:
+        return f"{what} {ratio:.2f}"
     met = ratio <= target if at_most else ratio >= target
     return f"{what} {ratio:.2f} (target {'<=' if at_most else '>='} {target:g}: {'met' if met else 'not met'})"
 

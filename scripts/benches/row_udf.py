@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from scripts.benches import result
-from scripts.benches.payloads import INDEX, Payloads
+from scripts.benches.messages import INDEX
+from scripts.benches.payloads import Payloads
 from scripts.benches.servers import app_settings
 from spark_app import config, session
 from spark_app.ops.events import LEVELS, log
@@ -78,13 +79,13 @@ def by_row(records: DataFrame, decodable: Decodable) -> DataFrame:
     def convert(payload: bytes) -> Any:
         if not tools:
             tools.append(ReferenceParser(_decoder(decodable).message).message_class.FromString)
-        return _row(tools[0](payload))
+        return to_row(tools[0](payload))
 
     kind = from_arrow_schema(_decoder(decodable).schema)
     return records.select(F.udf(convert, kind, useArrow=False)("value").alias("message"))
 
 
-def _row(message: Any) -> tuple[Any, ...]:
+def to_row(message: Any) -> tuple[Any, ...]:
     """What Spark takes for a struct, with Python's own values."""
     return tuple([_value(message, field) for field in ordered_fields(message.DESCRIPTOR)])
 
@@ -94,12 +95,14 @@ def _value(message: Any, field: FieldDescriptor) -> Any:
     if is_map(field):
         return dict(value)
     if field.is_repeated:
-        return list(value) if field.message_type is None else [_row(one) for one in value]
+        return list(value) if field.message_type is None else [to_row(one) for one in value]
     if field.has_presence and not message.HasField(field.name):
         return None
     if field.message_type is not None:
-        moment = field.message_type.full_name == "google.protobuf.Timestamp"
-        return value.ToDatetime(datetime.UTC) if moment else _row(value)
+        name = field.message_type.full_name
+        if name == "google.protobuf.Timestamp":
+            return value.ToDatetime(datetime.UTC)
+        return value.value if name.startswith("google.protobuf.") else to_row(value)
     if field.enum_type is not None:
         return field.enum_type.values_by_number[value].name
     return Decimal(value) if field.type == FieldDescriptor.TYPE_UINT64 else value

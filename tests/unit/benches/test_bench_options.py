@@ -22,10 +22,15 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def _bench_with_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scripts.benches", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def test_the_list_names_every_measurement_before_anything_is_installed() -> None:
     done = _bench("--list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain", "decode"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain", "freshness", "decode"]
     assert listing() in done.stdout
 
 
@@ -35,6 +40,14 @@ def test_what_nobody_can_measure_is_a_usage_error_in_one_line(arguments: list[st
     assert done.returncode == USAGE
     assert len(done.stderr.splitlines()) == 1
     assert "./scripts/bench --help" in done.stderr
+
+
+def test_freshness_of_a_moment_is_a_usage_error() -> None:
+    done = _bench_with_packages("freshness", "--seconds", "10")
+    assert (done.returncode, done.stderr) == (
+        USAGE,
+        "bench: --seconds 10: a tenth of it tells nothing, give 240 or more\n",
+    )
 
 
 @pytest.mark.parametrize("name", ENTRIES)

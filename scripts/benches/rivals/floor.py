@@ -1,7 +1,7 @@
 """What the app is compared with: a raw copy by Spark's own Delta sink, in a session with the app's settings.
 
-`python -m scripts.benches.floor` copies what is there and ends. Nothing is decoded, one table is written, nothing is
-made durable beyond what Spark does by itself. The table is <lake>/copy, the checkpoint lies where the app has its own.
+Nothing is decoded, one table is written, nothing is made durable beyond what Spark does by itself. The table is
+<lake>/bronze, the checkpoint lies where the app has its own.
 """
 
 from scripts.benches import result
@@ -9,7 +9,7 @@ from spark_app import config, session
 from spark_app.kafka import source
 from spark_app.lake import Lake
 
-TABLE = "copy"
+TABLE = "bronze"
 
 
 def main() -> None:

@@ -1,0 +1,176 @@
+"""A steady rate, and how old each record is when it can be read from silver; gold and compaction are on.
+
+The first minute is for warmth and does not count. Memory is that of all processes of the app; CPU time is told apart
+for the app and the producer, and is not counted for broker and registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]
+
+from scripts.benches import result, topics
+from scripts.benches.ages import Ages
+from scripts.benches.options import Options
+from scripts.benches.progress import cpu_seconds
+from scripts.benches.servers import app_settings
+from scripts.benches.topics import Shape
+from scripts.local import environment
+from scripts.local.artifacts import ROOT
+from scripts.local.errors import USAGE, LocalError
+from scripts.local.kafka import Kafka
+from scripts.local.options import TOPIC
+from scripts.local.registry import Registry
+from spark_app.lake import Lake, read_json
+
+WARMTH_S = 60.0
+LOOK_S = 0.5
+SAMPLE_S = 5.0
+SHORTEST_S = 240  # so that each tenth has samples, on a busy machine too
+PARTS = 10
+PATIENCE_S = 120.0
+WRONG = 65
+MEDIAN_S, P99_S = 1.5, 4.0
+GROWTH = 1.1  # of memory, the last tenth over the fifth
+
+
+@dataclass
+class Watch:
+    """What was seen while it ran. A sample: seconds since the start, MiB, files of the largest table, batch seconds."""
+
+    lake: Path
+    ages: Ages
+    samples: list[tuple[float, int, int, float]] = field(default_factory=list)
+
+    def run(self, app: int, seconds: float) -> None:
+        """Look and sample for so long."""
+        began = due = time.monotonic()
+        while (now := time.monotonic()) - began < seconds:
+            self.ages.look(now - began)
+            if now >= due:
+                due += SAMPLE_S
+                batch = (read_json(Lake(self.lake).status) or {}).get("batch") or {}
+                self.samples.append((now - began, memory_mib(app), most_files(self.lake), batch.get("seconds", 0.0)))
+            time.sleep(LOOK_S)
+
+    def parts(self, seconds: float) -> list[list[Any]]:
+        """A line for each tenth of the time that counts."""
+        step = (seconds - WARMTH_S) / PARTS
+        return [self._part(WARMTH_S + number * step, WARMTH_S + (number + 1) * step) for number in range(PARTS)]
+
+    def _part(self, start: float, end: float) -> list[Any]:
+        samples = [sample[1:] for sample in self.samples if start <= sample[0] < end]
+        memory, files, batch = (max(column) for column in zip(*samples, strict=True))
+        return [round(end / 60, 1), *percentiles(self.ages.between(start, end)), memory, files, batch]
+
+
+def run(options: Options) -> None:
+    """Produce, watch, print, keep."""
+    if options.seconds < SHORTEST_S:
+        raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
+    shape = Shape(topics.POOL, options.games, options.message, options.versions, options.bad, options.skew)
+    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
+        folder = Path(name)
+        with Kafka(folder) as kafka, Registry(folder) as registry:
+            topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
+            settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
+            app = _start(["-m", "spark_app", "run"], settings)
+            try:
+                _await(folder / "lake", shape.records)
+                address = [kafka.bootstrap, registry.url, TOPIC]
+                sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
+                producer = _start(sender, {}, subprocess.PIPE)
+                watch, cpu = _watch(folder / "lake", app, producer, options.seconds)
+                _finish(producer, folder / "lake", watch.ages)
+            finally:
+                app.terminate()
+                app.wait(30)
+    _report(watch, cpu, shape, options)
+
+
+def percentiles(ages: np.ndarray) -> list[float]:
+    """p50, p95, p99 and the oldest, in seconds."""
+    return [float(value) for value in np.percentile(ages, [50, 95, 99, 100])]
+
+
+def memory_mib(process: int) -> int:
+    """Resident memory of a process and all below it; what they share counts for each."""
+    top = psutil.Process(process)
+    return sum(_memory(one) for one in [top, *top.children(recursive=True)]) >> 20
+
+
+def most_files(lake: Path) -> int:
+    """Data files of the table that has most, also those that wait to be removed."""
+    return max(len(list(table.glob("*.parquet"))) for table in lake.glob("silver_*"))
+
+
+def _memory(process: Any) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _start(arguments: list[str], told: dict[str, str], stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    surroundings = os.environ | environment.shared(os.environ) | told
+    return subprocess.Popen(
+        [sys.executable, *arguments], env=surroundings, cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def _await(lake: Path, records: int) -> None:
+    """Until the app has taken what was there before."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (read_json(Lake(lake).status) or {}).get("bronze", 0) < records:
+        if time.monotonic() > deadline:
+            raise LocalError(f"the app has not taken {records:,} records in {PATIENCE_S:.0f} s", WRONG)
+        time.sleep(LOOK_S)
+
+
+def _watch(
+    lake: Path, app: subprocess.Popen[str], producer: subprocess.Popen[str], seconds: float
+) -> tuple[Watch, dict[str, float]]:
+    """What was seen, and the cores that app and producer used."""
+    ages = Ages(lake)
+    ages.look(0.0)
+    ages.seconds.clear()  # of before
+    watch, used = Watch(lake, ages), [cpu_seconds(one.pid) for one in (app, producer)]
+    watch.run(app.pid, seconds)
+    cores = [(cpu_seconds(one.pid) - old) / seconds for one, old in zip((app, producer), used, strict=True)]
+    return watch, dict(zip(("app", "producer"), cores, strict=True))
+
+
+def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
+    """Every record that was acknowledged must have been seen."""
+    producer.terminate()
+    said, _ = producer.communicate()
+    deadline = time.monotonic() + PATIENCE_S
+    while ages.rows() < int(said) and time.monotonic() < deadline:
+        ages.look(float("inf"))
+        time.sleep(LOOK_S)
+    if ages.rows() != int(said):
+        raise LocalError(f"{int(said):,} records were acknowledged, {ages.rows():,} came to silver", WRONG)
+
+
+def _report(watch: Watch, cpu: dict[str, float], shape: Shape, options: Options) -> None:
+    parts = watch.parts(options.seconds)
+    headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "files of a table", "batch s"]
+    result.show(headers, parts)
+    whole = percentiles(watch.ages.between(WARMTH_S, options.seconds))
+    print(result.judge("p50 s", whole[0], MEDIAN_S, at_most=True))
+    print(result.judge("p99 s", whole[2], P99_S, at_most=True))
+    print(result.judge("memory, last tenth / fifth", parts[-1][5] / parts[4][5], GROWTH, at_most=True))
+    print(f"cores used: app {cpu['app']:.2f}, producer {cpu['producer']:.2f}")
+    print(f"{options.rate:,} records/s for {options.seconds:,} s, {shape.words()}, load {result.load()}")
+    found = {"rate": options.rate, "seconds": options.seconds, "topic": shape.found(), "percentiles": whole}
+    result.keep("freshness", found | {"cores": cpu, "parts": parts, "samples": watch.samples})

@@ -1,0 +1,45 @@
+"""The careful way: mapInArrow, with this project's decoder; appends side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from scripts.benches.messages import INDEX
+from scripts.benches.rivals import given, spark
+from scripts.benches.topics import FRAME
+from spark_app.worker.decode import decoder_for
+
+SIDE_BY_SIDE = 8
+END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
+
+
+def decode(session: SparkSession, records: DataFrame) -> DataFrame:
+    """A batch of payloads after the other."""
+    decodable = given.newest()
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = decoder_for(decodable, INDEX)
+        assert decoder is not None
+        for batch in batches:
+            decoded = decoder.decode(pc.binary_slice(batch.column("value"), FRAME, END))
+            rows = np.full(len(batch), -1)
+            rows[decoded.rows] = np.arange(len(decoded.rows))
+            parts = decoded.table.to_struct_array().combine_chunks()
+            taken = parts.take(pa.array(rows, mask=rows < 0))
+            yield pa.RecordBatch.from_arrays([*batch.columns, taken], [*batch.schema.names, "message"])
+
+    decoder = decoder_for(decodable, INDEX)
+    assert decoder is not None
+    message = StructField("message", from_arrow_schema(decoder.schema))
+    return records.mapInArrow(convert, StructType([*records.schema.fields, message]))
+
+
+if __name__ == "__main__":
+    spark.run(decode, SIDE_BY_SIDE)

@@ -1,0 +1,58 @@
+"""The 2022 way: generated classes in a row UDF, then for each game a filtered append and an aggregate query."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from importlib import import_module
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from grpc_tools import protoc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from scripts.benches import messages
+from scripts.benches.rivals import given, spark
+from scripts.benches.row_udf import to_row
+from scripts.benches.topics import FRAME
+from spark_app.worker.decode import arrow_schema
+
+MODULE = "bench_event_pb2"
+
+
+def decode(session: SparkSession, records: DataFrame) -> DataFrame:
+    """One payload after the other."""
+    kind = from_arrow_schema(arrow_schema(_event().DESCRIPTOR))
+    return records.withColumn("message", F.udf(_parse, kind, useArrow=False)("value"))
+
+
+def _parse(value: bytes) -> Any:
+    try:
+        return to_row(_event().FromString(value[FRAME:]))
+    except DecodeError:
+        return None
+
+
+def _event() -> Any:
+    return import_module(MODULE).Event
+
+
+def generate(folder: Path) -> Path:
+    """What protoc --python_out makes of the newest version."""
+    text = messages.schema_text(given.shape().message, given.shape().versions)
+    (folder / "bench_event.proto").write_text(text)
+    with as_file(files("grpc_tools") / "_proto") as well_known:
+        code = protoc.main(["protoc", f"-I{folder}", f"-I{well_known}", f"--python_out={folder}", "bench_event.proto"])
+    assert code == 0
+    return folder / f"{MODULE}.py"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        generated = generate(Path(name))
+        sys.path.append(name)
+        spark.run(decode, side_by_side=1, code=generated)

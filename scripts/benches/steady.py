@@ -1,0 +1,47 @@
+"""Records at a steady rate: `python -m scripts.benches.steady BROKERS REGISTRY TOPIC SHAPE RATE`, until SIGTERM.
+
+Comes in: the topic, as JSON of its `Shape`. Goes out: its frames over and over, spread evenly over each tenth of a
+second; at the end, on stdout, how many were acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from itertools import cycle
+
+from confluent_kafka import Producer
+
+from scripts.benches.topics import Shape, make_frames
+
+STEP_S = 0.1
+LINGER_MS = 5
+
+
+def main() -> None:
+    brokers, registry, topic, shape, rate = sys.argv[1:]
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGTERM, stop)
+    pool = cycle(make_frames(registry, topic, Shape(**json.loads(shape))))
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": LINGER_MS, "compression.type": "lz4"})
+    began, sent = time.monotonic(), 0
+    while not stopped:
+        due = int((time.monotonic() - began + STEP_S) * float(rate))
+        for _ in range(due - sent):
+            key, value, _ = next(pool)
+            producer.produce(topic, value, key)
+        producer.poll(0)
+        sent = due
+        time.sleep(STEP_S)
+    print(sent - producer.flush(30), flush=True)
+
+
+if __name__ == "__main__":
+    main()
