@@ -24,7 +24,7 @@ REMOVED = ["rummy", "spades", "uno"]  # at last: so that a rebuild has something
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` dies there
 MORE = 2_000  # records of a supply
-PATIENCE_S = 60.0  # for the next point
+PATIENCE_S = 240.0  # for the next point, or for a life that meets none to end: on a busy machine too
 SUPPLIES = 5  # of units, where one alone may not show every point
 
 
