@@ -8,13 +8,10 @@ turns, so that other work on the machine meets them alike.
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,10 +22,8 @@ from scripts.benches import result, topics
 from scripts.benches.options import Options
 from scripts.benches.progress import Progress
 from scripts.benches.rivals import given
-from scripts.benches.servers import app_settings
-from scripts.benches.topics import Shape
-from scripts.local import environment
-from scripts.local.artifacts import ROOT
+from scripts.benches.servers import app_settings, spawn
+from scripts.benches.shape import Shape
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
@@ -76,9 +71,7 @@ class Run:
 
 def run(options: Options) -> None:
     """Fill a topic, drain it in turns, print, keep."""
-    shape = Shape(
-        options.records, options.games, options.message, options.versions, options.bad, options.skew, options.partitions
-    )
+    shape = replace(options.shape, records=options.records, partitions=options.partitions)
     sides = (APP, *options.against)
     with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
         folder = Path(name)
@@ -123,9 +116,8 @@ def _command(side: str) -> list[str]:
 
 def _call(arguments: list[str], told: dict[str, str], progress: Progress) -> None:
     """Run a process to its end; its last words are the error when it fails."""
-    surroundings = os.environ | environment.shared(os.environ) | told
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen([sys.executable, *arguments], env=surroundings, cwd=ROOT, stdout=log, stderr=log)
+        process = spawn(arguments, told, log, log)
         try:
             while process.poll() is None:
                 progress.look(process.pid)

@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from producer.encoder import Encoder
 from producer.games import Event, make_events
 from producer.schemas import compile_version
+from scripts.benches.shape import game_names
 from spark_app.records import SOURCE_SCHEMA
 
 GAMERS = 1000
@@ -28,8 +29,7 @@ def new_encoder(topic: str, registry: str) -> Encoder:
 
 def write_records(folder: Path, encoder: Encoder, topic: str, tables: int, records: int, partitions: int) -> list[Path]:
     """`records` records for `tables` routing values, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
-    # Names of one length: the records are as long whatever the number of tables.
-    events = make_events(SEED, [f"game_{number:04}" for number in range(tables)], GAMERS, 0)
+    events = make_events(SEED, game_names(tables), GAMERS, 0)
     folder.mkdir(parents=True)
     return [
         _write_partition(folder / f"{p}.parquet", encoder, topic, p, islice(events, _share(records, partitions, p)))

@@ -7,12 +7,10 @@ for the app and the producer, and is not counted for broker and registry.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,8 @@ from scripts.benches import result, topics
 from scripts.benches.ages import Ages
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
-from scripts.benches.servers import app_settings
-from scripts.benches.topics import Shape
-from scripts.local import environment
-from scripts.local.artifacts import ROOT
+from scripts.benches.servers import app_settings, spawn
+from scripts.benches.shape import Shape
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
@@ -78,18 +74,18 @@ def run(options: Options) -> None:
     """Produce, watch, print, keep."""
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
-    shape = Shape(topics.POOL, options.games, options.message, options.versions, options.bad, options.skew)
+    shape = replace(options.shape, records=topics.POOL)
     with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
         folder = Path(name)
         with Kafka(folder) as kafka, Registry(folder) as registry:
             topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
             settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
-            app = _start(["-m", "spark_app", "run"], settings)
+            app = spawn(["-m", "spark_app", "run"], settings)
             try:
                 _await(folder / "lake", shape.records)
                 address = [kafka.bootstrap, registry.url, TOPIC]
                 sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
-                producer = _start(sender, {}, subprocess.PIPE)
+                producer = spawn(sender, {}, subprocess.PIPE)
                 watch, cpu = _watch(folder / "lake", app, producer, options.seconds)
                 _finish(producer, folder / "lake", watch.ages)
             finally:
@@ -119,13 +115,6 @@ def _memory(process: Any) -> int:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
-
-
-def _start(arguments: list[str], told: dict[str, str], stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    surroundings = os.environ | environment.shared(os.environ) | told
-    return subprocess.Popen(
-        [sys.executable, *arguments], env=surroundings, cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL, text=True
-    )
 
 
 def _await(lake: Path, records: int) -> None:

@@ -2,9 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from scripts.benches.shape import Shape
 from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
 
@@ -24,10 +25,11 @@ class Entry:
 
 
 MESSAGES = ("flat", "rich", "wide")
+SHAPE = ("games", "message", "versions", "bad", "skew")
 RIVALS = ("floor", "rows", "arrow", "consumer")
 ENTRIES = {
     "tables": Entry("scripts.benches.tables", "seconds per 100,000-record batch into few and into many silver tables"),
-    "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against a raw copy by Spark's own Delta sink"),
+    "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against what one would do instead"),
     "freshness": Entry("scripts.benches.freshness", "a steady rate: how old records are when silver has them"),
     "decode": Entry("scripts.benches.decode", "payloads to columns: this decoder, its fallback and the naive ways"),
 }
@@ -45,11 +47,7 @@ class Options:
     rounds: int = 0
     batch_records: tuple[int, ...] = ()
     against: tuple[str, ...] = ()
-    games: int = 0
-    message: str = "flat"
-    versions: int = 1
-    bad: float = 0.0
-    skew: float = 0.0
+    shape: Shape = field(default_factory=Shape)
     rate: int = 0
     seconds: int = 0
 
@@ -61,8 +59,9 @@ def parse(arguments: Sequence[str]) -> Options:
         given = {"name": None}
     elif given["name"] is None:
         raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
+    shape = Shape(**{key: given.pop(key) for key in SHAPE if key in given})
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
-    return Options(**values)
+    return Options(shape=shape, **values)
 
 
 def listing() -> str:

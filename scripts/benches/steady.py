@@ -14,7 +14,8 @@ from itertools import cycle
 
 from confluent_kafka import Producer
 
-from scripts.benches.topics import Shape, make_frames
+from scripts.benches.shape import Shape
+from scripts.benches.topics import make_frames
 
 STEP_S = 0.1
 LINGER_MS = 5

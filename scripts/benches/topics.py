@@ -10,7 +10,6 @@ import random
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -22,6 +21,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from scripts.benches import messages
+from scripts.benches.shape import Shape, game_names
 
 POOL = 20_000  # frames
 FRAME = 6  # bytes before the payload: magic byte, schema id, and one for the first message of the file
@@ -29,41 +29,6 @@ GAMERS = 1000
 SEED = 7
 TORN = b"\xff" * 11  # a tag that never ends: every parser refuses it
 FLUSH_S = 60.0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is in a topic.
-
-    Attributes:
-        versions: of the schema, mixed evenly.
-        bad: the share of records whose payload no parser takes.
-        skew: the share of the first game; 0 = all alike.
-    """
-
-    records: int
-    games: int = 7
-    message: str = "flat"
-    versions: int = 1
-    bad: float = 0.0
-    skew: float = 0.0
-    partitions: int = 4
-
-    def words(self) -> str:
-        """As a person would say it."""
-        parts = [f"{self.records:,} {self.message} events", f"{self.games} games", f"{self.partitions} partitions"]
-        parts += [f"{self.versions} versions"] if self.versions > 1 else []
-        parts += [f"{self.bad:.0%} bad"] if self.bad else []
-        parts += [f"one game has {self.skew:.0%}"] if self.skew else []
-        return ", ".join(parts)
-
-    def found(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def game_names(count: int) -> list[str]:
-    """Names of one length: the records are as long whatever the number of games."""
-    return [f"game_{number:04}" for number in range(count)]
 
 
 def fill(brokers: str, registry: str, topic: str, shape: Shape) -> int:
@@ -79,7 +44,9 @@ def fill(brokers: str, registry: str, topic: str, shape: Shape) -> int:
 def make_frames(registry: str, topic: str, shape: Shape) -> list[tuple[bytes, bytes, bool]]:
     """Keys and values of a pool of records, and whether each is bad."""
     dice = random.Random(SEED)
-    versions = [_version(registry, topic, shape.message, n) for n in range(1, shape.versions + 1)]
+    client = SchemaRegistryClient.new_client({"url": registry})
+    client.set_compatibility(f"{topic}-value", "NONE")
+    versions = [_version(client, topic, shape.message, n) for n in range(1, shape.versions + 1)]
     context = SerializationContext(topic, MessageField.VALUE)
     games = _draw_games(dice, shape)
     pool: list[tuple[bytes, bytes, bool]] = []
@@ -120,13 +87,10 @@ def _create(brokers: str, topic: str, partitions: int) -> None:
     admin.create_topics([made], operation_timeout=10)[topic].result(20)
 
 
-def _version(registry: str, topic: str, message: str, number: int) -> tuple[Any, ProtobufSerializer]:
+def _version(client: SchemaRegistryClient, topic: str, message: str, number: int) -> tuple[Any, ProtobufSerializer]:
     """The class and the serializer of one version, registered."""
-    client = SchemaRegistryClient.new_client({"url": registry})
     _, kind = messages.compile_version(message, number)
     file = b64encode(kind.DESCRIPTOR.file.serialized_pb).decode()
-    if number == 1:
-        client.set_compatibility(f"{topic}-value", "NONE")
     client.register_schema(f"{topic}-value", Schema(file, "PROTOBUF", []))
     settings = {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
     return kind, ProtobufSerializer(kind, client, settings)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -20,7 +20,7 @@ SIDE_BY_SIDE = 8
 END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
 
 
-def decode(session: SparkSession, records: DataFrame) -> DataFrame:
+def decode(records: DataFrame) -> DataFrame:
     """A batch of payloads after the other."""
     decodable = given.newest()
 

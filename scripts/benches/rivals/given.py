@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from scripts.benches import messages
-from scripts.benches.topics import Shape, game_names
+from scripts.benches.shape import Shape, game_names
 from spark_app.records import Decodable
 from spark_app.schemas.descriptors import digest
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from grpc_tools import protoc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -24,7 +24,7 @@ from spark_app.worker.decode import arrow_schema
 MODULE = "bench_event_pb2"
 
 
-def decode(session: SparkSession, records: DataFrame) -> DataFrame:
+def decode(records: DataFrame) -> DataFrame:
     """One payload after the other."""
     kind = from_arrow_schema(arrow_schema(_event().DESCRIPTOR))
     return records.withColumn("message", F.udf(_parse, kind, useArrow=False)("value"))

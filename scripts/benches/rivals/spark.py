@@ -18,7 +18,7 @@ from spark_app.kafka import source
 from spark_app.lake import Lake
 
 COORDINATES = ("topic", "partition", "offset", "timestamp")
-Decode = Callable[[SparkSession, DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
+Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
 
 
 def run(decode: Decode, side_by_side: int, code: Path | None = None) -> None:
@@ -37,7 +37,7 @@ def run(decode: Decode, side_by_side: int, code: Path | None = None) -> None:
 
     def take(records: DataFrame, batch: int) -> None:
         records = records.persist()
-        decoded = decode(spark, records).persist()
+        decoded = decode(records).persist()
         parts = {"bronze": records, "quarantine": decoded.where("message is null").drop("message")}
         for game in games:
             of_game = decoded.where(F.col("message.game_name") == game)

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from scripts.benches import messages, topics
-from scripts.benches.topics import Shape
+from scripts.benches.shape import Shape, game_names
 
 
 @pytest.mark.parametrize(("kind", "fields"), [("flat", 4), ("rich", 40), ("wide", 500)])
@@ -31,7 +31,7 @@ def test_every_field_is_filled_but_for_the_rest_of_a_oneof(kind: str) -> None:
 def test_one_game_has_its_share() -> None:
     drawn = list(islice(topics._draw_games(random.Random(1), Shape(0, games=10, skew=0.9)), 10_000))
     assert 0.88 < drawn.count("game_0000") / len(drawn) < 0.92
-    assert set(drawn) == set(topics.game_names(10))
+    assert set(drawn) == set(game_names(10))
 
 
 def test_a_topic_says_what_is_in_it() -> None:
