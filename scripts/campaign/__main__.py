@@ -28,12 +28,16 @@ def main() -> int:
             print(listing())
             return 0
         # Late: --help and --list must work before anything is installed.
+        from scripts.campaign import lanes
         from scripts.campaign.lab import open_lab
 
-        with open_lab(options.keep) as lab:
-            failed = [name for name in options.names if not play(lab, name, options)]
-            if options.keep:
-                print(f"kept in {lab.folder}")
+        if options.lanes > 1 and len(options.names) > 1:
+            failed = lanes.play(options)
+        else:
+            with open_lab(options.keep) as lab:
+                failed = [name for name in options.names if not play(lab, name, options)]
+                if options.keep:
+                    print(f"kept in {lab.folder}")
     except LocalError as fault:
         print(f"chaos: {fault}", file=sys.stderr)
         return fault.code
@@ -48,6 +52,7 @@ def main() -> int:
 def play(lab: Lab, name: str, options: Options) -> bool:
     """One scenario, from choices of its own; whether the promise held."""
     from scripts.campaign import outcome
+    from scripts.local import results
 
     entry = ENTRIES[name]
     module, function = entry.function.rsplit(".", 1)
@@ -58,7 +63,7 @@ def play(lab: Lab, name: str, options: Options) -> bool:
     began = time.monotonic()
     found = run(lab, size, random.Random(f"{options.seed} {name}"))
     line = outcome.record(name, entry.row, options.seed, again, found, time.monotonic() - began)
-    outcome.keep(outcome.FILE, line)
+    results.append(outcome.FILE, line)
     if options.publish:
         outcome.publish(line)
     figures = ", ".join(f"{key} {value}" for key, value in found.figures.items())

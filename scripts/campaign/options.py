@@ -27,6 +27,7 @@ class Options:
     seed: int
     times: int | None = None
     records: int | None = None
+    lanes: int = 1
     keep: bool = False
     publish: bool = False
     list: bool = False
@@ -47,9 +48,10 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def listing() -> str:
     """The scenarios, one a line, with their repetitions by tier."""
-    head = f"{'scenario':18}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
+    width = max(map(len, ENTRIES)) + 2
+    head = f"{'scenario':{width}}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
     lines = [
-        f"{name:18}{entry.row:8}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
+        f"{name:{width}}{entry.row:8}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
         for name, entry in ENTRIES.items()
     ]
     return "\n".join([head, *lines])
@@ -61,6 +63,12 @@ def command(options: Options, name: str) -> str:
     words += [f"--times {options.times}"] if options.times else []
     words += [f"--records {options.records}"] if options.records else []
     return " ".join(words)
+
+
+def of_one(options: Options, name: str) -> list[str]:
+    """The arguments of a process that plays one scenario."""
+    kept = [f"--{flag}" for flag in ("keep", "publish") if getattr(options, flag)]
+    return [*command(options, name).split()[1:], *kept]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of all choices (default: another one each time)")
     parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's")
     parser.add_argument("--records", type=positive, help="records, instead of the tier's")
+    parser.add_argument("--lanes", type=positive, default=1, help="scenarios side by side, each on servers of its own")
     parser.add_argument("--keep", action="store_true", help="leave lakes, logs and topics in place afterwards")
     parser.add_argument("--publish", action="store_true", help="enter the results into scripts/campaign/RESULTS.md")
     return parser

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scripts.campaign.scenarios import ANCHORS, ENTRIES
+from scripts.local import results
 from scripts.local.artifacts import ROOT
 
 FILE = ROOT / "local" / "chaos.jsonl"
@@ -39,32 +37,21 @@ def record(name: str, row: str, seed: int, command: str, outcome: Outcome, secon
     return {
         "scenario": name,
         "row": row,
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "done": outcome.done,
         "faults": dict(outcome.faults),
         "figures": dict(outcome.figures),
         "seconds": round(seconds),
         "seed": seed,
         "command": command,
-        "machine": machine(),
+        **results.stamp(),
     }
-
-
-def machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.machine()}"
-
-
-def keep(path: Path, entry: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(entry, default=str) + "\n")
 
 
 def publish(entry: Mapping[str, Any]) -> None:
     """Add the result to the repository's table; the last one of a scenario and size counts."""
-    keep(PUBLISHED, entry)
-    PAGE.write_text(page(json.loads(line) for line in PUBLISHED.read_text().splitlines()))
+    with results.alone(PUBLISHED):
+        results.append(PUBLISHED, entry)
+        PAGE.write_text(page(results.read(PUBLISHED)))
 
 
 def page(entries: Iterable[Mapping[str, Any]]) -> str:

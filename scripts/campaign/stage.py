@@ -21,6 +21,7 @@ from spark_app import failpoints
 from spark_app.lake import Lake, read_json
 
 BUMP = 75
+HANGS_S = 600.0  # only against waiting for ever: what is promised in seconds is measured
 QUICK = "-XX:TieredStopAtLevel=1"  # an app that lives for seconds does not earn back what the second compiler costs
 
 
@@ -68,7 +69,7 @@ class Stage:
                 env=_env(env),
                 cwd=ROOT,
                 check=True,
-                timeout=240 + records / 2000,
+                timeout=HANGS_S + records / 1000,
                 stderr=subprocess.DEVNULL,
             )
 
@@ -88,7 +89,7 @@ class Stage:
                 start_new_session=True,
             )
 
-    def run(self, *arguments: str, timeout: float = 150, **settings: str) -> int:
+    def run(self, *arguments: str, timeout: float = HANGS_S, **settings: str) -> int:
         """Run the app to its end; its exit code."""
         app = self.start(*arguments, **settings)
         try:
@@ -96,7 +97,7 @@ class Stage:
         finally:
             kill(app)
 
-    def command(self, *arguments: str, timeout: float = 150, **settings: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, timeout: float = HANGS_S, **settings: str) -> subprocess.CompletedProcess[str]:
         """Another command on the same lake, such as `replay`."""
         return subprocess.run(
             [sys.executable, "-m", "spark_app", *arguments],
@@ -107,7 +108,7 @@ class Stage:
             timeout=timeout,
         )
 
-    def drain(self, timeout: float = 150, **settings: str) -> list[int]:
+    def drain(self, timeout: float = HANGS_S, **settings: str) -> list[int]:
         """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
         codes = [self.run("--available-now", timeout=timeout, **settings)]
         while codes[-1] == BUMP and len(codes) < 8:
@@ -172,7 +173,7 @@ def wait_for(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], b
     return False
 
 
-def wait_until(condition: Any, timeout: float, what: str) -> None:
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = HANGS_S) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

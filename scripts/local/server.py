@@ -22,7 +22,7 @@ from scripts.local.java import Java
 from scripts.local.ports import free_port, require_free
 from scripts.local.program import Program, attended
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 # C1 alone starts a server in half the CPU time; neither server is ever the bottleneck of a laptop's stack.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.errors import ExitCode
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 
 def audited(stage: Stage, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -44,7 +44,7 @@ def test_a_lake_is_audited_while_it_grows_and_after_a_kill(new_stage: Callable[.
     stage.produce(15_000, **demo)
     app = stage.start()
     try:
-        wait_until(lambda: stage.status().get("batch") is not None, 90, "a batch")
+        wait_until(lambda: stage.status().get("batch") is not None, "a batch")
         code, verdict = audited(stage)
         assert (code, verdict["named"]) == (ExitCode.DONE, {}), verdict
     finally:

@@ -16,7 +16,7 @@ from scripts.campaign.stage import Stage, wait_until
 from scripts.local.errors import LocalError
 from spark_app.errors import ExitCode
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 STALL_S = 20.0
 
 
@@ -25,7 +25,7 @@ def test_a_killed_worker_costs_a_try_and_a_killed_jvm_an_exit(new_stage: Callabl
     stage.produce(20_000, partitions="3")
     with flowing(stage) as flow:
         for _ in range(5):
-            wait_until(flow.workers, 60, "a worker")
+            wait_until(flow.workers, "a worker")
             flow.workers()[0].kill()
             assert flow.await_units(timeout=60) < 60
         assert flow.app.poll() is None
@@ -47,7 +47,7 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         began = time.monotonic()
         assert flow.app.wait(STALL_S + 30) == ExitCode.UNREACHABLE
         assert time.monotonic() - began > STALL_S - 1
-        wait_until(lambda: not any(_is_there(process) for process in stopped), 10, "the end of what was stopped")
+        wait_until(lambda: not any(_is_there(process) for process in stopped), "the end of what was stopped", 10)
         # Both may have been under way; the watchdog names one.
         assert re.search(f"no progress of (ingest|gold) for {STALL_S:.0f} s", stage.status()["reason"])
         assert flow.finish() == {}
@@ -71,7 +71,7 @@ def test_a_full_disk_is_waited_for_and_tears_no_table(new_stage: Callable[..., S
 def _fill_for_a_while(flow: Flow, disk: Path) -> None:
     said = len(flow.stage.lines())
     fill(disk)
-    wait_until(lambda: any("no space left" in line for line in flow.stage.lines()[said:]), 60, "a wait")
+    wait_until(lambda: any("no space left" in line for line in flow.stage.lines()[said:]), "a wait")
     empty(disk)
 
 

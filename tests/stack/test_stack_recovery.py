@@ -14,7 +14,7 @@ from scripts.campaign import ledger
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.errors import ExitCode
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 ONLY = {"TABLES__ALLOWED": '["rummy", "uno"]'}
 
 
@@ -29,7 +29,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
 
     app = stage.start()
     try:
-        wait_until(lambda: stage.status().get("state") == "running", 90, "the start")
+        wait_until(lambda: stage.status().get("state") == "running", "the start")
         counted = stage.command("replay", "--dry-run", "--json")
         assert json.loads(counted.stdout)["candidates"]["route_refused"] == refused
         done = stage.command("replay", "--json", "--cause", "route_refused")
@@ -37,7 +37,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
         result = json.loads(done.stdout)
         assert sum(result["resolved"].values()) + sum(result["refused"].values()) == refused
         assert sum(result["resolved"].values()) > 2_000
-        wait_until(lambda: "route_refused" not in stage.status()["quarantine"], 30, "the status")
+        wait_until(lambda: "route_refused" not in stage.status()["quarantine"], "the status")
         assert stage.command("replay", "--cause", "route_refused").stdout == "nothing of that is open in quarantine\n"
         stage.produce(1_000, seed="8")
         rebuilt = stage.command("rebuild")

@@ -9,7 +9,7 @@ import pytest
 from scripts.campaign.lab import Lab
 from scripts.campaign.scenarios import Size, checkpoint, locks, offsets
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 
 def test_a_checkpoint_that_is_not_the_lakes_is_refused_and_repaired(lab: Lab) -> None:

@@ -20,7 +20,7 @@ from scripts.campaign.stage import Stage
 from spark_app.errors import ExitCode
 from tests.support.protos import PROTO3, compile_text, message_class, renamed
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 OUTER = compile_text(PROTO3 + "message Outer { string game_name = 1; int32 schema_id = 2; bytes payload = 3; }")
 KINDS = {
     kind: compile_text(f"{PROTO3} package x; message Event {{ {kind} score = 1; string gamer_id = 2; }}")

@@ -66,7 +66,18 @@ ANCHORS = {  # row of the fault matrix -> what a trusted system does, tests or s
 SMALL, LARGE = 200_000, 5_000_000
 ENTRIES = {
     "failpoints": _entry(
-        "failpoints.run", "R2", "death before and after every durable step", (1, 3, 10), (SMALL, SMALL, 1_000_000)
+        "failpoints.run",
+        "R2",
+        "death before and after every durable step of everyday work",
+        (1, 3, 10),
+        (SMALL // 2, SMALL, LARGE // 10),
+    ),
+    "failpoints_of_recovery": _entry(
+        "failpoints.recover",
+        "R2",
+        "likewise of records decoded late, replayed and rebuilt",
+        (1, 3, 10),
+        (SMALL // 2, SMALL, LARGE // 10),
     ),
     "growth": _entry("growth.run", "R24", "micro-batches of 20 records: what grows?", (0, 2_000, 10_000)),
     "rules": _entry(

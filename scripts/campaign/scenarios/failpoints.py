@@ -38,14 +38,23 @@ class Deaths:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many rounds, each on a lake of its own."""
+    """At every step of everyday work, so many rounds, each on a lake of its own."""
+    return _play(lab, size, _work)
+
+
+def recover(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Likewise, of what is decoded late, replayed and rebuilt."""
+    return _play(lab, size, _recover)
+
+
+def _play(lab: Lab, size: Size, play_round: Callable[[Stage, int, Deaths], None]) -> Outcome:
     deaths = Deaths()
     verdicts: dict[str, object] = {}
     for number in range(size.times):
         stage = _stage(lab)
-        _round(stage, size.records // size.times, dice, deaths)
+        play_round(stage, size.records // size.times, deaths)
         verdicts |= {f"round {number + 1}: {what}": found for what, found in stage.verify().items()}
-    figures = {"points": len(POINTS), "starts": deaths.starts, "records": size.records}
+    figures = {"points": deaths.met // size.times, "starts": deaths.starts, "records": size.records}
     return Outcome(deaths.met, deaths.faults | verdicts, figures)
 
 
@@ -82,19 +91,24 @@ def _stage(lab: Lab) -> Stage:
     )
 
 
-def _round(stage: Stage, records: int, dice: Random, deaths: Deaths) -> None:
-    bumps = ",".join(f"*={version}@{records * version // 8}r" for version in (2, 3))
-    _produce(stage, records // 2, partitions="3", timeline=bumps)
-    allowed = json.dumps([game for game in GAMES if game not in REFUSED])
-    _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+def _work(stage: Stage, records: int, deaths: Deaths) -> None:
+    bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
+    _produce(stage, records, partitions="3", timeline=bumps)
+    _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(), deaths)
     _tear_log(stage)
-    _die_everywhere(stage, _points("mend"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
+    _die_everywhere(stage, _points("mend"), lambda: stage.start(), deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
-    _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(TABLES__ALLOWED=allowed), deaths)
-    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
+    _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(), deaths)
+    stage.drain(BATCH__RECORDS="100000")
     for version, point in enumerate(_points("leave"), 4):
-        _die_everywhere(stage, [point], lambda version=version: _bump(stage, version, allowed), deaths)  # type: ignore[misc]
-    _produce(stage, records - records // 2, schema_version="5", num_versions="5")
+        _die_everywhere(stage, [point], partial(_bump, stage, version), deaths)
+    stage.arm([])
+    stage.drain(BATCH__RECORDS="100000")
+
+
+def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
+    allowed = json.dumps([game for game in GAMES if game not in REFUSED])
+    _produce(stage, records, partitions="3", schema_version="5", num_versions="5")
     stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed, BATCH__RECORDS="20000")
     drain = partial(stage.start, "--available-now", TABLES__ALLOWED=allowed)
     _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
@@ -133,10 +147,10 @@ def _remove(stage: Stage) -> None:
         shutil.rmtree(stage.lake / f"silver_{game}_events", ignore_errors=True)
 
 
-def _bump(stage: Stage, version: int, allowed: str) -> Popen[bytes]:
+def _bump(stage: Stage, version: int) -> Popen[bytes]:
     """A running app that meets a schema id it has never seen."""
-    app = stage.start(TABLES__ALLOWED=allowed)
-    wait_until(lambda: stage.status().get("pid") == app.pid and stage.status()["state"] == "running", 60, "the start")
+    app = stage.start()
+    wait_until(lambda: stage.status().get("pid") == app.pid and stage.status()["state"] == "running", "the start")
     _produce(stage, 500, schema_version=str(version))
     return app
 

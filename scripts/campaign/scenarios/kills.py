@@ -29,6 +29,7 @@ RESUMES_S = 120.0
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
 NOTICES_S = 30.0
+IN_USE = "is in use by"
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Lives:
     kills: dict[str, int] = field(default_factory=dict)
     resumed_s: list[float] = field(default_factory=list)
     bumps: int = 0
+    refused_starts: int = 0
     faults: dict[str, object] = field(default_factory=dict)
 
 
@@ -70,6 +72,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         "records": size.records,
         **{f"kills_of_{victim}": count for victim, count in lives.kills.items()},
         "bumps": lives.bumps,
+        "starts_refused": lives.refused_starts,
         "units": units,
         "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
     }
@@ -100,7 +103,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:
     """One life: until its moment comes, or it leaves for a bump."""
     victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
-    began, before = time.monotonic(), stage.unit()
+    began, before, said = time.monotonic(), stage.unit(), len(stage.lines())
     app = stage.start()
     try:
         if in_start:
@@ -113,7 +116,9 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
             lives.bumps += app.returncode == BUMP
-            if app.returncode != BUMP:
+            if app.returncode == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:]):
+                lives.refused_starts += 1  # the JVM of a driver that was killed takes its time to die
+            elif app.returncode != BUMP:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
         lives.kills[victim] = lives.kills.get(victim, 0) + 1

@@ -85,7 +85,7 @@ def _start(stage: Stage) -> Popen[bytes]:
     """The app, once it has taken something."""
     before = stage.status().get("started_at")
     app = stage.start()
-    wait_until(lambda: stage.status().get("started_at") != before and _runs(stage), 120, "the start")
+    wait_until(lambda: stage.status().get("started_at") != before and _runs(stage), "the start")
     return app
 
 
@@ -96,7 +96,7 @@ def _runs(stage: Stage) -> bool:
 def _start_beside(stage: Stage, tally: Tally, number: int) -> None:
     """A second app on a lake that is in use: it leaves, and has written nothing."""
     began = time.monotonic()
-    code = stage.run("--available-now", timeout=60)
+    code = stage.run("--available-now")
     tally.decided_s.append(round(time.monotonic() - began, 1))
     if code != UNREACHABLE:
         tally.faults[f"beside {number}"] = f"ended with {code}"
@@ -114,11 +114,11 @@ def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number
     tally.jvms_outlived += outlived
     before = stage.status().get("started_at")
     following = stage.start()
-    wait_until(lambda: stage.status().get("started_at") != before, 60, "the lock")
+    wait_until(lambda: stage.status().get("started_at") != before, "the lock")
     tally.decided_s.append(round(time.monotonic() - began, 1))
     if any(_is_alive(one) for one in old):
         tally.faults[f"two writers {number}"] = "the lake was taken while the JVM of the last app lived"
-    wait_until(lambda: _runs(stage), 120, "the start")
+    wait_until(lambda: _runs(stage), "the start")
     return following
 
 

@@ -91,7 +91,7 @@ def _while_running(stage: Stage, admin: AdminClient, way: Any, dice: Random, tal
     """The same under the feet of an app that is stopped meanwhile: when it wakes up it has to notice by itself."""
     app = stage.start()
     try:
-        wait_until(lambda: stage.status().get("state") == "running", 90, "the start")
+        wait_until(lambda: stage.status().get("state") == "running", "the start")
         os.killpg(app.pid, signal.SIGSTOP)
         lost: list[Range] = way(stage, admin, dice)
         os.killpg(app.pid, signal.SIGCONT)
@@ -129,9 +129,9 @@ def _make_again(stage: Stage, admin: AdminClient, dice: Random, records: int) ->
     taken = _ends(stage)
     old = _topic_id(stage, admin)
     _wait(admin.delete_topics([stage.topic], operation_timeout=30))
-    wait_until(lambda: stage.topic not in admin.list_topics(timeout=10).topics, 30, "the end of the topic")
+    wait_until(lambda: stage.topic not in admin.list_topics(timeout=10).topics, "the end of the topic")
     _wait(admin.create_topics([NewTopic(stage.topic, PARTITIONS, 1)]))
-    wait_until(lambda: _topic_id(stage, admin) not in (None, old), 30, "the new topic")
+    wait_until(lambda: _topic_id(stage, admin) not in (None, old), "the new topic")
     stage.produce(records, seed=str(dice.randrange(10_000)))
     return [(partition, taken[partition], None, "made_again") for partition in range(PARTITIONS)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from scripts.campaign import ledger
-from scripts.campaign.flow import LONGEST_START_S, Flow, flowing
+from scripts.campaign.flow import Flow, flowing
 from scripts.campaign.gateway import MODES, Gateway, open_gateway
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -45,7 +45,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 def _outage(flow: Flow, gateway: Gateway, mode: str, version: int, folder: Path, records: int) -> float:
     """Seconds from the end of the outage until the records of the new schema are in silver."""
     stage = flow.stage
-    wait_until(lambda: stage.status().get("bronze") == records, LONGEST_START_S, "the end of the backlog")
+    wait_until(lambda: stage.status().get("bronze") == records, "the end of the backlog")
     gateway.mode, began = mode, time.monotonic()  # type: ignore[assignment]
     stage.produce(NEW, schema_version=str(version), num_versions="2", proto=str(folder), seed=str(version))
     if flow.await_units(timeout=RESUMES_S) >= RESUMES_S:

@@ -70,13 +70,13 @@ def _replay(stage: Stage, dice: Random) -> Flow:
 
 def _broker(stage: Stage, dice: Random) -> Flow:
     flow = Flow(stage, KAFKA__BROKERS=NOBODY)
-    wait_until(lambda: stage.status().get("pid") == flow.app.pid, 60, "a status")
+    wait_until(lambda: stage.status().get("pid") == flow.app.pid, "a status")
     time.sleep(dice.uniform(0.0, 15.0))
     return flow
 
 
 def _held(stage: Stage, dice: Random) -> Flow:
     flow = Flow(stage, KAFKA__TOPIC="there_is_no_such_topic", RUN__PATIENCE_S="1", RUN__HOLD="true")
-    wait_until(lambda: stage.status().get("state") == "held", 60, "being held")
+    wait_until(lambda: stage.status().get("state") == "held", "being held")
     time.sleep(dice.uniform(0.0, 2.0))
     return flow

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 
-from scripts.campaign.options import command, parse
+from scripts.campaign.options import command, of_one, parse
 from scripts.campaign.outcome import PAGE, PUBLISHED, Outcome, page, record
 from scripts.campaign.scenarios import ANCHORS, ENTRIES, TIERS
 from scripts.local.artifacts import ROOT
@@ -57,6 +58,11 @@ def test_every_scenario_is_there(name: str) -> None:
 def test_the_command_of_a_result_repeats_it() -> None:
     options = parse(["kills", "--times", "3", "--records", "9,000", "--tier", "nightly"])
     assert parse(command(options, "kills").split()[1:]) == options
+
+
+def test_a_lane_plays_one_scenario_as_it_was_asked_for() -> None:
+    options = parse(["kills", "power", "--lanes", "2", "--seed", "7", "--keep"])
+    assert parse(of_one(options, "power")) == replace(options, names=("power",), lanes=1)
 
 
 def test_a_seed_is_drawn_when_none_is_given() -> None:

@@ -1,0 +1,30 @@
+"""Scenarios side by side: each in a process of its own, on servers of its own. Most of a scenario is waiting for one
+app, which keeps one core busy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from scripts.campaign.options import Options, of_one
+from scripts.local.artifacts import ROOT
+
+
+def play(options: Options) -> list[str]:
+    """Play all; the names of those that did not end with 0. An interruption ends them all."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def play_one(name: str) -> int:
+        process = subprocess.Popen([sys.executable, "-m", "scripts.campaign", *of_one(options, name)], cwd=ROOT)
+        running.append(process)
+        return process.wait()
+
+    pool = ThreadPoolExecutor(options.lanes)
+    codes = {name: pool.submit(play_one, name) for name in options.names}
+    try:
+        return [name for name, code in codes.items() if code.result()]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
