@@ -77,6 +77,7 @@ def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: A
     assert [entry.key for entry in Ledger(tmp_path).waiting()] == [7]
 
 
+@pytest.mark.usefixtures("only_cpu_counts")
 def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> None:
     """Its records wait; the others' schemas are settled, and the bomb is, once, when it has gone off."""
     answers.schema(5, BOMBS["reserved numbers"]().texts[ROOT])
