@@ -14,7 +14,7 @@ The way of a record, in the order of the code:
       store/manifest     decides the unit durably
       store/commit       one Delta commit per table; redo after a crash
     driver/deferred    decodes from bronze what had to wait
-    driver/aggregate   folds new silver files into gold
+    gold/aggregate     folds new silver files into gold
     store/inventory, store/checkpoint, driver/loss
                        at start: tables, Spark's checkpoint and Kafka's topics against the manifests
     recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild); doctor

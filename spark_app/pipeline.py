@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from spark_app import failpoints, session
 from spark_app.config import Settings
 from spark_app.driver import counts, loss
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.continuity import Continuity
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
@@ -31,6 +30,8 @@ from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.streaming import Streaming, first_line
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import Calculator
 from spark_app.kafka import topics
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
@@ -175,7 +176,7 @@ class Pipeline:
             self._available_now,
         )
         self._deferred = Deferred(spark, opened, units)
-        self._aggregator = Aggregator(spark, opened, self._unit_lock)
+        self._aggregator = Aggregator(Calculator(spark, self._settings), opened, self._unit_lock)
         self._service = Service(spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered)
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:

@@ -18,14 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import config, session
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.kafka import source
 from spark_app.lake import Lake
-from spark_app.schemas.ledger import Ledger
-from spark_app.schemas.registry import Registry
-from spark_app.store.commit import Committer
-from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 
 NOBODY = "127.0.0.1:9"
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -55,22 +51,15 @@ def main() -> int:
 def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -> None:
     """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
     lake.prepare()
-    manifests = Manifests(lake, settings.tables.layout)
-    committer = Committer(lake, manifests, settings.lake)
-    registry = Registry(settings.registry, caps_of(settings.schemas))
-    schemas = SchemaDesk(Ledger(lake.schemas), registry, settings.schemas)
-    units = UnitRunner(spark, lake, settings, schemas, TableDesk(lake, settings.event, settings.tables))
+    opened = OpenLake.of(lake, settings)
+    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     done = threading.Event()
 
     def take(records: DataFrame, batch_id: int) -> None:
         if batch_id >= BATCHES:
             return done.set()
         report = units.run(records.coalesce(1), batch_id + 1, Origin({}))
-        changes = {table: Change(files) for table, files in report.files.items()}
-        origin = {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}}
-        manifest = Manifest(batch_id + 1, "ingest", origin, changes, counts_of(report))
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        opened.decide(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
     query = (
         noise(spark)
@@ -82,6 +71,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -
     while not done.is_set():
         query.awaitTermination(1)  # raises what ended the query
     query.stop()
+    opened.committer.close()
 
 
 def noise(spark: SparkSession) -> DataFrame:

@@ -9,8 +9,8 @@ import contextlib
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from deltalake import DeltaTable
 from scripts.campaign.mount import Mount
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import Settings
-from spark_app.driver import aggregate
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.settle import TableDesk
+from spark_app.gold import aggregate
+from spark_app.gold import tables as gold_tables
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.records import Layout
 from spark_app.store import commit, maintain, power
@@ -50,20 +53,29 @@ def rows_of(unit: int) -> dict[str, pa.Table]:
     return tables
 
 
-class Gold(Aggregator):
-    """Gold with everything but Spark: what a job computes is computed by Arrow."""
+class Known(TableDesk):
+    """Every table is admitted, and has the fields that gold needs, whatever schemas say."""
 
-    def __init__(self, opened: OpenLake):
-        super().__init__(None, opened, threading.Lock())  # type: ignore[arg-type]
+    def __init__(self) -> None:
+        self.admitted = dict(zip(NAMES, NAMES, strict=True))
 
-    def _names(self) -> set[str]:
-        return set(NAMES)
+    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        return FIELDS
 
-    def _all_fields(self, names: set[str]) -> dict[str, pa.Schema]:
-        return {name: FIELDS for name in sorted(names) if self._exists(name)}
 
-    def _compute(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
+class ByArrow(Calculator):
+    """What Spark computes, without a JVM."""
+
+    def __init__(self) -> None:
+        pass
+
+    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
         return {name: _totals(pa.concat_tables(map(_read, paths))) for name, paths in files.items()}
+
+
+def gold_of(opened: OpenLake) -> Aggregator:
+    """Gold with everything but Spark."""
+    return Aggregator(ByArrow(), replace(opened, tables=Known()), threading.Lock())
 
 
 def _read(path: str) -> pa.Table:
@@ -86,7 +98,7 @@ class Life:
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
         self.opened = open_all(self.mount.path / "lake")
-        self.gold = Gold(self.opened)
+        self.gold = gold_of(self.opened)
 
     def live(self, units: int) -> None:
         for _ in range(units):
@@ -123,7 +135,7 @@ def faults(root: Path, decided: int) -> Iterator[str]:
     last = opened.manifests.last
     if last < decided:
         yield f"unit {decided} was decided, the manifests end with {last}"
-    Gold(opened).run()
+    gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
     if again.redone or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
@@ -167,11 +179,11 @@ def _in_a_hurry() -> Iterator[None]:
     paces = [
         (commit, "SYNC_EVERY_S"),
         (aggregate, "SYNC_EVERY_S"),
-        (aggregate, "CLEAN_EVERY"),
+        (gold_tables, "CLEAN_EVERY"),
         (maintain, "SWEEP_AFTER"),
     ]
     usual = [getattr(module, name) for module, name in paces]
-    maintain.SWEEP_AFTER, aggregate.CLEAN_EVERY = 1, 3
+    maintain.SWEEP_AFTER, gold_tables.CLEAN_EVERY = 1, 3
     try:
         yield
     finally:

@@ -7,10 +7,11 @@ from typing import Any
 
 from spark_app import session
 from spark_app.config import Settings
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import NoSpaceError
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
@@ -30,7 +31,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     session.hold_lake(spark, lake)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     between_units = threading.Lock()
-    gold = Aggregator(spark, opened, between_units)
+    gold = Aggregator(Calculator(spark, settings), opened, between_units)
     service = Service(spark, opened, units, gold, between_units)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.bronze import FROM_BRONZE, read_table
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, UsageError
+from spark_app.gold.aggregate import Aggregator
 from spark_app.ops.events import log
 from spark_app.records import FileEntry, Report, add_counts
 from spark_app.recovery import compare

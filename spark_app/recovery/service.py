@@ -10,10 +10,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, ProtolakeError
+from spark_app.gold.aggregate import Aggregator
 from spark_app.ops.events import log
 from spark_app.records import Report
 from spark_app.recovery import requests

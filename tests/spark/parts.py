@@ -20,11 +20,12 @@ from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from scripts.campaign import ledger
 from spark_app.config import Settings
-from spark_app.driver.aggregate import Aggregator
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Offsets, Report
@@ -64,7 +65,7 @@ class Parts:
         self.ingest = Ingest(self.opened, self.units, self.status, threading.Event())
         self.deferred = Deferred(spark, self.opened, self.units)
         between_units = threading.Lock()
-        self.gold = Aggregator(spark, self.opened, between_units)
+        self.gold = Aggregator(Calculator(spark, self.settings), self.opened, between_units)
         self.service = Service(spark, self.opened, self.units, self.gold, between_units, placed=self.status.recovered)
 
     def learn(self, *versions: int) -> None:

@@ -66,8 +66,8 @@ def opened(new_parts: NewParts, aggregates: dict[str, Any] = SCORES, **sections:
 def break_gold(parts: Parts, broken: str, monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[str]:
     """Let the writes to one gold table fail and the others take a while; the list is of the tables written."""
     written: list[str] = []
-    for method in ("_merge", "_replace"):
-        write = getattr(parts.gold, method)
+    for method in ("merge", "replace"):
+        write = getattr(parts.gold._tables, method)
 
         def attempt(name: str, *rest: Any, write: Any = write) -> None:
             if name == broken:
@@ -76,7 +76,7 @@ def break_gold(parts: Parts, broken: str, monkeypatch: pytest.MonkeyPatch, secon
             write(name, *rest)
             written.append(name)
 
-        monkeypatch.setattr(parts.gold, method, attempt)
+        monkeypatch.setattr(parts.gold._tables, method, attempt)
     return written
 
 
@@ -96,7 +96,7 @@ def test_units_are_folded_table_by_table(new_parts: NewParts, monkeypatch: pytes
     assert parts.gold.run() == {"a": 4, "c": 3}
     check(parts, "a", "b", "c")
     parts = opened(new_parts)
-    monkeypatch.setattr(parts.gold, "_snapshot", None)  # nothing may be recomputed
+    monkeypatch.setattr(parts.gold._planner, "snapshot", None)  # nothing may be recomputed
     add(parts, b=TWO, c=rows_of([("x", None, None)], with_score=False))
     parts.gold.run()
     check(parts, "a", "b", "c")
@@ -112,7 +112,7 @@ def test_run_without_news_reads_and_writes_nothing(new_parts: NewParts, monkeypa
     before = state(parts)
     assert len(before) > 2
     for again in (parts, opened(new_parts)):
-        monkeypatch.setattr(again.gold, "_read", None)
+        monkeypatch.setattr(again.gold._calculator, "_read", None)
         assert again.gold.run() == {}
         assert state(again) == before
     check(parts, "a")
@@ -250,7 +250,7 @@ def test_gold_that_the_power_tore_is_folded_again(new_parts: NewParts, monkeypat
     [file] = parts.committer.tables.get("gold_b_player_agg").file_uris()  # type: ignore[union-attr]
     Path(file).write_bytes(Path(file).read_bytes()[:-1])
     parts = opened(new_parts)
-    monkeypatch.setattr(parts.gold, "_snapshot", None)  # nothing is recomputed
+    monkeypatch.setattr(parts.gold._planner, "snapshot", None)  # nothing is recomputed
     parts.gold.run()
     check(parts, "a", "b")
 
@@ -297,7 +297,7 @@ def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
     add(parts, a=TWO)
     parts.gold.run()
     add(parts, a=OLD)
-    table = parts.gold._gold.get("gold_a_player_agg")
+    table = parts.gold._tables.get("a")
     assert table is not None
     with monkeypatch.context() as full:
         full.setattr(table, "merge", lambda *how, **more: FailsLate(DeltaTable(table.table_uri).merge(*how, **more)))

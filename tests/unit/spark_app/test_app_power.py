@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign import mount
-from scripts.campaign.commits import Gold, cut_often, open_all
+from scripts.campaign.commits import cut_often, gold_of, open_all
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.config import LakeSettings
 from spark_app.errors import ContractError, UnreachableError
@@ -255,8 +255,8 @@ def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) ->
     manifest = ingest_unit(opened.lake, 1, {"silver_a_events": rows})
     opened.manifests.decide(manifest)
     opened.committer.finish(manifest)
-    Gold(opened).run()
-    gold = Gold(open_all(tmp_path))
+    gold_of(opened).run()
+    gold = gold_of(open_all(tmp_path))
     assert gold.run() == {}
     gold.close()
     synced = Synced(opened.lake)

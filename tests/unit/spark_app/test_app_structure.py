@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
-    {"session.py", "pipeline.py", "shell.py", "warm.py", "kafka/source.py"}
-    | {f"driver/{name}.py" for name in ("ingest", "aggregate", "deferred", "unit", "bronze", "attempts", "streaming")}
+    {"session.py", "pipeline.py", "shell.py", "warm.py", "kafka/source.py", "gold/compute.py"}
+    | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "bronze", "attempts", "streaming")}
     | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
 )
 
@@ -47,19 +47,18 @@ def test_spark_is_used_where_it_must_be() -> None:
 
 
 def test_workers_know_neither_spark_nor_settings_nor_the_driver() -> None:
-    assert (
-        users(APP / "worker", "pyspark", "spark_app.config", "spark_app.driver", "spark_app.store", "spark_app.lake")
-        == set()
-    )
+    ours = ("config", "lake", "store", "driver", "gold")
+    assert users(APP / "worker", "pyspark", *(f"spark_app.{part}" for part in ours)) == set()
 
 
 @pytest.mark.parametrize(
     ("layer", "above"),
     [
-        ("store", ("kafka", "process", "driver", "recovery")),
-        ("kafka", ("store", "process", "driver", "recovery")),
-        ("process", ("store", "kafka", "driver", "recovery")),
-        ("driver", ("recovery", "pipeline")),
+        ("store", ("kafka", "process", "driver", "gold", "recovery")),
+        ("kafka", ("store", "process", "driver", "gold", "recovery")),
+        ("process", ("store", "kafka", "driver", "gold", "recovery")),
+        ("driver", ("gold", "recovery", "pipeline")),
+        ("gold", ("kafka", "process", "recovery", "pipeline")),
     ],
 )
 def test_each_layer_knows_only_what_is_below(layer: str, above: tuple[str, ...]) -> None:
@@ -70,6 +69,7 @@ def test_the_audit_shares_no_code_with_what_it_audits() -> None:
     ours = (
         "worker",
         "driver",
+        "gold",
         "store",
         "process",
         "recovery",
@@ -101,6 +101,7 @@ def test_the_parts_do_not_know_each_other() -> None:
                 "ptars",
                 "spark_app.worker",
                 "spark_app.driver",
+                "spark_app.gold",
                 "spark_app.store",
                 "spark_app.schemas",
             ],

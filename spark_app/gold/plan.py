@@ -1,0 +1,122 @@
+"""What is due: the units that each gold table lacks, and the silver files to read for it.
+
+A changed definition, a file that is gone, or silver that a rebuild has added to makes a table a recompute.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_app.driver.opened import OpenLake
+from spark_app.gold.definition import Definition
+from spark_app.gold.tables import GoldTables
+from spark_app.lake import read_json, write_durably
+
+
+@dataclass
+class Work:
+    """What one run has to do. Paths are absolute.
+
+    Attributes:
+        upto: the last unit that is in gold after it.
+        fields: routing name -> key and aggregated fields of the table.
+        definitions: routing name -> digest of how its gold is made.
+        rebuilt: routing names whose silver a rebuild has added to.
+    """
+
+    upto: int
+    fields: dict[str, pa.Schema]
+    definitions: dict[str, str]
+    fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
+    whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
+    rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
+    rebuilt: set[str] = field(default_factory=set)
+
+
+class Planner:
+    """Compares manifests, silver and definitions with what the gold tables have."""
+
+    def __init__(self, opened: OpenLake, definition: Definition, tables: GoldTables):
+        self._opened = opened
+        self._lake = opened.lake
+        self._layout = opened.settings.tables.layout
+        self._manifests = opened.manifests
+        self._definition = definition
+        self._tables = tables
+
+    def plan(self, folded: int) -> Work | None:
+        """What is due after the unit `folded`. Called between two units, so that the manifests and the snapshots of
+        silver say the same; None when they do not."""
+        if self._manifests.finished() < self._manifests.last:
+            return None  # a commit failed: some tables are ahead of the others until it is made again
+        fields = self._fields()
+        definitions = {name: self._definition.digest(found) for name, found in fields.items()}
+        work = Work(self._manifests.finished(), fields, definitions)
+        same = self._unchanged(definitions)
+        if len(same) < len(fields):
+            self.define(same)  # some tables will be ahead
+            work.whole = {name: self.snapshot(name) for name in fields if name not in same}
+        self._add_news(work, folded, set(same))
+        if not self._definition.foldable:
+            work.rows = {name: self.snapshot(name) for name in work.fold}
+        return work
+
+    def definitions(self) -> dict[str, str]:
+        """Those of the gold tables as they are: routing name -> digest."""
+        stored: dict[str, str] | None = read_json(self._lake.gold)  # without it all gold is computed anew
+        return stored or {}
+
+    def define(self, definitions: dict[str, str]) -> None:
+        """Write down how the gold tables are made now."""
+        write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
+
+    def snapshot(self, name: str) -> list[str]:
+        """All files of the silver table."""
+        folder = self._silver(name)
+        return [f"{folder}/{path}" for path in DeltaTable(str(folder)).get_add_actions()["path"].to_pylist()]
+
+    def _unchanged(self, definitions: dict[str, str]) -> dict[str, str]:
+        known = self.definitions()
+        same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
+        return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
+
+    def _add_news(self, work: Work, folded: int, of: set[str]) -> None:
+        new, work.rebuilt = self._new_files(folded, work.upto, of)
+        for name, files in new.items():
+            if self._has_gold(name) and name not in work.rebuilt and all(self._lake.exists(path) for path in files):
+                work.fold[name] = files
+            else:
+                work.whole[name] = self.snapshot(name)
+
+    def _new_files(self, folded: int, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
+        """Silver files that are not yet in their gold table, by routing name; and the names that a rebuild touched,
+        whose gold may have rows of these files already: silver was removed, gold was not."""
+        names = {self._layout.silver_of(name): name for name in of}
+        files: dict[str, list[str]] = {}
+        rebuilt = set()
+        for manifest in self._manifests.since(folded):
+            for table, change in manifest.tables.items():
+                name = names.get(table)
+                if name is not None and self._tables.cursor(name) < manifest.sequence <= upto:
+                    files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
+                    rebuilt |= {name} if manifest.kind == "rebuild" else set()
+        return files, rebuilt
+
+    def _fields(self) -> dict[str, pa.Schema]:
+        """Routing name -> fields, of the silver tables that exist and have the key."""
+        known = self._opened.schemas.ledger.catalog().columns
+        names = sorted(set(self._opened.tables.admitted.values()))
+        there = [name for name in names if (self._silver(name) / "_delta_log").is_dir()]
+        fields = {name: self._definition.fields(self._opened.tables.columns(name, known)) for name in there}
+        return {name: found for name, found in fields.items() if self._definition.key in found.names}
+
+    def _has_gold(self, name: str) -> bool:
+        return self._tables.get(name) is not None
+
+    def _silver(self, name: str) -> Path:
+        return self._lake.table(self._layout.silver_of(name))
