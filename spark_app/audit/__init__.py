@@ -6,12 +6,21 @@ delta-rs, gold computed by Arrow. What both sides share are names, settings and 
     auditor      goes through a lake, chunk by chunk
     snapshot     versions of all tables between two units; where the lake began and how far it is
     records      what Kafka has, by a read_committed consumer; what it no longer has, by bronze
+    acks         what producers were told is safe
     frames       which schema and message a record is
+    schemas      the messages of the lake's schemas
     expected     what a message must land as
     place        where a record belongs, with what content, or why it may be refused
-    chunk        a range of offsets: every table against the records
+    slots        which offsets a chunk covers
+    chunk        its records, and every table's rows of them
+    raw          bronze against Kafka
+    silver       silver against what the records must become
+    placed       where each record landed
+    quarantine   whether the bytes of a refused record allow its cause
+    content      how values are compared
+    outside      rows of no record
     gold         gold against silver
-    verdict      what was found
+    verdict      what was found; words, for people
 """
 
 from spark_app.audit.auditor import audit

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from spark_app.errors import ConfigurationError
+from spark_app.records import Span
 
 Digests = tuple[np.ndarray, np.ndarray]  # offsets, ascending; 32 bytes each, zeros for a tombstone
+NONE: Digests = (np.empty(0, np.int64), np.empty((0, 32), np.uint8))
 
 
 class Acknowledged:
     """By topic and partition; 40 bytes for each record."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[int, Digests]] = {}
+        self._found: dict[tuple[str, int], Digests] = {}
 
     def put(self, topic: str, partition: int, offsets: np.ndarray, digests: np.ndarray) -> None:
         order = np.argsort(offsets, kind="stable")
-        self._found.setdefault(topic, {})[partition] = (offsets[order], digests[order])
+        self._found[topic, partition] = (offsets[order], digests[order])
 
-    def of(self, topic: str) -> Mapping[int, Digests]:
-        return self._found.get(topic, {})
+    def of(self, span: Span) -> Digests:
+        """Those of the span's records."""
+        offsets, digests = self._found.get((span.topic, span.partition), NONE)
+        low, high = np.searchsorted(offsets, [span.start, span.end])
+        return offsets[low:high], digests[low:high]
 
 
 def read_acks(path: Path) -> Acknowledged:

@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+
 from spark_app.audit.acks import Acknowledged, read_acks
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.gold import judge_gold
 from spark_app.audit.outside import judge_outside
 from spark_app.audit.place import Judge
+from spark_app.audit.placed import judge_placed
+from spark_app.audit.quarantine import judge_quarantine
+from spark_app.audit.raw import judge_bronze
 from spark_app.audit.records import Kafka, Records, Source
+from spark_app.audit.silver import judge_silver
+from spark_app.audit.slots import Slots
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
 from spark_app.config import Settings
@@ -123,15 +130,24 @@ class _Auditor:
             gone = list(self._gone(left, there))  # once more: records may have expired meanwhile
             for span in gone if there else []:
                 self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
-            topic_id = self._snapshot.topic_ids.get(left[0].topic)
             read = [span for span in taken if span.start < span.end]
-            chunk = Chunk(self._snapshot, self._rules, self._verdict, read, topic_id)
-            self._seen.update(chunk.judge(records, gone, compacted, self._acks.of(left[0].topic)))
+            slots = Slots(read, self._snapshot.topic_ids.get(left[0].topic))
+            self._compare(slots, records, slots.within(gone) | compacted)
             left = [
                 Span(span.topic, span.partition, done.end, span.end)
                 for span, done in zip(left, taken, strict=True)
                 if done.end < span.end
             ]
+
+    def _compare(self, slots: Slots, records: Records, expired: np.ndarray) -> None:
+        """The tables with the records, along a record's way."""
+        chunk = Chunk(self._snapshot, self._rules, self._verdict, slots, records, expired)
+        judge_bronze(chunk, self._acks)
+        absent = judge_silver(chunk)
+        judge_placed(chunk, absent)
+        judge_quarantine(chunk, absent)
+        self._verdict.records += len(chunk.records)
+        self._seen.update({name: len(found.slots) for name, found in chunk.tables.items()})
 
     def _gone(self, spans: list[Span], there: bool) -> Iterator[Span]:
         """The parts of the spans that Kafka no longer has."""

@@ -40,6 +40,11 @@ def unequal(one: pa.Array, other: pa.Array) -> np.ndarray:
     return np.asarray(pc.invert(pc.or_(same, nulls)))
 
 
+def mark(wrong: np.ndarray, differ: np.ndarray, why: str) -> None:
+    """Note in `wrong` why rows are that were not until now; "" = they are not."""
+    wrong[differ & (wrong == "")] = why
+
+
 def fits(value: Any, kind: pa.DataType) -> bool:
     try:
         carried(value, kind)

@@ -54,6 +54,21 @@ class Piece:
     rest: list[dict[str, Any] | None] | None
     tables: list[str | None]
 
+    def take(self, places: list[int]) -> Piece:
+        """What it says of these of its records; `places` ascend."""
+        if len(places) == len(self.rows):
+            return self
+        return Piece(
+            [self.rows[place] for place in places],
+            self.key,
+            [self.payloads[place] for place in places],
+            [self.messages[place] for place in places],
+            self.columns,
+            {name: [values[place] for place in places] for name, values in self.values.items()},
+            None if self.rest is None else [self.rest[place] for place in places],
+            [self.tables[place] for place in places],
+        )
+
 
 @dataclass
 class Places:

@@ -1,0 +1,56 @@
+"""Quarantine against Kafka: whether it keeps what a record was, and whether the record's bytes allow its cause."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.raw import compare_raw
+from spark_app.audit.silver import Absent
+from spark_app.audit.verdict import ALTERED, MISPLACED
+from spark_app.records import Cause
+
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
+BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
+BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
+
+NO_REASON = "quarantined as decode_type, which the columns of today do not show: cause"
+
+
+def judge_quarantine(chunk: Chunk, absent: Absent) -> None:
+    found = chunk.tables.get(chunk.snapshot.layout.quarantine)
+    if found is not None:
+        compare_raw(chunk, found)
+        _judge_causes(chunk, found, absent)
+
+
+def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
+    name, records = found.table.name, chunk.record_at[found.slots]
+    columns = (found.rows[column].to_pylist() for column in ("cause", "hop", "schema_id"))
+    for slot, record, cause, hop, schema in zip(found.slots, records, *columns, strict=True):
+        if record < 0:
+            continue
+        if cause not in Cause.__members__.values() or hop != cause.split("_")[0]:
+            chunk.add(ALTERED, name, np.array([slot]), "cause")
+        elif not _may_be(chunk, Cause(cause), int(record), schema is not None, absent):
+            belongs = absent.belongs.get(int(record))
+            why = f"belongs in {belongs}" if belongs else "cause"
+            chunk.add(MISPLACED if belongs else ALTERED, name, np.array([slot]), why)
+
+
+def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: Absent) -> bool:
+    """What cannot be told from the bytes may be: settings, ledger and tables were others once."""
+    places = chunk.places
+    proven = places.causes.get(record, frozenset())
+    if cause in proven or cause == Cause.DECODE_CRASH:
+        return True
+    if places.bare[record] and (cause in BARE if chunk.rules.takes_bare else had_schema):
+        chunk.verdict.note(OTHER_BARE)
+        return True
+    if record in places.unknown or cause in NEVER_PROVEN:
+        return cause in NEVER_PROVEN and not any(one.hop == "frame" for one in proven)
+    if cause == Cause.DECODE_TYPE and not proven:
+        if record not in absent.misfits:
+            chunk.verdict.note(NO_REASON)
+        return True
+    return cause in BY_TABLES and not proven

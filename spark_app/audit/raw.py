@@ -1,0 +1,99 @@
+"""Raw rows against Kafka: bronze has each record once, and what it and quarantine keep of a record is what it was."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.audit.acks import Acknowledged
+from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.content import mark, unequal
+from spark_app.audit.records import headers_of
+from spark_app.audit.verdict import ALTERED, DOUBLED, LOST, PHANTOM
+
+
+def judge_bronze(chunk: Chunk, acks: Acknowledged) -> None:
+    """Also against what producers were told is safe, whether or not Kafka still has it."""
+    name = chunk.snapshot.layout.bronze
+    bronze, counts = chunk.tables.get(name), chunk.counts(name)
+    safe, digests = _safe(chunk, acks)
+    due = chunk.record_at >= 0
+    due[safe] |= ~chunk.given_up[safe]
+    chunk.add(LOST, name, np.flatnonzero(due & (counts < 1)))
+    chunk.add(DOUBLED, name, np.flatnonzero(due & (counts > 1)))
+    chunk.add(PHANTOM, name, np.flatnonzero(~due & (counts > 0)))
+    if bronze is not None:
+        compare_raw(chunk, bronze)
+        _compare_digests(chunk, bronze, safe, digests)
+
+
+def _safe(chunk: Chunk, acks: Acknowledged) -> tuple[np.ndarray, np.ndarray]:
+    """(slots of records that a producer was told to be safe, their digests)."""
+    slots, digests = [], []
+    for span in chunk.slots.spans:
+        offsets, own = acks.of(span)
+        slots.append(chunk.slots.of(np.full(len(offsets), span.partition), offsets))
+        digests.append(own)
+    return np.concatenate(slots), np.concatenate(digests)
+
+
+def _compare_digests(chunk: Chunk, bronze: Found, safe: np.ndarray, digests: np.ndarray) -> None:
+    rows, values = chunk.slots.invert(bronze.slots)[safe], bronze.column("value")
+    wrong = [
+        row >= 0 and _digest(values[row].as_py()) != digest.tobytes() for row, digest in zip(rows, digests, strict=True)
+    ]
+    chunk.add(ALTERED, bronze.table.name, safe[np.array(wrong, bool)], "not what the producer was told is safe")
+
+
+def _digest(value: bytes | None) -> bytes:
+    return b"\0" * 32 if value is None else hashlib.sha256(value).digest()
+
+
+def compare_raw(chunk: Chunk, found: Found) -> None:
+    """Each column of the rows, of bronze or quarantine, whose records are known."""
+    records = chunk.record_at[found.slots]
+    known = np.flatnonzero(records >= 0)
+    rows, slots, own = found.rows.take(pa.array(known)), found.slots[known], records[known]
+    wrong = np.full(len(known), "", object)
+    for name, values in (("value", chunk.values), ("key", chunk.keys), ("timestamp", chunk.times)):
+        mark(wrong, unequal(values.take(pa.array(own)), rows[name].combine_chunks()), name)
+    types = np.array(chunk.records.time_type, np.int64)[own]
+    mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "type of time")
+    mark(wrong, _headers_differ(chunk, rows["headers"], own), "headers")
+    mark(wrong, _schemas_differ(chunk, rows, own, slots), "schema")
+    mark(wrong, chunk.landed_otherwise(found)[known], "landed_at is not bronze's")
+    chunk.add_altered(found.table.name, slots, wrong)
+
+
+def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -> np.ndarray:
+    differ = np.zeros(len(records), bool)
+    for place, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
+        due = chunk.records.headers[record]
+        if text is not None or due:
+            differ[place] = _headers(text) != list(due)
+    return differ
+
+
+def _headers(text: str | None) -> Any:
+    try:
+        return headers_of(text)
+    except (ValueError, KeyError, TypeError):
+        return text
+
+
+def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """A bare record has the schema that the settings once named, or none."""
+    keys = [chunk.places.keys[record] for record in records]
+    ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
+    guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())
+    differ = unequal(ids, rows["schema_id"].combine_chunks())
+    differ |= unequal(guids, rows["schema_guid"].combine_chunks())
+    none = np.asarray(rows["schema_id"].combine_chunks().is_null())
+    bare = np.array([chunk.places.bare[record] for record in records], bool)
+    excused = differ & bare & (none | chunk.once_read[slots])
+    chunk.verdict.note(OTHER_BARE, int(excused.sum()))
+    other: np.ndarray = differ & ~excused
+    return other
