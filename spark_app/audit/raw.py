@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,15 +72,8 @@ def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -
     for place, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
         due = chunk.records.headers[record]
         if text is not None or due:
-            differ[place] = _headers(text) != list(due)
+            differ[place] = headers_of(text) != list(due)
     return differ
-
-
-def _headers(text: str | None) -> Any:
-    try:
-        return headers_of(text)
-    except (ValueError, KeyError, TypeError):
-        return text
 
 
 def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:

@@ -21,7 +21,8 @@ from spark_app.records import Span
 
 AT_ONCE = 10_000
 PREFETCHED = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 32_768}
-TYPES = {0: -1, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
+NO_TYPE = -1
+TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
 
 
 @dataclass
@@ -45,15 +46,18 @@ class Records:
         self.offset += rows["offset"].to_pylist()
         self.key += rows["key"].to_pylist()
         self.value += rows["value"].to_pylist()
-        self.headers += [headers_of(text) for text in rows["headers"].to_pylist()]
+        self.headers += [headers_of(text) or [] for text in rows["headers"].to_pylist()]
         self.time += rows["timestamp"].cast(pa.int64()).to_pylist()
-        self.time_type += rows["timestamp_type"].to_pylist()
+        self.time_type += [NO_TYPE if kind is None else kind for kind in rows["timestamp_type"].to_pylist()]
 
 
-def headers_of(text: str | None) -> list[Header]:
-    """The headers that bronze keeps as JSON; one without a value has None."""
-    found = json.loads(text) if text else []
-    return [(h["key"], base64.b64decode(h["value"]) if h.get("value") is not None else None) for h in found]
+def headers_of(text: str | None) -> list[Header] | None:
+    """The headers that bronze keeps as JSON; one without a value has None. None for what is damaged."""
+    try:
+        found = json.loads(text) if text else []
+        return [(h["key"], base64.b64decode(h["value"]) if h.get("value") is not None else None) for h in found]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 class Source(Protocol):

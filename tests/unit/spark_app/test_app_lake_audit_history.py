@@ -33,6 +33,20 @@ def test_records_that_kafka_no_longer_has_are_compared_with_bronze(tmp_path: Pat
     check(lake, 2 * SILVER, gold=2, records=14, offsets=7)
 
 
+@pytest.mark.parametrize(
+    ("column", "damage", "named"),
+    [("headers", "'{'", "headers"), ("headers", "'[1]'", "headers"), ("timestamp_type", "null", "type of time")],
+)
+def test_damage_to_what_only_bronze_still_has_is_named(tmp_path: Path, column: str, damage: str, named: str) -> None:
+    lake = kinds_lake(tmp_path)
+    lake.take(batch_of(KINDS))
+    lake.kafka.first_kept = len(KINDS)
+    DeltaTable(str(lake.lake.table("bronze_events"))).update({column: damage}, predicate="offset = 2")
+    found = lake.audit().named["altered"]
+    assert {wrong.what for wrong in found} == {f"{TOPIC}/0@2"}
+    assert [wrong.why for wrong in found if wrong.table == "bronze_events"] == [named]
+
+
 def test_a_compacted_topic_may_lack_records(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
