@@ -59,6 +59,11 @@ ENTRIES = {
         "payloads to columns: this decoder, its fallback and the naive ways",
         (targets.BAD,),
     ),
+    "gold": Entry(
+        "scripts.benches.gold",
+        "a gold interval: with a long history, with many tables touched, with many gamers",
+        (targets.HISTORY, targets.TOUCHED),
+    ),
 }
 
 
@@ -83,6 +88,8 @@ class Options:
     shape: Shape = field(default_factory=Shape)
     rate: int = 0
     seconds: int = 0
+    history: int = 0
+    gamers: int = 0
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -127,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         "drain": _add_drain,
         "freshness": _add_freshness,
         "decode": _add_decode,
+        "gold": _add_gold,
     }
     for name, entry in ENTRIES.items():
         # Written out in full, so that `command` knows it.
@@ -165,6 +173,14 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
 
 
+def _add_gold(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "silver tables where many are touched", [1000], 1)
+    _add(parser, "--records", "records of an interval", 25_000)
+    _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 500_000)
+    _add(parser, "--gamers", "gamers where there are many: the same number of records is made for them", 1_000_000)
+    _add(parser, "--rounds", "measured intervals of each case, in turns, after two for warmth", 7)
+
+
 def _add_shape(parser: argparse.ArgumentParser) -> None:
     """What is in the topic."""
     _add(parser, "--games", "games, evenly mixed", 7)
@@ -184,7 +200,7 @@ def _share(text: str) -> float:
 
 
 def _add(
-    parser: argparse.ArgumentParser, flag: str, text: str, default: int | list[int], nargs: str | None = None
+    parser: argparse.ArgumentParser, flag: str, text: str, default: int | list[int], nargs: str | int | None = None
 ) -> None:
     shown = "the app's own setting" if default == [] else str(default).strip("[]")
     parser.add_argument(

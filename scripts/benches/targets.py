@@ -50,3 +50,7 @@ MEMORY_TABLES = 1000
 MEMORY = Target(f"MiB of driver, JVM and workers, {MEMORY_TABLES:,} tables", 3072)
 
 BAD = _at_least("records/s of the whole pass, all bad / clean", 0.25)
+
+HISTORY = Target("seconds of a gold interval, 10 x the history / 1 x", 1.2)
+TOUCHED_TABLES = 1000
+TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)

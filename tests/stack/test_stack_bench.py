@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import decode, result, tables
+from scripts.benches import decode, gold, result, tables
 from scripts.benches.options import ENTRIES, RIVALS, parse
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
@@ -27,6 +27,17 @@ def test_tables_has_every_batch_in_silver() -> None:
     batches = tables.WARMING + 1
     assert [(case["tables"], case["rows"]) for case in cases] == [(3, 600 * batches), (5, 600 * batches)]
     assert [case["files"] for case in cases] == [1 + 3, 1 + 5]  # bronze and each silver table: a task for few records
+
+
+def test_gold_is_of_the_tables_and_gamers_asked_for() -> None:
+    options = ["--tables", "4", "--records", "200", "--history", "200", "--gamers", "600", "--rounds", "1"]
+    history, longer, touched, gamers = _measure("gold", *options)["cases"]
+    intervals = 200 * (gold.WARMING + 1)
+    assert [case["touched"] for case in (history, longer, touched, gamers)] == [7, 7, 4, 7]
+    assert (history["silver"], history["gold"]) == (200 + intervals, 200 + intervals)  # not every gamer has played yet
+    assert (longer["silver"], longer["gold"]) == (2000 + intervals, gold.GAMERS)
+    assert touched["silver"] == 200 + intervals
+    assert (gamers["silver"], gamers["gold"]) == (600 + intervals, 600)
 
 
 def test_decode_measures_each_way_with_each_share_of_bad_payloads() -> None:
