@@ -64,6 +64,11 @@ ENTRIES = {
         "a gold interval: with a long history, with many tables touched, with many gamers",
         (targets.HISTORY, targets.TOUCHED),
     ),
+    "starts": Entry(
+        "scripts.benches.starts",
+        "the app's start to its first unit, and the gap at a schema bump",
+        (targets.BUMP,),
+    ),
 }
 
 
@@ -90,6 +95,7 @@ class Options:
     seconds: int = 0
     history: int = 0
     gamers: int = 0
+    times: int = 0
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -135,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "freshness": _add_freshness,
         "decode": _add_decode,
         "gold": _add_gold,
+        "starts": _add_starts,
     }
     for name, entry in ENTRIES.items():
         # Written out in full, so that `command` knows it.
@@ -179,6 +186,11 @@ def _add_gold(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 500_000)
     _add(parser, "--gamers", "gamers where there are many: the same number of records is made for them", 1_000_000)
     _add(parser, "--rounds", "measured intervals of each case, in turns, after two for warmth", 7)
+
+
+def _add_starts(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--times", "starts on an empty lake, a bump after each; one start before is for warmth", 10)
+    _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

@@ -54,3 +54,5 @@ BAD = _at_least("records/s of the whole pass, all bad / clean", 0.25)
 HISTORY = Target("seconds of a gold interval, 10 x the history / 1 x", 1.2)
 TOUCHED_TABLES = 1000
 TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)
+
+BUMP = Target("seconds from the exit for a bump to the first unit, p95", 20)

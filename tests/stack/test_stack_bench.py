@@ -50,6 +50,11 @@ def test_decode_measures_each_way_with_each_share_of_bad_payloads() -> None:
         assert (list(rates["pass"]), list(rates["spark"])) == (["clean", "bad"], ["mapInArrow", "row UDF"])
 
 
+def test_starts_takes_the_records_of_both_versions() -> None:
+    found = _measure("starts", "--times", "1", "--records", "50")
+    assert [one["rows"] for one in found["times"]] == [100]
+
+
 def test_drain_sees_every_rival_take_the_whole_topic() -> None:
     options = ["--records", "3000", "--rounds", "1", "--message", "rich", "--versions", "2", "--bad", "0.02"]
     found = _measure("drain", *options, "--against", *RIVALS)
