@@ -57,6 +57,10 @@ def _draw_throughput(axes: Axes, lines: Lines) -> None:
     for label, rates in sorted(lines.items()):
         axes.plot(*zip(*sorted(rates.items()), strict=True), marker="o", label=label)
     axes.set(xscale="log", yscale="log", xlabel="silver tables", ylabel="records per second")
+    tables = sorted({number for rates in lines.values() for number in rates})
+    axes.set_xticks(tables, [f"{number:,}" for number in tables])
+    axes.xaxis.minorticks_off()
+    axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
 def _draw_freshness(axes: Axes, entry: Entry) -> None:

@@ -76,7 +76,7 @@ def number(value: float) -> str:
     """As precise as a measurement is."""
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:.{3 if abs(value) < 1 else 2 if abs(value) < 10 else 1}f}"
 
 
 def _cell(value: object) -> str:
