@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import page, plots, result
+from scripts.benches import drain, page, plots, result
 from scripts.benches.options import ENTRIES, RIVALS, Options
 from scripts.benches.result import Figure, Finding
 from scripts.benches.shape import Shape
@@ -114,6 +114,4 @@ def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else
 
 @pytest.mark.parametrize("rival", RIVALS)
 def test_each_rival_has_a_target_somewhere(rival: str) -> None:
-    from scripts.benches.drain import target_of
-
-    assert target_of(rival, Shape(games=200)) in RIVALS[rival].values()
+    assert drain.target_of(rival, Shape(games=200)) in RIVALS[rival].values()
