@@ -1,11 +1,13 @@
 """./scripts/bench: what the design promises, measured on this machine.
 
-options                 which measurement, how large
-tables                  seconds per batch into few and into many silver tables
-drain                   Kafka to bronze and silver, against Spark's own copy of the same topic
-floor                   that copy, as a process of its own
-servers                 a broker and a registry of the bench's own
-frames                  made-up records, framed by the official serializer
-progress                when a streaming query took its batches, read from its checkpoint
-result                  a small table for people, a JSON line in local/bench.jsonl for machines
+options      which measurement, how large; every measurement is a module of its own name
+targets      what is promised, each said once
+result       figures with their verdicts, a small table for people, a JSON line in local/bench.jsonl for machines
+page, plots  what was published: RESULTS.md and its pictures, out of results.jsonl
+stand        a Spark session and lakes with the app's parts, for what needs no Kafka
+servers      the app as a process, on a broker and a registry of the bench's own
+frames       made-up records, framed by the official serializer, for a stand
+topics       the same for Kafka, of any shape
+progress     when a streaming query took its batches, read from its checkpoint
+rivals       what one would do instead of the app, each as a process of its own
 """

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from scripts.benches.options import ENTRIES, listing, parse
+from scripts.benches.options import ENTRIES, Options, listing, parse
 from scripts.local.errors import LocalError
 
 
@@ -18,14 +18,29 @@ def main() -> int:
         if options.name is None:
             print(listing())
             return 0
-        # Late: --help and --list must work before anything is installed.
-        import_module(ENTRIES[options.name].module).run(options)
+        _measure(ENTRIES[options.name].module, options)
     except LocalError as fault:
         print(f"bench: {fault}", file=sys.stderr)
         return fault.code
     except KeyboardInterrupt:
         print("bench: stopped", file=sys.stderr)
     return 0
+
+
+def _measure(module: str, options: Options) -> None:
+    """Measure, print, keep."""
+    # Late: --help and --list must work before anything is installed.
+    from scripts.benches import page, result
+    from scripts.local import results
+
+    finding = import_module(module).run(options)
+    line = result.record(options, finding)
+    results.append(result.FILE, line)
+    for figure in finding.figures:
+        print(figure.line())
+    print(f"load {line['load']}")
+    if options.publish:
+        page.publish(line)
 
 
 def _interrupt(*_: object) -> NoReturn:

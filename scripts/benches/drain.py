@@ -8,22 +8,25 @@ turns, so that other work on the machine meets them alike.
 """
 
 import json
+import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from deltalake import DeltaTable
-
 from scripts.benches import result, topics
-from scripts.benches.options import Options
+from scripts.benches.lakes import count_rows, count_silver
+from scripts.benches.options import RIVALS, Options
 from scripts.benches.progress import Progress
+from scripts.benches.result import Figure, Finding
 from scripts.benches.rivals import given
 from scripts.benches.servers import app_settings, spawn
 from scripts.benches.shape import Shape
+from scripts.benches.targets import Target
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
@@ -40,6 +43,7 @@ class Run:
     """One side, once. Rates are records per second; the warm one leaves the first batch out.
 
     Attributes:
+        bronze, silver: rows; the floor has no silver.
         gold_seconds: of a rival's aggregate queries, after the last batch.
     """
 
@@ -47,6 +51,8 @@ class Run:
     batch_records: int
     records: int
     progress: Progress
+    bronze: int
+    silver: int
     gold_seconds: float | None = None
 
     @property
@@ -66,11 +72,12 @@ class Run:
 
     def found(self) -> dict[str, Any]:
         keys = ("side", "batch_records", "seconds", "first_seconds", "cpu_seconds", "rate", "warm_rate", "gold_seconds")
-        return dict(zip(keys, self.row(), strict=True)) | {"batches": len(self.progress.done)}
+        placed = {"bronze": self.bronze, "silver": self.silver, "batches": len(self.progress.done)}
+        return dict(zip(keys, self.row(), strict=True)) | placed
 
 
-def run(options: Options) -> None:
-    """Fill a topic, drain it in turns, print, keep."""
+def run(options: Options) -> Finding:
+    """Fill a topic, drain it in turns, print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
     sides = (APP, *options.against)
     with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
@@ -83,7 +90,10 @@ def run(options: Options) -> None:
             sizes = options.batch_records or (Batch().records,)
             turns = [(size, side) for _ in range(options.rounds) for size in sizes for side in sides]
             runs = [drain(folder / "lake", topic, side, size) for size, side in turns]
-    _report(runs, sizes, shape, options)
+    _show(runs)
+    print(f"{shape.words()}: medians of {options.rounds} rounds")
+    figures = [f for size in sizes for f in _figures([r for r in runs if r.batch_records == size], options, shape)]
+    return Finding(figures, {"topic": shape.found(), "bad": topic.bad, "runs": [r.found() for r in runs]})
 
 
 @dataclass(frozen=True)
@@ -102,10 +112,10 @@ def drain(lake: Path, topic: Topic, side: str, batch_records: int) -> Run:
     settings |= {"PROTOLAKE_BATCH__RECORDS": str(batch_records), "PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
     progress = Progress(lake / "_protolake" / "checkpoint")
     _call(_command(side), settings, progress)
-    _verify(lake, side, topic)
-    done = Run(side, batch_records, topic.shape.records, progress, given.gold_seconds(lake))
+    placed = _verify(lake, side, topic)
+    done = Run(side, batch_records, topic.shape.records, progress, *placed, given.gold_seconds(lake))
     shutil.rmtree(lake)
-    result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {result.load()[0]}")
+    result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {os.getloadavg()[0]:.1f}")
     return done
 
 
@@ -114,10 +124,10 @@ def _command(side: str) -> list[str]:
     return app if side == APP else ["-m", f"scripts.benches.rivals.{side}"]
 
 
-def _call(arguments: list[str], told: dict[str, str], progress: Progress) -> None:
+def _call(arguments: list[str], settings: dict[str, str], progress: Progress) -> None:
     """Run a process to its end; its last words are the error when it fails."""
     with tempfile.TemporaryFile("w+") as log:
-        process = spawn(arguments, told, log, log)
+        process = spawn(arguments, settings, log, log)
         try:
             while process.poll() is None:
                 progress.look(process.pid)
@@ -131,44 +141,43 @@ def _call(arguments: list[str], told: dict[str, str], progress: Progress) -> Non
             raise LocalError(f"{' '.join(arguments)} ended with {process.returncode}: {said[0]}", process.returncode)
 
 
-def _verify(lake: Path, side: str, topic: Topic) -> None:
-    """All must end with every record, or there is nothing to compare."""
-    rows = {path.parent.name: _rows(path.parent) for path in lake.glob("*/_delta_log")}
-    bronze = rows["bronze_events" if side == APP else "bronze"]
-    silver = sum(count for name, count in rows.items() if name.startswith("silver_"))
+def _verify(lake: Path, side: str, topic: Topic) -> tuple[int, int]:
+    """Rows in bronze and silver: all must end with every record, or there is nothing to compare."""
+    rows = count_rows(lake)
+    bronze, silver = rows["bronze_events" if side == APP else "bronze"], count_silver(rows)
     records = topic.shape.records
     if bronze != records or (side != "floor" and silver != records - topic.bad):
         raise LocalError(
             f"{side} ended with {bronze:,} in bronze and {silver:,} in silver of {records:,} records", WRONG
         )
+    return bronze, silver
 
 
-def _rows(table: Path) -> int:
-    return sum(DeltaTable(str(table)).get_add_actions()["num_records"].to_pylist())
-
-
-def _report(runs: list[Run], sizes: tuple[int, ...], shape: Shape, options: Options) -> None:
+def _show(runs: list[Run]) -> None:
     headers = ["side", "batch", "seconds", "of it first batch", "CPU s", "records/s", "records/s after first", "gold s"]
-    result.show(headers, [r.row() for r in runs])
-    for size in sizes:
-        for rival in options.against:
-            app, other = ([r for r in runs if (r.side, r.batch_records) == (side, size)] for side in (APP, rival))
-            ratio = _ratio(other, app, "seconds")
-            print(result.judge(f"{size:,} per batch: {rival} / app", ratio, _target(rival, shape), at_most=False))
-            print(
-                f"  CPU time: {_ratio(other, app, 'cpu_seconds'):.2f}; after the first batch: {_warm_ratio(other, app)}"
-            )
-    print(f"{shape.words()}: medians of {options.rounds} rounds, load {result.load()}")
-    result.keep("drain", {"topic": shape.found(), "runs": [r.found() for r in runs]})
+    result.show(headers, [run.row() for run in runs])
 
 
-def _target(rival: str, shape: Shape) -> float | None:
+def _figures(runs: list[Run], options: Options, shape: Shape) -> Iterator[Figure]:
+    """Of runs with batches of one size."""
+    app = [run for run in runs if run.side == APP]
+    size = f"{app[0].batch_records:,} a batch"
+    yield Figure(f"records/s, app, {size}", median(run.rate for run in app))
+    for rival in options.against:
+        other = [run for run in runs if run.side == rival]
+        what = f"app / {rival}, {size}"
+        yield Figure(f"records/s, {what}", _ratio(other, app, "seconds"), target_of(rival, shape))
+        yield Figure(f"records per CPU second, {what}", _ratio(other, app, "cpu_seconds"))
+        if all(run.warm_rate for run in (*app, *other)):
+            yield Figure(f"records/s after the first batch, {what}", _warm_rate(app) / _warm_rate(other))
+
+
+def target_of(rival: str, shape: Shape) -> Target | None:
     """What the design promises against this rival; None where it promises nothing."""
+    found = RIVALS[rival]
     if rival == "floor":
-        return {"flat": 1.3, "rich": 0.8}.get(shape.message)
-    if rival == "rows":
-        return 60 if shape.games >= 200 else 12
-    return 4 if rival == "arrow" and shape.games >= 50 else 3 if rival == "consumer" else None
+        return found.get(shape.message)
+    return next((found[fewest] for fewest in sorted(found, reverse=True) if shape.games >= fewest), None)
 
 
 def _ratio(some: list[Run], others: list[Run], what: str) -> float:
@@ -176,7 +185,5 @@ def _ratio(some: list[Run], others: list[Run], what: str) -> float:
     return float(top / bottom)
 
 
-def _warm_ratio(other: list[Run], app: list[Run]) -> str:
-    """How much faster the app is once warm; a dash where a run was one batch."""
-    rates = [[r.warm_rate for r in side if r.warm_rate] for side in (app, other)]
-    return f"{median(rates[0]) / median(rates[1]):.2f}" if all(rates) else "-"
+def _warm_rate(runs: list[Run]) -> float:
+    return median(run.warm_rate or 0 for run in runs)

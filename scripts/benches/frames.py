@@ -1,8 +1,9 @@
 """Made-up records as the demo producer makes them, framed by the official serializer, in files of the pass's schema."""
 
+import random
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,10 +28,20 @@ def new_encoder(topic: str, registry: str) -> Encoder:
     return Encoder(topic, version, client)
 
 
-def write_records(folder: Path, encoder: Encoder, topic: str, tables: int, records: int, partitions: int) -> list[Path]:
-    """`records` records for `tables` routing values, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
+def play(tables: int, gamers: int | None = None) -> Iterator[Event]:
+    """Endless events for so many routing values: of a few gamers who play a lot and many who play little, or of so
+    many who play once each before anyone plays again."""
     events = make_events(SEED, game_names(tables), GAMERS, 0)
-    folder.mkdir(parents=True)
+    if gamers is None:
+        return events
+    turns = cycle(random.Random(SEED).sample(range(gamers), gamers))
+    return (event._replace(gamer_id=f"gamer-{turn:07}") for event, turn in zip(events, turns, strict=False))
+
+
+def write_records(
+    folder: Path, encoder: Encoder, topic: str, events: Iterator[Event], records: int, partitions: int
+) -> list[Path]:
+    """The next so many events as records, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
     return [
         _write_partition(folder / f"{p}.parquet", encoder, topic, p, islice(events, _share(records, partitions, p)))
         for p in range(partitions)

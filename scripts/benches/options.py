@@ -1,11 +1,15 @@
 """The command line of ./scripts/bench. Standard library only: `--help` must work before anything is installed."""
 
 import argparse
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scripts.benches import targets
 from scripts.benches.shape import Shape
+from scripts.benches.targets import Target
 from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
 
@@ -14,32 +18,71 @@ Measurements of what the design promises. Each prints a small table and adds a J
 
 PROTOLAKE_* variables reach both the app and what it is compared with, except for the addresses."""
 CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
+PUBLISH = "--publish"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One measurement: the module that runs it, and what it measures."""
+    """One measurement: the module that runs it, what it measures, and what the design promises of that."""
 
     module: str
     about: str
+    targets: tuple[Target, ...]
 
 
 MESSAGES = ("flat", "rich", "wide")
 SHAPE = ("games", "message", "versions", "bad", "skew")
-RIVALS = ("floor", "rows", "arrow", "consumer")
+RIVALS: Mapping[str, Mapping[Any, Target]] = {
+    "floor": targets.FLOOR,
+    "rows": targets.ROWS,
+    "arrow": targets.ARROW,
+    "consumer": targets.CONSUMER,
+}
 ENTRIES = {
-    "tables": Entry("scripts.benches.tables", "seconds per 100,000-record batch into few and into many silver tables"),
-    "drain": Entry("scripts.benches.drain", "Kafka to bronze and silver, against what one would do instead"),
-    "freshness": Entry("scripts.benches.freshness", "a steady rate: how old records are when silver has them"),
-    "decode": Entry("scripts.benches.decode", "payloads to columns: this decoder, its fallback and the naive ways"),
+    "tables": Entry(
+        "scripts.benches.tables",
+        "seconds per 100,000-record batch into few and into many silver tables",
+        tuple(targets.BATCH.values()),
+    ),
+    "drain": Entry(
+        "scripts.benches.drain",
+        "Kafka to bronze and silver, against what one would do instead",
+        tuple(target for against in RIVALS.values() for target in against.values()),
+    ),
+    "freshness": Entry(
+        "scripts.benches.freshness",
+        "a steady rate: how old records are when silver has them",
+        (targets.AGE_P50, targets.AGE_P99, targets.GROWTH, targets.MEMORY),
+    ),
+    "decode": Entry(
+        "scripts.benches.decode",
+        "payloads to columns: this decoder, its fallback and the naive ways",
+        (targets.BAD,),
+    ),
+    "gold": Entry(
+        "scripts.benches.gold",
+        "a gold interval: with a long history, with many tables touched, with many gamers",
+        (targets.HISTORY, targets.TOUCHED),
+    ),
+    "starts": Entry(
+        "scripts.benches.starts",
+        "the app's start to its first unit, and the gap at a schema bump",
+        (targets.BUMP,),
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; `name` is None for the list. Each measurement reads only what is its own."""
+    """What was asked for; `name` is None for the list. Each measurement reads only what is its own.
+
+    Attributes:
+        command: what repeats it.
+    """
 
     name: str | None
+    command: str = ""
+    publish: bool = False
     tables: tuple[int, ...] = (7, 50)
     records: int = 0
     batches: int = 0
@@ -50,6 +93,9 @@ class Options:
     shape: Shape = field(default_factory=Shape)
     rate: int = 0
     seconds: int = 0
+    history: int = 0
+    gamers: int = 0
+    times: int = 0
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -61,12 +107,22 @@ def parse(arguments: Sequence[str]) -> Options:
         raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
     shape = Shape(**{key: given.pop(key) for key in SHAPE if key in given})
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
-    return Options(shape=shape, **values)
+    return Options(shape=shape, command=command(arguments, os.environ), **values)
+
+
+def command(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What repeats a measurement: the settings that it was given in the environment too."""
+    settings = [name for name in sorted(environment) if name.startswith("PROTOLAKE_") and "__" in name]
+    told = [f"{name}={shlex.quote(environment[name])}" for name in settings]
+    return " ".join([*told, shlex.join(["./scripts/bench", *(word for word in arguments if word != PUBLISH)])])
 
 
 def listing() -> str:
-    """The measurements, one a line."""
-    return "\n".join(f"{name:10} {entry.about}" for name, entry in ENTRIES.items())
+    """The measurements, with their targets below each."""
+    lines = []
+    for name, entry in ENTRIES.items():
+        lines += [f"{name:10} {entry.about}", *(f"{'':13}{t.what} {t.bound}" for t in entry.targets)]
+    return "\n".join(lines)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,31 +132,65 @@ def _parser() -> argparse.ArgumentParser:
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--list", action="store_true", help="name the measurements")
+    parser.add_argument("--list", action="store_true", help="name the measurements and their targets")
     parser.set_defaults(name=None)
     names = parser.add_subparsers(dest="name", metavar="NAME", title="measurements (NAME --help lists their options)")
-    tables = names.add_parser("tables", help=ENTRIES["tables"].about, description=ENTRIES["tables"].about)
-    _add(tables, "--tables", "numbers of silver tables; the first is what the others are compared with", [7, 50], "+")
-    _add(tables, "--records", "records of a batch", 100_000)
-    _add(tables, "--batches", "measured batches per number of tables, after two for warmth", 7)
-    _add(tables, "--partitions", "Kafka partitions a batch comes from: as many tasks write files", 4)
-    drain = names.add_parser("drain", help=ENTRIES["drain"].about, description=ENTRIES["drain"].about)
-    _add(drain, "--records", "records in the topic", 2_000_000)
-    _add(drain, "--rounds", "how often each side drains the topic, in turns", 2)
-    _add(drain, "--partitions", "partitions of the topic", 4)
-    _add_shape(drain)
-    drain.add_argument(
+    options = {
+        "tables": _add_tables,
+        "drain": _add_drain,
+        "freshness": _add_freshness,
+        "decode": _add_decode,
+        "gold": _add_gold,
+        "starts": _add_starts,
+    }
+    for name, entry in ENTRIES.items():
+        # Written out in full, so that `command` knows it.
+        one = names.add_parser(name, help=entry.about, description=entry.about, allow_abbrev=False)
+        options[name](one)
+        one.add_argument(PUBLISH, action="store_true", help="enter the result into scripts/benches/RESULTS.md")
+    return parser
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "numbers of silver tables; the first is what the others are compared with", [7, 50], "+")
+    _add(parser, "--records", "records of a batch", 100_000)
+    _add(parser, "--batches", "measured batches per number of tables, after two for warmth", 7)
+    _add(parser, "--partitions", "Kafka partitions a batch comes from: as many tasks write files", 4)
+
+
+def _add_drain(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--records", "records in the topic", 2_000_000)
+    _add(parser, "--rounds", "how often each side drains the topic, in turns", 2)
+    _add(parser, "--partitions", "partitions of the topic", 4)
+    _add_shape(parser)
+    parser.add_argument(
         "--against", nargs="+", choices=RIVALS, default=["floor"], help="what the app is compared with (default: floor)"
     )
-    _add(drain, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
-    freshness = names.add_parser("freshness", help=ENTRIES["freshness"].about, description=ENTRIES["freshness"].about)
-    _add(freshness, "--rate", "records per second", 5000)
-    _add(freshness, "--seconds", "how long, with a minute for warmth", 3600)
-    _add_shape(freshness)
-    decode = names.add_parser("decode", help=ENTRIES["decode"].about, description=ENTRIES["decode"].about)
-    _add(decode, "--records", "payloads of each of the two messages", 200_000)
-    _add(decode, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
-    return parser
+    _add(parser, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
+
+
+def _add_freshness(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--rate", "records per second", 5000)
+    _add(parser, "--seconds", "how long, with a minute for warmth", 3600)
+    _add_shape(parser)
+
+
+def _add_decode(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--records", "payloads of each of the two messages", 200_000)
+    _add(parser, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
+
+
+def _add_gold(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "silver tables where many are touched", [1000], 1)
+    _add(parser, "--records", "records of an interval", 25_000)
+    _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 500_000)
+    _add(parser, "--gamers", "gamers where there are many: the same number of records is made for them", 1_000_000)
+    _add(parser, "--rounds", "measured intervals of each case, in turns, after two for warmth", 7)
+
+
+def _add_starts(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--times", "starts on an empty lake, a bump after each; one start before is for warmth", 10)
+    _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +212,7 @@ def _share(text: str) -> float:
 
 
 def _add(
-    parser: argparse.ArgumentParser, flag: str, text: str, default: int | list[int], nargs: str | None = None
+    parser: argparse.ArgumentParser, flag: str, text: str, default: int | list[int], nargs: str | int | None = None
 ) -> None:
     shown = "the app's own setting" if default == [] else str(default).strip("[]")
     parser.add_argument(

@@ -1,16 +1,57 @@
-"""What a measurement found: a small table for people, a JSON line in local/bench.jsonl for machines."""
+"""What a measurement found: figures for people and for the page, all else for machines in local/bench.jsonl."""
 
-import datetime
-import json
-import os
-import platform
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from scripts.benches.options import Options
+from scripts.benches.targets import Target
+from scripts.local import results
 from scripts.local.artifacts import ROOT
 
 FILE = ROOT / "local" / "bench.jsonl"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number; `what` says its unit. Without a target nothing is promised of it."""
+
+    what: str
+    value: float
+    target: Target | None = None
+
+    def line(self) -> str:
+        """`what: 1.32 (target <= 1.5: met)`."""
+        if self.target is None:
+            return f"{self.what}: {number(self.value)}"
+        verdict = "met" if self.target.is_met(self.value) else "not met"
+        return f"{self.what}: {number(self.value)} (target {self.target.bound}: {verdict})"
+
+    def found(self) -> dict[str, Any]:
+        """For the line of JSON: a verdict stays what it was when the target changes."""
+        judged = {"target": self.target.bound, "met": self.target.is_met(self.value)} if self.target else {}
+        return {"what": self.what, "value": self.value, **judged}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The end of a measurement.
+
+    Attributes:
+        details: what the figures were made of, as JSON takes it.
+    """
+
+    figures: Sequence[Figure]
+    details: Mapping[str, Any]
+
+
+def record(options: Options, finding: Finding) -> dict[str, Any]:
+    """The finding with the moment, the machine and what repeats it."""
+    head = {"bench": options.name, "command": options.command, **results.stamp()}
+    return head | {"figures": [figure.found() for figure in finding.figures], **finding.details}
 
 
 def tell(line: str) -> None:
@@ -31,29 +72,12 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-def judge(what: str, ratio: float, target: float | None, at_most: bool) -> str:
-    """`what 1.32 (target <= 1.5: met)`."""
-    if target is None:
-        return f"{what} {ratio:.2f}"
-    met = ratio <= target if at_most else ratio >= target
-    return f"{what} {ratio:.2f} (target {'<=' if at_most else '>='} {target:g}: {'met' if met else 'not met'})"
-
-
-def keep(name: str, found: Mapping[str, Any]) -> None:
-    """Add the result to the file, with the moment and the machine."""
-    moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    machine = {"cores": os.cpu_count(), "system": platform.system(), "load": load()}
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    with FILE.open("a") as file:
-        file.write(json.dumps({"bench": name, "at": moment, **machine, **found}) + "\n")
-
-
-def load() -> list[float]:
-    """Load averages of the last 1, 5 and 15 minutes: other work on the machine is in every number."""
-    return [round(value, 1) for value in os.getloadavg()]
+def number(value: float) -> str:
+    """As precise as a measurement is."""
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{3 if abs(value) < 1 else 2 if abs(value) < 10 else 1}f}"
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}" if value < 10 else f"{value:.1f}"
-    return f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)
+    return number(value) if isinstance(value, int | float) else "-" if value is None else str(value)

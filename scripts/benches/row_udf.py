@@ -1,7 +1,6 @@
 """Spark jobs over the same payloads: the usual row UDF with parsed messages, and mapInArrow with this decoder."""
 
 import datetime
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from scripts.benches import result
 from scripts.benches.messages import INDEX
 from scripts.benches.payloads import Payloads
-from scripts.benches.servers import app_settings
+from scripts.benches.servers import app_settings, told
 from spark_app import config, session
 from spark_app.ops.events import LEVELS, log
 from spark_app.records import Decodable
@@ -40,8 +39,8 @@ def spark_rates(made: Payloads, rounds: int) -> dict[str, float]:
         for part in range(FILES):
             values = pa.table({"value": pa.array(made.good[part::FILES], pa.binary())})
             pq.write_table(values, folder / f"{part}.parquet")
-        os.environ.update(app_settings(folder / "lake", NOBODY, f"http://{NOBODY}"))
-        spark = session.start(config.load(), "bench", quiet=True)
+        with told(app_settings(folder / "lake", NOBODY, f"http://{NOBODY}")):
+            spark = session.start(config.load(), "bench", quiet=True)
         records = spark.read.parquet(*(str(folder / f"{part}.parquet") for part in range(FILES)))
         seconds = _measure(
             {"mapInArrow": by_arrow(records, made.decodable), "row UDF": by_row(records, made.decodable)}, rounds

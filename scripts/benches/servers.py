@@ -1,8 +1,10 @@
-"""A broker and a registry of the bench's own, in a folder that is thrown away; and what the app is told of them."""
+"""The app, or what it is compared with, on a broker and a registry of the bench's own: its settings, its process."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -11,7 +13,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.options import TOPIC, parse
 
-COMPATIBILITY = "BACKWARD_TRANSITIVE"  # the embedded registry's FULL refuses every added field
+ENDS_S = 30.0  # an app that was asked to stop
 
 
 def app_settings(lake: Path, brokers: str, registry: str) -> dict[str, str]:
@@ -22,12 +24,34 @@ def app_settings(lake: Path, brokers: str, registry: str) -> dict[str, str]:
 
 def spawn(
     arguments: list[str],
-    told: dict[str, str],
+    settings: dict[str, str],
     stdout: int | IO[str] = subprocess.DEVNULL,
     stderr: int | IO[str] = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """This Python in a process of its own, with what it is told and the user's own environment."""
-    surroundings = os.environ | environment.shared(os.environ) | told
+    """This Python in a process of its own, with these settings and the user's own environment."""
+    surroundings = os.environ | environment.shared(os.environ) | settings
     return subprocess.Popen(
         [sys.executable, *arguments], env=surroundings, cwd=ROOT, stdout=stdout, stderr=stderr, text=True
     )
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ask it to end, and wait; nothing of it stays."""
+    process.terminate()
+    try:
+        process.wait(ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def told(settings: Mapping[str, str]) -> Iterator[None]:
+    """The settings in this process's own environment, for as long as the block lasts."""
+    before = os.environ.copy()
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

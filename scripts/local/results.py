@@ -14,13 +14,18 @@ from typing import Any
 
 
 def stamp() -> dict[str, Any]:
-    """When and where something was found; the load averages are of the last 1, 5 and 15 minutes."""
+    """When and where something was found."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.machine()}",
-        "load": [round(value, 1) for value in os.getloadavg()],
+        "load": load(),
     }
+
+
+def load() -> list[float]:
+    """Averages of the last 1, 5 and 15 minutes: other work on the machine is in every number."""
+    return [round(value, 1) for value in os.getloadavg()]
 
 
 def append(path: Path, result: Mapping[str, Any]) -> None:

@@ -1,20 +1,66 @@
-"""The rivals of the benchmark do what they are compared for: each ends with every record."""
+"""Every measurement, tiny: what it measured is what it was to measure. Nothing is asked of times."""
 
 import json
-from pathlib import Path
+from importlib import import_module
+from typing import Any
 
 import pytest
 
-from scripts.benches import drain, result
-from scripts.benches.options import RIVALS, parse
+from scripts.benches import decode, gold, result, tables
+from scripts.benches.options import ENTRIES, RIVALS, parse
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
 
-def test_every_rival_takes_the_whole_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "FILE", tmp_path / "bench.jsonl")
+def _measure(*arguments: str) -> dict[str, Any]:
+    """The line of JSON that it would leave."""
+    options = parse(arguments)
+    assert options.name is not None
+    finding = import_module(ENTRIES[options.name].module).run(options)
+    assert all(figure.value > 0 for figure in finding.figures)
+    line: dict[str, Any] = json.loads(json.dumps(result.record(options, finding)))
+    return line
+
+
+def test_tables_has_every_batch_in_silver() -> None:
+    cases = _measure("tables", "--tables", "3", "5", "--records", "600", "--batches", "1")["cases"]
+    batches = tables.WARMING + 1
+    assert [(case["tables"], case["rows"]) for case in cases] == [(3, 600 * batches), (5, 600 * batches)]
+    assert [case["files"] for case in cases] == [1 + 3, 1 + 5]  # bronze and each silver table: a task for few records
+
+
+def test_gold_is_of_the_tables_and_gamers_asked_for() -> None:
+    options = ["--tables", "4", "--records", "200", "--history", "200", "--gamers", "600", "--rounds", "1"]
+    history, longer, touched, gamers = _measure("gold", *options)["cases"]
+    intervals = 200 * (gold.WARMING + 1)
+    assert [case["touched"] for case in (history, longer, touched, gamers)] == [7, 7, 4, 7]
+    assert (history["silver"], history["gold"]) == (200 + intervals, 200 + intervals)  # not every gamer has played yet
+    assert (longer["silver"], longer["gold"]) == (2000 + intervals, gold.GAMERS)
+    assert touched["silver"] == 200 + intervals
+    assert (gamers["silver"], gamers["gold"]) == (600 + intervals, 600)
+
+
+def test_decode_measures_each_way_with_each_share_of_bad_payloads() -> None:
+    found = _measure("decode", "--records", "200", "--rounds", "1")
+    assert found["records"] == 200
+    for kind in decode.KINDS:
+        rates = found["rates"][kind]
+        assert list(rates["decoders"]) == ["strict", "not strict", "fallback", "loop"]
+        assert all(list(of) == ["0%", "1%", "50%", "100%"] for of in rates["decoders"].values())
+        assert (list(rates["pass"]), list(rates["spark"])) == (["clean", "bad"], ["mapInArrow", "row UDF"])
+
+
+def test_starts_takes_the_records_of_both_versions() -> None:
+    found = _measure("starts", "--times", "1", "--records", "50")
+    assert [one["rows"] for one in found["times"]] == [100]
+
+
+def test_drain_sees_every_rival_take_the_whole_topic() -> None:
     options = ["--records", "3000", "--rounds", "1", "--message", "rich", "--versions", "2", "--bad", "0.02"]
-    drain.run(parse(["drain", *options, "--against", *RIVALS]))
-    found = json.loads((tmp_path / "bench.jsonl").read_text())
+    found = _measure("drain", *options, "--against", *RIVALS)
     assert [run["side"] for run in found["runs"]] == ["app", *RIVALS]
-    assert all(run["seconds"] > 0 for run in found["runs"])
+    bad = found["bad"]
+    assert 0 < bad < 300
+    silver = {run["side"]: run["silver"] for run in found["runs"]}
+    assert silver == {"floor": 0} | dict.fromkeys(("app", "rows", "arrow", "consumer"), 3000 - bad)
+    assert {run["bronze"] for run in found["runs"]} == {3000}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benches import result
-from scripts.benches.options import ENTRIES, listing, parse
+from scripts.benches.options import ENTRIES, command, listing, parse
 from scripts.benches.progress import Progress
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
@@ -30,8 +29,18 @@ def _bench_with_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_list_names_every_measurement_before_anything_is_installed() -> None:
     done = _bench("--list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["tables", "drain", "freshness", "decode"]
+    lines = done.stdout.splitlines()
+    names = ["tables", "drain", "freshness", "decode", "gold", "starts"]
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == names
     assert listing() in done.stdout
+
+
+def test_the_list_says_every_target_below_its_measurement() -> None:
+    lines = [line.strip() for line in listing().splitlines()]
+    for name, entry in ENTRIES.items():
+        place = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))
+        expected = [f"{target.what} {target.bound}" for target in entry.targets]
+        assert lines[place + 1 : place + 1 + len(expected)] == expected
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], [], ["tables", "--nonsense"], ["drain", "--records", "0"]])
@@ -65,9 +74,16 @@ def test_each_measurement_has_its_own_options() -> None:
         parse(["tables", "--rounds", "2"])
 
 
-def test_a_verdict_says_target_and_outcome() -> None:
-    assert result.judge("r", 1.2, 1.5, at_most=True) == "r 1.20 (target <= 1.5: met)"
-    assert result.judge("r", 1.2, 1.3, at_most=False) == "r 1.20 (target >= 1.3: not met)"
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_measurement_can_be_published(name: str) -> None:
+    options = parse([name, "--publish"])
+    assert (options.publish, options.command) == (True, f"./scripts/bench {name}")
+
+
+def test_the_command_that_repeats_it_has_the_settings_of_the_environment() -> None:
+    environment = {"PROTOLAKE_SPARK__MASTER": "local[1,4]", "PROTOLAKE_PYTHON": "/a/python", "HOME": "/b"}
+    found = command(["tables", "--tables", "7", "--publish"], environment)
+    assert found == "PROTOLAKE_SPARK__MASTER='local[1,4]' ./scripts/bench tables --tables 7"
 
 
 def test_batches_are_timed_by_the_marks_of_the_checkpoint(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""Seconds of a gold interval: what one costs must depend on what is new, not on what there is.
+
+An interval is a run of the app's aggregator over one new unit of silver. Measured with a history of silver and with one
+ten times as long, with many tables that are all touched, and with many gamers, each case on a lake of its own that the
+real path has filled; the cases take turns, so that other work on the machine meets them alike. The unit itself is not
+counted. At the end gold must count every record.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+
+from scripts.benches import frames, result
+from scripts.benches.lakes import count_rows
+from scripts.benches.options import Options
+from scripts.benches.progress import cpu_seconds
+from scripts.benches.result import Figure, Finding
+from scripts.benches.stand import Stand, Workshop, open_workshop
+from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
+from scripts.local.errors import LocalError
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import Calculator
+
+WARMING = 2
+WRONG = 65
+TABLES, GAMERS, LONGER = 7, 1000, 10
+
+
+@dataclass
+class Case:
+    """One lake.
+
+    Attributes:
+        units: records of as many units, taken in turns; together every gamer is in them.
+        count: records of a unit.
+        silver, gold: rows.
+    """
+
+    name: str
+    stand: Stand
+    aggregator: Aggregator
+    units: list[DataFrame]
+    count: int
+    silver: int = 0
+    gold: int = 0
+    taken: int = 0
+    touched: int = 0  # tables, by the last interval
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def fill(self, records: int) -> None:
+        """At least so many in silver, and gold of them."""
+        while self.silver < records:
+            self.take()
+        self.aggregator.run()
+
+    def take(self) -> set[str]:
+        """One unit; the names of the tables that it touched."""
+        report = self.stand.take(self.units[self.taken % len(self.units)], self.count)
+        self.taken += 1
+        self.silver += sum(report.silver.values())
+        return set(report.silver)
+
+    def interval(self) -> tuple[float, float]:
+        """Seconds and CPU seconds of gold after one more unit."""
+        due = self.take()
+        used, began = cpu_seconds(os.getpid()), time.perf_counter()
+        rows = self.aggregator.run()
+        seconds = time.perf_counter() - began
+        if set(rows) != due:
+            raise LocalError(f"{self.name}: {len(due)} tables were touched, gold is of {len(rows)}", WRONG)
+        self.touched = len(rows)
+        return seconds, cpu_seconds(os.getpid()) - used
+
+    def verify(self) -> None:
+        """Each record is counted once."""
+        settings, lake = self.stand.opened.settings, self.stand.opened.lake
+        rows = {name: rows for name, rows in count_rows(lake.root).items() if settings.tables.layout.is_gold(name)}
+        self.gold = sum(rows.values())
+        for name, aggregate in settings.gold.columns.items():
+            if aggregate.function == "count" and not aggregate.field:
+                counted = sum(_sum(lake.table(table), name) for table in rows)
+                if counted != self.silver:
+                    raise LocalError(f"{self.name}: gold counts {counted:,} of {self.silver:,} records", WRONG)
+
+    def found(self) -> dict[str, Any]:
+        keys = ("name", "touched", "silver", "gold", "seconds", "cpu")
+        return {key: getattr(self, key) for key in keys} | {"median": median(self.seconds)}
+
+
+def run(options: Options) -> Finding:
+    """Measure and print."""
+    with open_workshop() as workshop:
+        cases = list(_prepare(workshop, options))
+        _measure(cases, options.rounds)
+        for case in cases:
+            case.verify()
+    _show(cases)
+    print(f"medians of {options.rounds} intervals with {options.records:,} new records")
+    return Finding(list(_figures(cases, options)), {"records": options.records, "cases": [c.found() for c in cases]})
+
+
+def _prepare(workshop: Workshop, options: Options) -> Iterator[Case]:
+    """History, ten times as long a history, tables, gamers: in this order."""
+    few = _units(workshop, TABLES, GAMERS, options.records)
+    for history in (options.history, LONGER * options.history):
+        yield _filled(workshop, f"history {history:,}", TABLES, few, options.records, history)
+    tables = options.tables[0]
+    many = _units(workshop, tables, GAMERS, options.records)
+    yield _filled(workshop, f"tables {tables:,}", tables, many, options.records, options.records)
+    gamers = _units(workshop, TABLES, options.gamers, options.records)
+    yield _filled(workshop, f"gamers {options.gamers:,}", TABLES, gamers, options.records, options.gamers)
+
+
+def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[DataFrame]:
+    """As many units as it takes until every gamer has played."""
+    result.tell(f"making records of {gamers:,} gamers for {tables:,} tables ...")
+    events = frames.play(tables, gamers)
+    return [workshop.records(events, records) for _ in range(max(1, -(-gamers // records)))]
+
+
+def _filled(workshop: Workshop, name: str, tables: int, units: list[DataFrame], count: int, history: int) -> Case:
+    result.tell(f"{name}: filling silver ...")
+    stand = workshop.stand(tables)
+    calculator = Calculator(workshop.spark, stand.opened.settings)
+    case = Case(name, stand, Aggregator(calculator, stand.opened, nullcontext()), units, count)
+    case.fill(history)
+    return case
+
+
+def _measure(cases: list[Case], rounds: int) -> None:
+    for number in range(WARMING + rounds):
+        for case in cases:
+            seconds, cpu = case.interval()
+            if number >= WARMING:
+                case.seconds.append(seconds)
+                case.cpu.append(cpu)
+        result.tell(f"interval {number + 1} of {WARMING + rounds}")
+
+
+def _show(cases: list[Case]) -> None:
+    headers = ["case", "tables touched", "silver rows", "gold rows", "s/interval", "CPU s"]
+    result.show(headers, [[c.name, c.touched, c.silver, c.gold, median(c.seconds), median(c.cpu)] for c in cases])
+
+
+def _figures(cases: list[Case], options: Options) -> Iterator[Figure]:
+    history, longer, tables, gamers = (median(case.seconds) for case in cases)
+    what, number = "seconds of a gold interval", options.tables[0]
+    yield Figure(f"{what}, {options.history:,} records of history", history)
+    yield Figure(f"{what}, {LONGER} x the history / 1 x", longer / history, HISTORY)
+    yield Figure(f"{what}, {number:,} tables touched", tables, TOUCHED if number >= TOUCHED_TABLES else None)
+    yield Figure(f"{what}, {options.gamers:,} gamers", gamers)
+
+
+def _sum(table: Path, column: str) -> int:
+    return int(pc.sum(DeltaTable(str(table)).to_pyarrow_table(columns=[column])[column]).as_py() or 0)

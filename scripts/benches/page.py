@@ -1,0 +1,55 @@
+"""The figures that were published, as a page: the latest of each measurement and command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.benches import plots
+from scripts.benches.options import ENTRIES
+from scripts.benches.result import number
+from scripts.local import results
+
+PUBLISHED = Path(__file__).with_name("results.jsonl")
+PAGE = Path(__file__).with_name("RESULTS.md")
+HEAD = """\
+# What was measured
+
+Written by `./scripts/bench NAME --publish`. Each line is repeated by its command; the load is that of the last 1, 5
+and 15 minutes when it ended, the measurement's own work included.
+
+| measurement | figure | value | target | met | command | machine | load | date |
+|---|---|---|---|---|---|---|---|---|"""
+Entry = Mapping[str, Any]
+
+
+def publish(entry: Entry) -> None:
+    """Add the result to the repository's, and make page and plots anew."""
+    with results.alone(PUBLISHED):
+        results.append(PUBLISHED, entry)
+        entries = results.read(PUBLISHED)
+        PAGE.write_text(page(entries, plots.draw(entries, PAGE.parent)))
+
+
+def page(entries: Iterable[Entry], pictures: Sequence[str] = ()) -> str:
+    """The results as Markdown; the pictures are files beside it."""
+    latest = {(entry["bench"], entry["command"]): entry for entry in entries}
+    ordered = sorted(latest.values(), key=lambda entry: list(ENTRIES).index(entry["bench"]))
+    lines = [HEAD, *(line for entry in ordered for line in _lines(entry))]
+    missing = [name for name in ENTRIES if name not in {bench for bench, _ in latest}]
+    if missing:
+        lines += ["", f"Not measured yet: {', '.join(missing)}."]
+    for picture in pictures:
+        lines += ["", f"![{Path(picture).stem}]({picture})"]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    """A row for each figure."""
+    load = " ".join(f"{value:.1f}" for value in entry["load"])
+    where = [f"`{entry['command']}`", entry["machine"], load, entry["at"][:10]]
+    for figure in entry["figures"]:
+        met = {True: "yes", False: "no", None: "-"}[figure.get("met")]
+        cells = [entry["bench"], figure["what"], number(figure["value"]), figure.get("target", "-"), met, *where]
+        yield f"| {' | '.join(cells)} |"

@@ -1,0 +1,107 @@
+"""What a measurement without Kafka works with: a Spark session, made-up records, and lakes with the app's own parts.
+
+`with open_workshop() as workshop`: the session, the registry and a folder are there; after the block nothing of them
+is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from producer.encoder import Encoder
+from producer.games import Event
+from scripts.benches import frames
+from scripts.benches.servers import app_settings, told
+from scripts.local.registry import Registry
+from spark_app import config, session
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.lake import Lake
+from spark_app.ops.events import LEVELS, log
+from spark_app.records import Report
+
+NOBODY = "127.0.0.1:9"
+ORIGIN = Origin({}, settle_in_place=True)
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A lake, with what the app takes a micro-batch with."""
+
+    opened: OpenLake
+    units: UnitRunner
+
+    def run(self, records: DataFrame, count: int) -> Report:
+        """The pass over `count` records, spread as those of a micro-batch; nothing is decided."""
+        return self.units.run(self.units.spread(records, count), self.opened.manifests.last + 1, ORIGIN)
+
+    def take(self, records: DataFrame, count: int) -> Report:
+        """An ingest unit, decided and committed; then the tables are kept small, as the app does it."""
+        report = self.run(records, count)
+        self.opened.decide(report, "ingest", self.source())
+        return report
+
+    def source(self) -> dict[str, Any]:
+        """Of the next unit: as if each batch moved one partition by one offset."""
+        last = self.opened.manifests.last
+        start, end = ({"bench": {"0": offset}} for offset in (last, last + 1))
+        return {"batch": last, "start": start, "end": end, "topic_ids": {}}
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Everything is below `folder`."""
+
+    spark: SparkSession
+    folder: Path
+    settings: config.Settings
+    encoder: Encoder
+
+    def stand(self, tables: int) -> Stand:
+        """A lake of its own, with room for so many silver tables; it knows the schema of the records."""
+        path = Path(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
+        capped = self.settings.tables.model_copy(update={"cap": max(tables, self.settings.tables.cap)})
+        placed = self.settings.lake.model_copy(update={"path": str(path)})
+        settings = self.settings.model_copy(update={"tables": capped, "lake": placed})
+        lake = Lake(path)
+        lake.prepare()
+        opened = OpenLake.of(lake, settings)
+        opened.schemas.learn_subject(settings.subject)
+        return Stand(opened, UnitRunner(self.spark, lake, settings, opened.schemas, opened.tables))
+
+    def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> DataFrame:
+        """The next `count` events as Kafka's source gives them: a task for each partition."""
+        folder = Path(tempfile.mkdtemp(prefix="records-", dir=self.folder))
+        topic = self.settings.kafka.topic
+        first, *others = (
+            self.spark.read.parquet(str(path))
+            for path in frames.write_records(folder, self.encoder, topic, events, count, partitions)
+        )
+        for other in others:
+            first = first.union(other)
+        return first
+
+
+@contextlib.contextmanager
+def open_workshop() -> Iterator[Workshop]:
+    """Session and registry up; on leaving down, and everything removed."""
+    folder = Path(tempfile.mkdtemp(prefix="protolake-bench-"))
+    level, log.level = log.level, LEVELS["WARNING"]
+    try:
+        with Registry(folder / "registry") as registry, told(app_settings(folder / "lake", NOBODY, registry.url)):
+            settings = config.load()
+            encoder = frames.new_encoder(settings.kafka.topic, registry.url)
+            spark = session.start(settings, "bench", quiet=True)
+            yield Workshop(spark, folder, settings, encoder)
+    finally:
+        session.end(clean=True)
+        log.level = level
+        shutil.rmtree(folder, ignore_errors=True)

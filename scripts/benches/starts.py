@@ -1,0 +1,143 @@
+"""The real app as a process, on a real broker and registry: how long until it works, and how long a bump takes.
+
+Each time on an empty lake and a topic of its own: from the start of the process to the end of its first unit, with the
+CPU time that driver, JVM and workers used until then; then records of a new schema version come, the app leaves with 75
+and is started again at once: from the exit to the end of the next unit. Settings are made before the clock runs. One
+start before all is for warmth.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import IO
+
+import numpy as np
+
+from scripts.benches import result, topics
+from scripts.benches.lakes import count_rows, count_silver
+from scripts.benches.options import Options
+from scripts.benches.progress import cpu_seconds
+from scripts.benches.result import Figure, Finding
+from scripts.benches.servers import app_settings, spawn, stop
+from scripts.benches.shape import Shape
+from scripts.benches.targets import BUMP
+from scripts.local.errors import LocalError
+from scripts.local.kafka import Kafka
+from scripts.local.program import BUMP as BUMP_CODE
+from scripts.local.registry import Registry
+from spark_app.lake import Lake
+
+LOOK_S = 0.02
+PATIENCE_S = 600.0  # only against waiting for ever
+WRONG = 65
+APP = ["-m", "spark_app", "run"]
+
+
+@dataclass(frozen=True)
+class Time:
+    """One start and one bump. `rows` are those of silver at the end."""
+
+    start_s: float
+    start_cpu_s: float
+    gap_s: float
+    gap_cpu_s: float
+    rows: int
+
+
+def run(options: Options) -> Finding:
+    """Measure and print."""
+    shape = Shape(options.records)
+    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
+        folder = Path(name)
+        with Kafka(folder) as kafka, Registry(folder) as registry:
+            measured = [_measure(folder, kafka, registry, number, shape) for number in range(1 + options.times)]
+    times = measured[1:]
+    result.show(
+        ["time", "start s", "CPU s", "bump s", "CPU s", "silver rows"],
+        [[number, *asdict(one).values()] for number, one in enumerate(times, 1)],
+    )
+    return Finding(list(_figures(times)), {"records": options.records, "times": [asdict(one) for one in times]})
+
+
+def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape: Shape) -> Time:
+    """One start on an empty lake, and one bump."""
+    topic, lake = f"starts_{number}", folder / f"lake-{number}"
+    topics.fill(kafka.bootstrap, registry.url, topic, shape)
+    settings = app_settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
+    with (folder / f"{topic}.log").open("w+") as log:
+        began = time.time()
+        app = spawn(APP, settings, log, log)
+        try:
+            start = _await_unit(app, lake, 0, log) - began, cpu_seconds(app.pid)
+            before = _finished(lake)
+            frames = topics.make_frames(registry.url, topic, replace(shape, versions=2))
+            topics.send(kafka.bootstrap, topic, frames, shape.records)
+            began = _await_bump(app, log)
+            app = spawn(APP, settings, log, log)
+            gap = _await_unit(app, lake, before, log) - began, cpu_seconds(app.pid)
+        finally:
+            stop(app)
+    rows = _verify(lake, 2 * shape.records)
+    result.tell(f"{'warmth' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s")
+    return Time(*start, *gap, rows)
+
+
+def _await_unit(app: subprocess.Popen[str], lake: Path, after: int, log: IO[str]) -> float:
+    """The moment when a unit after that one was finished, in seconds since 1970, by the mark that the app leaves."""
+    deadline = time.monotonic() + PATIENCE_S
+    while _finished(lake) <= after:
+        if app.poll() is not None or time.monotonic() > deadline:
+            raise LocalError(f"the app finished no unit in {PATIENCE_S:.0f} s: {_last_line(log)}", app.poll() or WRONG)
+        time.sleep(LOOK_S)
+    return _mark(lake).stat().st_mtime
+
+
+def _await_bump(app: subprocess.Popen[str], log: IO[str]) -> float:
+    """The moment when it left."""
+    try:
+        code = app.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise LocalError(f"the app did not leave for a new schema in {PATIENCE_S:.0f} s", WRONG) from None
+    moment = time.time()
+    if code != BUMP_CODE:
+        raise LocalError(f"the app left with {code}, not with {BUMP_CODE}: {_last_line(log)}", code or WRONG)
+    return moment
+
+
+def _mark(lake: Path) -> Path:
+    return Lake(lake).manifests / "finished"
+
+
+def _finished(lake: Path) -> int:
+    """The last finished unit; 0 before the first."""
+    try:
+        return int(_mark(lake).read_text())
+    except FileNotFoundError:
+        return 0
+
+
+def _verify(lake: Path, records: int) -> int:
+    """Rows in silver: every record must be there."""
+    rows = count_silver(count_rows(lake))
+    if rows != records:
+        raise LocalError(f"{records:,} records were sent, {rows:,} are in silver", WRONG)
+    return rows
+
+
+def _last_line(log: IO[str]) -> str:
+    log.seek(0)
+    return next(iter(log.read().strip().splitlines()[-1:]), "no message")
+
+
+def _figures(times: list[Time]) -> Iterator[Figure]:
+    gaps = [one.gap_s for one in times]
+    yield Figure("seconds from start to first unit, median", median(one.start_s for one in times))
+    yield Figure("CPU seconds of a start, median", median(one.start_cpu_s for one in times))
+    yield Figure("seconds from the exit for a bump to the first unit, median", median(gaps))
+    yield Figure(BUMP.what, float(np.percentile(gaps, 95)), BUMP)

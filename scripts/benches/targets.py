@@ -1,0 +1,58 @@
+"""What the design promises, each said once: the measurements judge by it, ./scripts/bench --list names it.
+
+Standard library only: the list must work before anything is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """The most that a figure may be, or with `at_most` False the least; `what` says its unit."""
+
+    what: str
+    limit: float
+    at_most: bool = True
+
+    @property
+    def bound(self) -> str:
+        return f"{'<=' if self.at_most else '>='} {self.limit:g}"
+
+    def is_met(self, value: float) -> bool:
+        return value <= self.limit if self.at_most else value >= self.limit
+
+
+def _at_least(what: str, limit: float) -> Target:
+    return Target(what, limit, at_most=False)
+
+
+# Most tables -> the batch against one into 7 tables.
+BATCH = {n: Target(f"seconds of a batch, {n:,} tables / 7", limit) for n, limit in ((50, 1.5), (200, 2), (1000, 4))}
+
+FLOOR = {
+    "flat": _at_least("records/s, app / raw copy by Spark's sink, flat events", 1.3),
+    "rich": _at_least("records/s, app / raw copy by Spark's sink, rich events", 0.8),
+}
+# Fewest games -> the app against the rival.
+ROWS = {
+    7: _at_least("records/s, app / row UDF and a write for each game, 7 games", 12),
+    200: _at_least("records/s, app / row UDF and a write for each game, 200 games", 60),
+}
+ARROW = {50: _at_least("records/s, app / mapInArrow and writes side by side, 50 games", 4)}
+CONSUMER = {1: _at_least("records/s, app / one Python consumer with delta-rs", 3)}
+
+AGE_P50 = Target("seconds from produced to visible, p50", 1.5)
+AGE_P99 = Target("seconds from produced to visible, p99", 4)
+GROWTH = Target("memory, last tenth / fifth", 1.1)
+MEMORY_TABLES = 1000
+MEMORY = Target(f"MiB of driver, JVM and workers, {MEMORY_TABLES:,} tables", 3072)
+
+BAD = _at_least("records/s of the whole pass, all bad / clean", 0.25)
+
+HISTORY = Target("seconds of a gold interval, 10 x the history / 1 x", 1.2)
+TOUCHED_TABLES = 1000
+TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)
+
+BUMP = Target("seconds from the exit for a bump to the first unit, p95", 20)

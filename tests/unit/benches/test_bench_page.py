@@ -1,0 +1,117 @@
+"""The page of what was published: the latest figures of each measurement and command, with their verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.benches import drain, page, plots, result
+from scripts.benches.options import ENTRIES, RIVALS, Options
+from scripts.benches.result import Figure, Finding
+from scripts.benches.shape import Shape
+from scripts.benches.targets import AGE_P50, Target
+
+PNG = b"\x89PNG"
+STAMP = {"at": "2026-01-02T03:04:05+00:00", "machine": "2 cores, 23 GiB, Linux x86_64", "load": [2.0, 1.5, 1.0]}
+
+
+def _entry(bench: str, command: str, *figures: Figure, **details: Any) -> dict[str, Any]:
+    """As it comes back from the file."""
+    line = result.record(Options(bench, command), Finding(figures, details)) | STAMP
+    read: dict[str, Any] = json.loads(json.dumps(line))
+    return read
+
+
+def _tables(*medians: tuple[int, float], records: int = 1000) -> dict[str, Any]:
+    cases = [{"tables": tables, "median": seconds} for tables, seconds in medians]
+    return _entry("tables", "./scripts/bench tables", records=records, cases=cases)
+
+
+def _drain(shape: Shape, *runs: tuple[str, int]) -> dict[str, Any]:
+    found = [{"side": side, "rate": rate, "batch_records": 200} for side, rate in runs]
+    return _entry("drain", f"./scripts/bench drain --games {shape.games}", topic=shape.found(), runs=found)
+
+
+def _freshness() -> dict[str, Any]:
+    parts = [[float(minute), 0.9, 1.4, 2.0, 2.5, 900, 40, 0.3] for minute in range(1, 11)]
+    return _entry("freshness", "./scripts/bench freshness", Figure(AGE_P50.what, 0.9, AGE_P50), rate=5000, parts=parts)
+
+
+def _rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_a_figure_says_its_target_and_the_outcome() -> None:
+    assert Figure("r", 1.2, Target("r", 1.5)).line() == "r: 1.20 (target <= 1.5: met)"
+    assert Figure("r", 1.2, Target("r", 1.3, at_most=False)).line() == "r: 1.20 (target >= 1.3: not met)"
+    assert Figure("records/s", 701_234.5).line() == "records/s: 701,234"
+
+
+def test_a_row_has_the_figure_with_target_verdict_machine_load_and_date() -> None:
+    figures = Figure("a", 1.2, Target("a", 1.5)), Figure("b", 9.0, Target("b", 10, at_most=False)), Figure("c", 12345.6)
+    text = page.page([_entry("decode", "./scripts/bench decode", *figures)])
+    where = ["`./scripts/bench decode`", "2 cores, 23 GiB, Linux x86_64", "2.0 1.5 1.0", "2026-01-02"]
+    assert _rows(text) == [
+        ["decode", "a", "1.20", "<= 1.5", "yes", *where],
+        ["decode", "b", "9.00", ">= 10", "no", *where],
+        ["decode", "c", "12,346", "-", "-", *where],
+    ]
+
+
+def test_the_latest_of_a_measurement_and_command_counts() -> None:
+    entries = [
+        _entry("drain", "x", Figure("a", 1.0)),
+        _entry("tables", "y", Figure("a", 2.0)),
+        _entry("drain", "z", Figure("a", 3.0)),
+        _entry("drain", "x", Figure("a", 4.0)),
+    ]
+    assert [(row[0], row[2]) for row in _rows(page.page(entries))] == [
+        ("tables", "2.00"),
+        ("drain", "4.00"),
+        ("drain", "3.00"),
+    ]
+
+
+def test_what_was_not_measured_yet_is_said() -> None:
+    assert page.page([]).endswith(f"\n\nNot measured yet: {', '.join(ENTRIES)}.\n")
+    everything = [_entry(name, "x", Figure("a", 1.0)) for name in ENTRIES]
+    assert "Not measured" not in page.page(everything)
+
+
+def test_each_result_is_published_with_page_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PUBLISHED", tmp_path / "results.jsonl")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "RESULTS.md")
+    page.publish(_entry("decode", "x", Figure("a", 1.0)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["RESULTS.md", "results.jsonl"]
+    page.publish(_tables((7, 0.4), (50, 0.5)))
+    page.publish(_freshness())
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
+    text = (tmp_path / "RESULTS.md").read_text()
+    for picture in (plots.THROUGHPUT, plots.FRESHNESS):
+        assert f"]({picture})" in text
+        assert (tmp_path / picture).read_bytes().startswith(PNG)
+    assert [row[0] for row in _rows(text)] == ["freshness", "decode"]
+
+
+def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else() -> None:
+    entries = [
+        _tables((7, 0.5), (50, 1.0)),
+        _tables((7, 0.25)),
+        _drain(Shape(games=7), ("app", 100), ("floor", 80), ("app", 120)),
+        _drain(Shape(games=50), ("app", 90)),
+        _drain(Shape(games=200, bad=0.1), ("app", 1)),
+    ]
+    assert plots.throughput(entries) == {
+        "app, a batch of 1,000": {7: 4000.0, 50: 1000.0},
+        "app, topic of flat events, 200 a batch": {7: 110.0, 50: 90},
+        "floor, topic of flat events, 200 a batch": {7: 80},
+    }
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_each_rival_has_a_target_somewhere(rival: str) -> None:
+    assert drain.target_of(rival, Shape(games=200)) in RIVALS[rival].values()
