@@ -80,7 +80,7 @@ class Stack:
             status=report,
             processes=processes,
             exits=self._exits("spark"),
-            troubles=[*self._troubles(processes), *([f"app {report.state}: {report.reason}"] if report.reason else [])],
+            troubles=self._troubles(processes, report),
             up=now - self.started,
             first_silver=self.first_silver,
             lake=self.options.lake,
@@ -147,17 +147,24 @@ class Stack:
             raise LocalError(f"topic and subject could not be set up: {last_line(log)} (log: {log})", done.returncode)
         _tell("topic and subject set up")
 
-    def _troubles(self, processes: list[Process]) -> list[str]:
-        """The last words of every program that is down for good, or that keeps failing."""
-        lines = []
+    def _troubles(self, processes: list[Process], report: status.Status) -> list[str]:
+        """The last words of every program that is down for good, or that keeps failing; the app's are its report's."""
+        lines = {}
         for process in processes:
-            exits = self._exits(process.name)
-            quick = quick_exits(exits) if exits and exits[-1].at > time.time() - SETTLED_SECONDS else 0
-            if process.is_down and process.code != 0:
-                lines.append(f"{process.name} is down (exit code {process.code}): {last_line(self._log(process.name))}")
-            elif quick > 1:
-                lines.append(f"{process.name} failed {quick} times, tries again: {last_line(self._log(process.name))}")
-        return lines
+            trouble = self._trouble(process)
+            if trouble:
+                reason = report.reason if process.name == "spark" else None
+                lines[process.name] = f"{process.name} {trouble}: {reason or last_line(self._log(process.name))}"
+        if report.reason:
+            lines.setdefault("spark", f"app {report.state}: {report.reason}")
+        return list(lines.values())
+
+    def _trouble(self, process: Process) -> str | None:
+        exits = self._exits(process.name)
+        quick = quick_exits(exits) if exits and exits[-1].at > time.time() - SETTLED_SECONDS else 0
+        if process.is_down and process.code != 0:
+            return f"is down (exit code {process.code})"
+        return f"failed {quick} times, tries again" if quick > 1 else None
 
     def _exits(self, name: str) -> list[Exit]:
         return read_exits(self.supervisor.run / f"{name}.json", since=self.started)
