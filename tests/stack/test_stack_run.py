@@ -49,21 +49,6 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
 
 
-def test_kills_at_any_moment_lose_and_double_nothing(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(BATCH__INTERVAL_S="0", BATCH__RECORDS="1500", GOLD__INTERVAL_S="0.7", LAKE__COMPACT_FILES="5")
-    stage.produce(30_000, schema_version="2", num_versions="2")
-    for extra in (0.0, 0.9, 2.1):
-        before = stage.status().get("batch")
-        app = stage.start()
-        try:
-            wait_until(lambda before=before: stage.status().get("batch") not in (None, before), "a batch")
-            wait_until(_after(extra), "the moment to kill")
-        finally:
-            kill(app)
-    assert stage.drain() == [ExitCode.DONE]
-    assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
-
-
 def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage()
     for number, stop in enumerate((signal.SIGTERM, signal.SIGINT), 1):
@@ -105,13 +90,6 @@ def _ids_with(stage: Stage, game: str, column: str) -> set[int]:
     """Schema ids whose rows have a value in the column; every field of the demo may be unset in some rows."""
     rows = ledger.read(stage.lake, f"silver_{game}_events", ["_schema_id", column]).to_pylist()
     return {row["_schema_id"] for row in rows if row[column] is not None}
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    import time
-
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() >= end
 
 
 def test_latest_is_the_moment_of_the_first_start(new_stage: Callable[..., Stage]) -> None:

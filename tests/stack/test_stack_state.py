@@ -18,10 +18,6 @@ def test_a_checkpoint_that_is_not_the_lakes_is_refused_and_repaired(lab: Lab) ->
     assert (outcome.done, outcome.figures["went_on"], outcome.figures["refused"]) == (4, 1, 3)
 
 
-def test_a_damaged_checkpoint_is_refused_or_survived(lab: Lab) -> None:
-    assert checkpoint.damaged(lab, Size(4, 0), Random(2)).faults == {}
-
-
 def test_lost_offsets_are_named_held_and_accepted_once(lab: Lab) -> None:
     outcome = offsets.run(lab, Size(1, 0), Random(3))
     assert outcome.faults == {}
