@@ -65,7 +65,10 @@ class Ingest:
         """
         began = time.monotonic()
         self._opened.finish_open()
-        start, end = read_range(self._lake.checkpoint, batch_id)
+        try:
+            start, end = read_range(self._lake.checkpoint, batch_id)
+        except ContractError as error:
+            raise ContractError(f"{error}. {REMEDY}") from None
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
             log.info("batch was decided before a crash", batch=batch_id, unit=last.sequence)

@@ -82,15 +82,10 @@ def read_offsets(path: Path) -> Offsets:
     Raises:
         ContractError: the file is not there or damaged.
     """
-    try:
-        version, *rest = path.read_text().lstrip("\0").strip().splitlines()
-        *_, offsets = map(json.loads, rest)
-        whole = version in VERSIONS and _are_offsets(offsets)
-    except (OSError, ValueError) as error:
-        raise ContractError(f"{path} cannot be read ({error}): {REMEDY}") from None
-    if not whole:
-        raise ContractError(f"{path} holds no offsets: {REMEDY}")
-    return offsets  # type: ignore[no-any-return]
+    lines = _lines(path, padding="\0")
+    if len(lines) < 2 or lines[0] not in VERSIONS or not _are_offsets(lines[-1]):
+        raise ContractError(f"{path} holds no offsets")
+    return lines[-1]  # type: ignore[no-any-return]
 
 
 def read_range(folder: Path, batch: int) -> tuple[Offsets, Offsets]:
@@ -158,13 +153,18 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _check_commit(path: Path) -> None:
+    lines = _lines(path)
+    if not lines or lines[0] not in VERSIONS or not all(isinstance(line, dict) for line in lines[1:2]):
+        raise ContractError(f"{path} is no entry of Spark's commit log")
+
+
+def _lines(path: Path, padding: str = "") -> list[Any]:
+    """Of a file of one of Spark's logs: its version as text, then what the lines of JSON say."""
     try:
-        version, *rest = path.read_text().strip().splitlines()
-        whole = version in VERSIONS and all(isinstance(json.loads(line), dict) for line in rest[:1])
+        version, *rest = path.read_text().lstrip(padding).strip().splitlines() or [""]
+        return [version, *map(json.loads, rest)]
     except (OSError, ValueError) as error:
         raise ContractError(f"{path} cannot be read ({error})") from None
-    if not whole:
-        raise ContractError(f"{path} is no entry of Spark's commit log")
 
 
 def _are_offsets(value: Any) -> bool:

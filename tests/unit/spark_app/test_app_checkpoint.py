@@ -102,6 +102,7 @@ def test_a_damaged_file_that_spark_reads_is_named(lake: Lake, name: str, kind: s
         checksum(path).unlink()
     [what] = faults(lake, at(50, 50))
     assert str(path) in what
+    assert checkpoint.REMEDY not in what  # it is said behind
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/5", "offsets/4"])
