@@ -28,6 +28,7 @@ from spark_app.errors import (
 from spark_app.lake import Lake, read_json
 from spark_app.ops.events import LEVELS, log
 from spark_app.ops.status import problem
+from spark_app.ops.words import status_lines
 from spark_app.process import children
 from spark_app.records import Cause
 from spark_app.recovery import requests, words
@@ -151,35 +152,10 @@ def status(
     if as_json:
         print(json.dumps(value, indent=1))
     elif value is not None:
-        print("\n".join(_lines(value)))
+        print("\n".join(status_lines(value)))
     if trouble:
         print(f"not healthy: {trouble}")
         raise typer.Exit(1)
-
-
-def _lines(value: dict[str, Any]) -> list[str]:
-    batch = value["batch"] or {}
-    lines = [
-        f"state       {value['state']}{': ' + value['reason'] if value['reason'] else ''}",
-        f"lag         {value['lag']} records",
-        f"last batch  {batch.get('records')} records in {batch.get('seconds')} s at {batch.get('at')}",
-        f"age         {value['age_s']} s from produced to visible",
-        f"starts      {value['starts']}, {value['bumps']} of them left for a schema bump",
-        f"bronze      {value['bronze']} rows, {value['deferred']} waiting for their schema",
-        *(f"held back   {n} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
-        f"quarantine  {json.dumps(value['quarantine'])} open, by cause",
-        f"lost        {json.dumps(value.get('lost'))}, accepted",
-        "",
-        f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
-    ]
-    versions = value["versions"]
-    for name, table in sorted(value["tables"].items()):
-        seen = ", ".join(
-            f"v{versions[i]}" if i in versions else f"id {i}"
-            for i in sorted(table["schema_ids"], key=lambda key: (len(key), key))
-        )
-        lines.append(f"{name:<24}{table['silver']:>12}{table['gold']:>12}  {seen}")
-    return lines
 
 
 Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these causes; may be repeated")]

@@ -19,6 +19,7 @@ from spark_app.errors import ExitCode, ProtolakeError
 from spark_app.lake import read_json
 from spark_app.ops.events import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
+from spark_app.ops.words import status_lines
 from spark_app.records import CAUSE_HELP, Cause, Layout, Report
 from tests.support.examples import examples
 
@@ -102,6 +103,20 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     again.learn_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
     assert (again.value["starts"], again.value["bumps"]) == (2, 1)
     assert again.value["tables"]["a"]["schema_ids"] == {"7": 3}
+
+
+def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    status = Status(lake, Layout())
+    assert not re.search("None|[{}]", "\n".join(status_lines(status.value)))
+    report = Report(bronze=5_000, silver={"a": 3}, quarantine={"frame_short": 1_000}, schema_ids={"a": {"7": 3}})
+    status.batch_done(1, report, 0.5)
+    status.end("stopped", None)
+    lines = status_lines(read_json(lake.status))
+    assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
+    assert "quarantine  1,000 open (frame_short 1,000)" in lines
+    assert "lost        0 offsets in 0 ranges, accepted" in lines
+    assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 
 def test_deferred_rows_are_counted_down(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""A status as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def status_lines(value: Mapping[str, Any]) -> list[str]:
+    """Its lines, without the reason of what is not healthy. "-" is what nobody knows yet."""
+    batch, lost = value["batch"] or {}, value.get("lost") or {}
+    lines = [
+        f"state       {value['state']}",
+        f"lag         {_or_dash(value['lag'])} records",
+        "last batch  " + ("{records:,} records in {seconds} s at {at}".format(**batch) if batch else "-"),
+        f"age         {_or_dash(value['age_s'])} s from produced to visible",
+        f"starts      {value['starts']:,}, {value['bumps']:,} of them left for a schema bump",
+        f"bronze      {value['bronze']:,} rows, {value['deferred']:,} waiting for their schema",
+        *(f"held back   {n:,} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
+        f"quarantine  {sum(value['quarantine'].values()):,} open{_by_cause(value['quarantine'])}",
+        f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
+        "",
+        f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
+    ]
+    for name, table in sorted(value["tables"].items()):
+        seen = ", ".join(_version(key, value["versions"]) for key in sorted(table["schema_ids"], key=_by_number))
+        lines.append(f"{name:<24}{table['silver']:>12,}{table['gold']:>12,}  {seen}")
+    return lines
+
+
+def _or_dash(number: float | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _by_cause(quarantine: Mapping[str, int]) -> str:
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(quarantine.items()) if count)
+    return f" ({causes})" if causes else ""
+
+
+def _version(key: str, versions: Mapping[str, int]) -> str:
+    return f"v{versions[key]}" if key in versions else f"id {key}"
+
+
+def _by_number(key: str) -> tuple[int, str]:
+    return len(key), key
