@@ -17,8 +17,6 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for, wait_until
 from spark_app.failpoints import POINTS
-from spark_app.lake import Lake
-from spark_app.recovery.requests import pending
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place
@@ -116,19 +114,14 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     of_replay = _points("replay", *OF_REQUESTS)
-    _die_everywhere(stage, of_replay, partial(_ask, stage, "replay"), deaths, lambda: _refuse(stage, allowed))
+    _die_everywhere(stage, of_replay, lambda: stage.spawn("replay"), deaths, lambda: _refuse(stage, allowed))
     _remove(stage)
-    rebuild = partial(_ask, stage, "rebuild", *REMOVED)
-    _die_everywhere(stage, _points("rebuild"), rebuild, deaths, lambda: _remove(stage))
+    of_rebuild = _points("rebuild")
+    _die_everywhere(stage, of_rebuild, lambda: stage.spawn("rebuild", *REMOVED), deaths, lambda: _remove(stage))
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
     stage.drain(BATCH__RECORDS="100000")
-
-
-def _ask(stage: Stage, *command: str) -> Popen[bytes]:
-    """The command; after its death the app, which finds what was asked."""
-    return stage.start("--available-now") if pending(Lake(stage.lake)) else stage.spawn(*command)
 
 
 def _produce(stage: Stage, records: int, **options: str) -> None:
