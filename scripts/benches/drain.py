@@ -8,7 +8,6 @@ turns, so that other work on the machine meets them alike.
 """
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -24,13 +23,12 @@ from scripts.benches.options import RIVALS, Options
 from scripts.benches.progress import Progress
 from scripts.benches.result import Figure, Finding
 from scripts.benches.rivals import given
-from scripts.benches.servers import app_settings, spawn
+from scripts.benches.servers import app_settings, open_servers, spawn
 from scripts.benches.shape import Shape
 from scripts.benches.targets import Target
+from scripts.local import results
 from scripts.local.errors import LocalError
-from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
-from scripts.local.registry import Registry
 from spark_app.config import Batch
 
 WRONG = 65
@@ -80,16 +78,12 @@ def run(options: Options) -> Finding:
     """Fill a topic, drain it in turns, print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
     sides = (APP, *options.against)
-    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
-        folder = Path(name)
-        with Kafka(folder) as kafka, Registry(folder) as registry:
-            result.tell(f"filling the topic with {shape.words()} ...")
-            topic = Topic(
-                kafka.bootstrap, registry.url, shape, topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
-            )
-            sizes = options.batch_records or (Batch().records,)
-            turns = [(size, side) for _ in range(options.rounds) for size in sizes for side in sides]
-            runs = [drain(folder / "lake", topic, side, size) for size, side in turns]
+    with open_servers() as (folder, kafka, registry):
+        result.tell(f"filling the topic with {shape.words()} ...")
+        topic = Topic(kafka.bootstrap, registry.url, shape, topics.fill(kafka.bootstrap, registry.url, TOPIC, shape))
+        sizes = options.batch_records or (Batch().records,)
+        turns = [(size, side) for _ in range(options.rounds) for size in sizes for side in sides]
+        runs = [drain(folder / "lake", topic, side, size) for size, side in turns]
     _show(runs)
     print(f"{shape.words()}: medians of {options.rounds} rounds")
     figures = [f for size in sizes for f in _figures([r for r in runs if r.batch_records == size], options, shape)]
@@ -115,7 +109,7 @@ def drain(lake: Path, topic: Topic, side: str, batch_records: int) -> Run:
     placed = _verify(lake, side, topic)
     done = Run(side, batch_records, topic.shape.records, progress, *placed, given.gold_seconds(lake))
     shutil.rmtree(lake)
-    result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {os.getloadavg()[0]:.1f}")
+    result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {results.load()[0]}")
     return done
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,13 +21,11 @@ from scripts.benches.ages import Ages
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
-from scripts.benches.servers import app_settings, spawn, stop
+from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES
 from scripts.local.errors import USAGE, LocalError
-from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC
-from scripts.local.registry import Registry
 from spark_app.lake import Lake, read_json
 
 WARMTH_S = 60.0
@@ -75,21 +72,19 @@ def run(options: Options) -> Finding:
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=topics.POOL)
-    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
-        folder = Path(name)
-        with Kafka(folder) as kafka, Registry(folder) as registry:
-            topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
-            settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
-            app = spawn(["-m", "spark_app", "run"], settings)
-            try:
-                _await(folder / "lake", shape.records)
-                address = [kafka.bootstrap, registry.url, TOPIC]
-                sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
-                producer = spawn(sender, {}, subprocess.PIPE)
-                watch, cpu = _watch(folder / "lake", app, producer, options.seconds)
-                _finish(producer, folder / "lake", watch.ages)
-            finally:
-                stop(app)
+    with open_servers() as (folder, kafka, registry):
+        topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
+        settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
+        app = spawn(["-m", "spark_app", "run"], settings)
+        try:
+            _await(folder / "lake", shape.records)
+            address = [kafka.bootstrap, registry.url, TOPIC]
+            sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
+            producer = spawn(sender, {}, subprocess.PIPE)
+            watch, cpu = _watch(folder / "lake", app, producer, options.seconds)
+            _finish(producer, folder / "lake", watch.ages)
+        finally:
+            stop(app)
     return _report(watch, cpu, shape, options)
 
 

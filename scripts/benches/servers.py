@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -11,7 +12,9 @@ from typing import IO
 from scripts.local import environment, java
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
+from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC, parse
+from scripts.local.registry import Registry
 
 ENDS_S = 30.0  # an app that was asked to stop
 
@@ -43,6 +46,15 @@ def stop(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def open_servers() -> Iterator[tuple[Path, Kafka, Registry]]:
+    """A folder with a broker and a registry that are up; on leaving all is gone."""
+    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
+        folder = Path(name)
+        with Kafka(folder) as kafka, Registry(folder) as registry:
+            yield folder, kafka, registry
 
 
 @contextlib.contextmanager

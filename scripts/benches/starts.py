@@ -9,13 +9,11 @@ start before all is for warmth.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import IO
 
 import numpy as np
 
@@ -24,13 +22,14 @@ from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
-from scripts.benches.servers import app_settings, spawn, stop
+from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import BUMP
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.program import BUMP as BUMP_CODE
 from scripts.local.registry import Registry
+from scripts.local.server import last_line
 from spark_app.lake import Lake
 
 LOOK_S = 0.02
@@ -53,10 +52,8 @@ class Time:
 def run(options: Options) -> Finding:
     """Measure and print."""
     shape = Shape(options.records)
-    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
-        folder = Path(name)
-        with Kafka(folder) as kafka, Registry(folder) as registry:
-            measured = [_measure(folder, kafka, registry, number, shape) for number in range(1 + options.times)]
+    with open_servers() as servers:
+        measured = [_measure(*servers, number, shape) for number in range(1 + options.times)]
     times = measured[1:]
     result.show(
         ["time", "start s", "CPU s", "bump s", "CPU s", "silver rows"],
@@ -70,17 +67,18 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
     topic, lake = f"starts_{number}", folder / f"lake-{number}"
     topics.fill(kafka.bootstrap, registry.url, topic, shape)
     settings = app_settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
-    with (folder / f"{topic}.log").open("w+") as log:
+    path = folder / f"{topic}.log"
+    with path.open("w") as log:
         began = time.time()
         app = spawn(APP, settings, log, log)
         try:
-            start = _await_unit(app, lake, 0, log) - began, cpu_seconds(app.pid)
+            start = _await_unit(app, lake, 0, path) - began, cpu_seconds(app.pid)
             before = _finished(lake)
             frames = topics.make_frames(registry.url, topic, replace(shape, versions=2))
             topics.send(kafka.bootstrap, topic, frames, shape.records)
-            began = _await_bump(app, log)
+            began = _await_bump(app, path)
             app = spawn(APP, settings, log, log)
-            gap = _await_unit(app, lake, before, log) - began, cpu_seconds(app.pid)
+            gap = _await_unit(app, lake, before, path) - began, cpu_seconds(app.pid)
         finally:
             stop(app)
     rows = _verify(lake, 2 * shape.records)
@@ -88,17 +86,17 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
     return Time(*start, *gap, rows)
 
 
-def _await_unit(app: subprocess.Popen[str], lake: Path, after: int, log: IO[str]) -> float:
+def _await_unit(app: subprocess.Popen[str], lake: Path, after: int, log: Path) -> float:
     """The moment when a unit after that one was finished, in seconds since 1970, by the mark that the app leaves."""
     deadline = time.monotonic() + PATIENCE_S
     while _finished(lake) <= after:
         if app.poll() is not None or time.monotonic() > deadline:
-            raise LocalError(f"the app finished no unit in {PATIENCE_S:.0f} s: {_last_line(log)}", app.poll() or WRONG)
+            raise LocalError(f"the app finished no unit in {PATIENCE_S:.0f} s: {last_line(log)}", app.poll() or WRONG)
         time.sleep(LOOK_S)
     return _mark(lake).stat().st_mtime
 
 
-def _await_bump(app: subprocess.Popen[str], log: IO[str]) -> float:
+def _await_bump(app: subprocess.Popen[str], log: Path) -> float:
     """The moment when it left."""
     try:
         code = app.wait(PATIENCE_S)
@@ -106,7 +104,7 @@ def _await_bump(app: subprocess.Popen[str], log: IO[str]) -> float:
         raise LocalError(f"the app did not leave for a new schema in {PATIENCE_S:.0f} s", WRONG) from None
     moment = time.time()
     if code != BUMP_CODE:
-        raise LocalError(f"the app left with {code}, not with {BUMP_CODE}: {_last_line(log)}", code or WRONG)
+        raise LocalError(f"the app left with {code}, not with {BUMP_CODE}: {last_line(log)}", code or WRONG)
     return moment
 
 
@@ -128,11 +126,6 @@ def _verify(lake: Path, records: int) -> int:
     if rows != records:
         raise LocalError(f"{records:,} records were sent, {rows:,} are in silver", WRONG)
     return rows
-
-
-def _last_line(log: IO[str]) -> str:
-    log.seek(0)
-    return next(iter(log.read().strip().splitlines()[-1:]), "no message")
 
 
 def _figures(times: list[Time]) -> Iterator[Figure]:

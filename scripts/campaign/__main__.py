@@ -9,6 +9,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from scripts.campaign import lanes
 from scripts.campaign.options import Options, command, listing, parse
 from scripts.campaign.scenarios import ENTRIES, Size
 from scripts.local.errors import LocalError
@@ -28,7 +29,6 @@ def main() -> int:
             print(listing())
             return 0
         # Late: --help and --list must work before anything is installed.
-        from scripts.campaign import lanes
         from scripts.campaign.lab import open_lab
 
         if options.lanes > 1 and len(options.names) > 1:

@@ -154,7 +154,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 def _check_commit(path: Path) -> None:
     lines = _lines(path)
-    if not lines or lines[0] not in VERSIONS or not all(isinstance(line, dict) for line in lines[1:2]):
+    if lines[0] not in VERSIONS or not all(isinstance(line, dict) for line in lines[1:2]):
         raise ContractError(f"{path} is no entry of Spark's commit log")
 
 

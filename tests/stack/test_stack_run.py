@@ -61,6 +61,8 @@ def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[.
         finally:
             kill(app)
         assert stage.status()["state"] == "stopped"
+    stage.produce(500, seed="8")
+    assert stage.drain() == [ExitCode.DONE]
     assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
 
 

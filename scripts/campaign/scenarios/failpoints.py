@@ -94,11 +94,11 @@ def _stage(lab: Lab) -> Stage:
 def _work(stage: Stage, records: int, deaths: Deaths) -> None:
     bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
     _produce(stage, records, partitions="3", timeline=bumps)
-    _die_everywhere(stage, _points("ingest", *_others()), lambda: stage.start(), deaths)
+    _die_everywhere(stage, _points("ingest", *_others()), stage.start, deaths)
     _tear_log(stage)
-    _die_everywhere(stage, _points("mend"), lambda: stage.start(), deaths)
+    _die_everywhere(stage, _points("mend"), stage.start, deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
-    _die_everywhere(stage, _points("checkpoint"), lambda: stage.start(), deaths)
+    _die_everywhere(stage, _points("checkpoint"), stage.start, deaths)
     stage.drain(BATCH__RECORDS="100000")
     for version, point in enumerate(_points("leave"), 4):
         _die_everywhere(stage, [point], partial(_bump, stage, version), deaths)

@@ -96,7 +96,7 @@ def _runs(stage: Stage) -> bool:
 def _start_beside(stage: Stage, tally: Tally, number: int) -> None:
     """A second app on a lake that is in use: it leaves, and has written nothing."""
     began = time.monotonic()
-    code = stage.run("--available-now")
+    code = stage.run("--available-now", timeout=60)
     tally.decided_s.append(round(time.monotonic() - began, 1))
     if code != UNREACHABLE:
         tally.faults[f"beside {number}"] = f"ended with {code}"
@@ -114,7 +114,7 @@ def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number
     tally.jvms_outlived += outlived
     before = stage.status().get("started_at")
     following = stage.start()
-    wait_until(lambda: stage.status().get("started_at") != before, "the lock")
+    wait_until(lambda: stage.status().get("started_at") != before, "the lock", 60)
     tally.decided_s.append(round(time.monotonic() - began, 1))
     if any(_is_alive(one) for one in old):
         tally.faults[f"two writers {number}"] = "the lake was taken while the JVM of the last app lived"
