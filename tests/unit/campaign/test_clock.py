@@ -59,5 +59,5 @@ def test_waits_go_by_the_faked_clock(tmp_path: Path) -> None:
     )
     for seconds, seen in zip(jumps, json.loads(done.stdout), strict=True):
         assert abs(seen["off_s"] - seconds) < 5
-        assert 0.4 < seen["waited_s"]
+        assert seen["waited_s"] > 0.4
         assert seen["cpu_s"] < seen["waited_s"] / 2
