@@ -26,7 +26,7 @@ def run(options: Options) -> int:
     """One stack from start to end, or a word to the one that runs already."""
     # Late: --help must work before anything is installed.
     from scripts.local.acceptance import accept_loss
-    from scripts.local.bump import bump
+    from scripts.local.bump import bump, note
     from scripts.local.claim import Claim
     from scripts.local.fresh import move_aside
     from scripts.local.stack import Stack
@@ -39,6 +39,7 @@ def run(options: Options) -> int:
         return bump(options, claim.holder() or 0)
     if options.fresh:
         move_aside(options.lake, options.state, options.yes)
+    note(options)
     stack = Stack(options, claim)
     try:
         stack.up()

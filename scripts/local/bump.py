@@ -1,23 +1,35 @@
 """A second ./scripts/run beside a running stack: new PRODUCER_* variables for the running producer, nothing else."""
 
+import json
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from scripts.local.environment import changes
 from scripts.local.errors import USAGE, LocalError
-from scripts.local.options import Options
+from scripts.local.options import Options, parse
 from scripts.local.program import Program
 from scripts.local.supervision import Supervisor
 
 PATIENCE_SECONDS = 60.0
+REMEDY = "stop it first, or give this one its own --state, --lake and ports"
+FIXED = ("lake", "kafka_port", "registry_port", "topic", "brokers", "registry", "settings", "producer")
+
+
+def note(options: Options) -> None:
+    """Leaves what this stack was started with for a second ./scripts/run, in <state>/run/options.json."""
+    _noted(options.state).write_text(json.dumps(_fixed(options)))
 
 
 def bump(options: Options, holder: int) -> int:
     """Restarts the producer if a variable differs; `holder` is the process id of the stack's ./scripts/run."""
     where = f"a stack is running already (process {holder}, state {options.state})"
     if options.fresh or options.records:
-        raise LocalError(f"{where}: stop it first, or give this one its own --state, --lake and ports", USAGE)
+        raise LocalError(f"{where}: {REMEDY}", USAGE)
+    differing = _differing(options)
+    if differing:
+        raise LocalError(f"{where} with another {' and '.join(differing)}: {REMEDY}", USAGE)
     supervisor = Supervisor(options.state)
     path = supervisor.run / "producer.json"
     if not _is_up(supervisor):
@@ -31,6 +43,22 @@ def bump(options: Options, holder: int) -> int:
     supervisor.relaunch("producer")
     print(f"{where}: restarted its producer with {' '.join(f'{name}={value}' for name, value in sorted(new.items()))}")
     return 0
+
+
+def _differing(options: Options) -> list[str]:
+    """Options that were given, and differ from those of the running stack."""
+    path, defaults = _noted(options.state), _fixed(parse([]))
+    running = json.loads(path.read_text()) if path.is_file() else {}
+    given = {name: value for name, value in _fixed(options).items() if value != defaults[name]}
+    return [f"--{name.replace('_', '-')}" for name, value in given.items() if running.get(name) != value]
+
+
+def _fixed(options: Options) -> dict[str, str]:
+    return {name: str(getattr(options, name)) for name in FIXED}
+
+
+def _noted(state: Path) -> Path:
+    return state / "run" / "options.json"
 
 
 def _is_up(supervisor: Supervisor) -> bool:

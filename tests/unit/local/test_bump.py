@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from scripts.local.bump import bump, note
+from scripts.local.errors import USAGE, LocalError
+from scripts.local.options import parse
+
+
+def begin(state: Path, *given: str) -> list[str]:
+    """A stack that was started with these options; the arguments that name its folder."""
+    here = ["--state", str(state)]
+    (state / "run").mkdir(parents=True)
+    note(parse([*here, *given]))
+    return here
+
+
+def refusal(*arguments: str) -> str:
+    with pytest.raises(LocalError) as refused:
+        bump(parse(arguments), 1)
+    assert refused.value.code == USAGE
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--lake", "elsewhere"], "another --lake:"),
+        (["--topic", "scores"], "another --topic:"),
+        (["--kafka-port", "9192", "--no-producer"], "another --kafka-port and --producer:"),
+    ],
+)
+def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given: list[str], named: str) -> None:
+    here = begin(tmp_path)
+    assert named in refusal(*here, *given)
+
+
+@pytest.mark.parametrize("given", [["--topic", "scores"], []])
+def test_what_the_running_stack_has_or_nobody_gave_is_no_difference(tmp_path: Path, given: list[str]) -> None:
+    here = begin(tmp_path, "--topic", "scores")
+    assert "no producer running" in refusal(*here, *given)
