@@ -11,7 +11,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import Stage, kill
+from scripts.campaign.stage import HANGS_S, Stage, kill
 
 RECORDS_PER_BATCH = 20
 SAMPLES = 30
@@ -31,6 +31,8 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     )
     stage.produce(size.times * RECORDS_PER_BATCH, poison="0.01")
     samples = _watch(stage, size.times)
+    if len(samples) < SAMPLES:
+        return Outcome(len(samples), {"ended early": f"{stage.unit():,} units of {size.times:,}"}, {})
     codes = stage.drain(BATCH__RECORDS="100000")
     early, late = samples[len(samples) // 3 : 2 * len(samples) // 3], samples[2 * len(samples) // 3 :]
     before, after = _most(early), _most(late)
@@ -47,7 +49,7 @@ def _watch(stage: Stage, batches: int) -> list[Sample]:
     app = stage.start()
     try:
         moved, unit = time.monotonic(), 0
-        while app.poll() is None and len(samples) < SAMPLES and time.monotonic() - moved < 60:
+        while app.poll() is None and len(samples) < SAMPLES and time.monotonic() - moved < HANGS_S:
             time.sleep(0.5)
             now = stage.unit()
             if now > unit:
