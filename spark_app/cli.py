@@ -145,14 +145,17 @@ def status(
     healthy: Annotated[bool, typer.Option("--healthy", help="print nothing; exit 0 when healthy, else 1")] = False,
 ) -> None:
     """Show lag, last batch, tables, and why it waits or is held."""
-    value = read_json(Lake(config.load(settings).lake.path).status)
+    lake = Lake(config.load(settings).lake.path)
+    value = read_json(lake.status)
     trouble = problem(value)
+    if value is None and lake.status.exists():
+        trouble = f"{lake.status} is damaged: the app writes another, each second while it runs"
     if healthy:
         raise typer.Exit(1 if trouble else 0)
     if as_json:
         print(json.dumps(value, indent=1))
     elif value is not None:
-        print("\n".join(status_lines(value)))
+        print("\n".join([*status_lines(value), *words.request_lines(lake, requests.pending(lake))]))
     if trouble:
         print(f"not healthy: {trouble}")
         raise typer.Exit(1)
@@ -265,11 +268,10 @@ def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:
             failpoints.arm(lake.root)
             from spark_app.recovery.alone import execute
 
-            requests.submit(lake, request)
+            _submit(lake, request, "the app does not run: this command starts a Spark of its own")
             result = execute(settings, lake, request)
         else:
-            requests.submit(lake, request)
-            print(f"the app runs: it executes request {request.id} between two batches", file=sys.stderr, flush=True)
+            _submit(lake, request, "the app runs: it executes the request between two batches")
             result = requests.wait_for_answer(lake, request, settings.run.patience_s)
     except KeyboardInterrupt:
         path = requests.path_of(lake, request)
@@ -279,6 +281,13 @@ def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:
         _say(UsageError(result["error"]))
         raise typer.Exit(result["exit_code"])
     return result
+
+
+def _submit(lake: Lake, request: Request, how: str) -> None:
+    older = words.request_lines(lake, requests.pending(lake))
+    requests.submit(lake, request)
+    first = ["", "executed before it, as they were asked earlier:", *older] if older else []
+    print("\n".join([f"request {request.id}. {how}", *first]), file=sys.stderr, flush=True)
 
 
 def _is_free(lake: Lake) -> bool:

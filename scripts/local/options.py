@@ -47,6 +47,9 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """The options, checked against each other; a LocalError says what is missing."""
     given = _parser().parse_args(arguments)
+    for name, folder in (("--lake", given.lake), ("--state", given.state)):
+        if folder.exists() and not folder.is_dir():
+            raise LocalError(f"{name} {folder} is no folder", USAGE)
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")

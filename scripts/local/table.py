@@ -57,6 +57,12 @@ def plain(view: View) -> Iterator[str]:
     yield from view.troubles
 
 
+def news(view: View) -> object:
+    """What of it is worth a line when it has changed: rates and ages are not."""
+    status = view.status
+    return status.tables, status.quarantine, status.deferred, status.state, view.processes, view.troubles
+
+
 def summary(view: View) -> Iterator[str]:
     """Three lines: the stream, the processes, the places."""
     status = view.status

@@ -15,17 +15,26 @@ from scripts.local.stack import Stack
 
 LOOK_SECONDS = 0.5
 LINES_SECONDS = 5.0
+QUIET_SECONDS = 60.0
 
 
 def watch(stack: Stack) -> int:
     """Returns only if there is something to end for; else a signal ends it."""
     if sys.stdout.isatty():
         with Live(get_renderable=lambda: table.renderable(stack.look()), refresh_per_second=2, transient=False):
-            return _await_end(stack, LOOK_SECONDS)
-    try:
-        return _await_end(stack, LOOK_SECONDS, LINES_SECONDS)
-    finally:
-        _print_lines(stack)
+            _await_end(stack)
+    else:
+        lines = _Lines()
+        try:
+            _await_end(stack, lines)
+        finally:
+            lines.print(stack.look())
+    report = stack.report()
+    print(
+        f"all {stack.options.records:,} records are in the lake: "
+        f"silver has {report.silver:,} rows, quarantine {report.quarantined:,}"
+    )
+    return 0
 
 
 def is_drained(stack: Stack) -> bool:
@@ -43,19 +52,36 @@ def is_drained(stack: Stack) -> bool:
     )
 
 
-def _await_end(stack: Stack, every: float, lines_every: float | None = None) -> int:
-    next_lines = time.monotonic()
+class _Lines:
+    """Where there is no terminal: what the table would show, once it has changed."""
+
+    def __init__(self) -> None:
+        self._said: object = None
+        self._at = 0.0
+
+    def print_news(self, view: table.View) -> None:
+        """Every five seconds if there is news, else every minute."""
+        waited = time.monotonic() - self._at
+        if waited >= (LINES_SECONDS if table.news(view) != self._said else QUIET_SECONDS):
+            self.print(view)
+
+    def print(self, view: table.View) -> None:
+        self._said, self._at = table.news(view), time.monotonic()
+        print(*table.plain(view), sep="\n", flush=True)
+
+
+def _await_end(stack: Stack, lines: _Lines | None = None) -> None:
+    """Returns when all records of --records are in."""
     while True:
         if not stack.supervisor.is_alive():
             raise LocalError(f"supervisord ended; its log is {stack.supervisor.logs / 'supervisord.log'}", 70)
         if stack.options.records:
             if is_drained(stack):
-                return 0
+                return
             _require_progress(stack)
-        if lines_every and time.monotonic() >= next_lines:
-            _print_lines(stack)
-            next_lines += lines_every
-        time.sleep(every)
+        if lines:
+            lines.print_news(stack.look())
+        time.sleep(LOOK_SECONDS)
 
 
 def _require_progress(stack: Stack) -> None:
@@ -64,7 +90,3 @@ def _require_progress(stack: Stack) -> None:
     if producer or app is not None:
         why = "the run ended before all records were in; the lines above and the logs say why"
         raise LocalError(why, producer or app or 70)
-
-
-def _print_lines(stack: Stack) -> None:
-    print(*table.plain(stack.look()), sep="\n", flush=True)

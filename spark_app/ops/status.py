@@ -44,9 +44,6 @@ class Status:
         self.quiet_of: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # grows with whatever moves but gold, and with each look at what is waited for
-        self._schema_ids: dict[str, dict[str, int]] = {
-            name: table["schema_ids"] for name, table in old.get("tables", {}).items()
-        }
         self.value: dict[str, Any] = {
             "state": "starting",
             "reason": None,
@@ -61,11 +58,12 @@ class Status:
             "lag": None,
             "held_back": {},
             "quiet_s": 0,
-            "bronze": 0,
-            "deferred": 0,
+            # Until the tables were looked at, and for whom that never happens: what the last app said.
+            "bronze": old.get("bronze", 0),
+            "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
-            "tables": {},
+            "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
         }
 
@@ -78,8 +76,10 @@ class Status:
         with self._lock:
             self.value["bronze"] = rows.get(self._layout.bronze, 0)
             self.value["deferred"] = rows.get(self._layout.deferred, 0)
+            known, self.value["tables"] = self.value["tables"], {}
             for name in names.values():
                 table = self._table(name)
+                table["schema_ids"] = known.get(name, table)["schema_ids"]
                 table["silver"] = rows.get(self._layout.silver_of(name), 0)
                 table["gold"] = rows.get(self._layout.gold_of(name), 0)
 
@@ -184,8 +184,7 @@ class Status:
             add_counts(table["schema_ids"], report.schema_ids.get(name, {}))
 
     def _table(self, name: str) -> dict[str, Any]:
-        empty = {"silver": 0, "gold": 0, "schema_ids": self._schema_ids.get(name, {})}
-        table: dict[str, Any] = self.value["tables"].setdefault(name, empty)
+        table: dict[str, Any] = self.value["tables"].setdefault(name, {"silver": 0, "gold": 0, "schema_ids": {}})
         return table
 
     def _write_forever(self) -> None:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterable
 from typing import Any
 
+from spark_app.lake import Lake
+from spark_app.recovery.requests import Request, path_of
 from spark_app.store.findings import Finding
 
 COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
+
+
+def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
+    """What is asked and not answered yet."""
+    return [
+        f"asked       {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
+        f"remove {path_of(lake, one)} to withdraw it"
+        for one in asked
+    ]
+
+
+def _moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
 
 
 def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:

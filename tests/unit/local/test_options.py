@@ -99,3 +99,10 @@ def test_a_loss_is_only_accepted_beside_a_stack(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="no stack runs") as caught:
         accept_loss(parse(["--accept-loss", "--state", str(tmp_path)]))
     assert caught.value.code == USAGE
+
+
+@pytest.mark.parametrize("option", ["--lake", "--state"])
+def test_a_file_is_no_place_for_a_lake(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalError, match=f"{option} .*/file is no folder"):
+        parse([option, str(tmp_path / "file")])

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,10 @@ def test_the_lines_say_what_the_table_says(view: View) -> None:
             "spark is down",
         ):
             assert part in shown
+
+
+def test_only_what_counts_is_news(view: View) -> None:
+    later = replace(view, up=view.up + 5, status=replace(view.status, rate=1.0, age=9.0, updated_at=5.0))
+    assert table.news(later) == table.news(view)
+    assert table.news(replace(view, troubles=[])) != table.news(view)
+    assert table.news(replace(view, status=replace(view.status, quarantine={}))) != table.news(view)

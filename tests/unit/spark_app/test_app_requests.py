@@ -1,6 +1,7 @@
 """Requests are files: asked once, answered once, whoever crashes; and what the commands make of answers."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from scripts.campaign.units import open_lake
 from spark_app.errors import UnreachableError
+from spark_app.ops.status import Status
+from spark_app.records import Layout
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
 
@@ -128,6 +131,20 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     assert command.returncode == (130 if interrupt else 69)
     assert [request.arguments["causes"] for request in requests.pending(lake)] == [["route_cap"]]
     assert "to withdraw it" in err
+    later = start(tmp_path, "rebuild")
+    _, err = later.communicate(timeout=60)
+    assert re.search(r"executed before it.*\nasked +replay [0-9a-f]+ at 20", err)
+    lake.status.write_text(json.dumps(Status(lake, Layout()).value))
+    out, _ = start(tmp_path, "status").communicate(timeout=60)
+    assert re.search(r"asked +replay .*remove .*\nasked +rebuild", out)
+
+
+def test_a_damaged_status_is_told(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path / "lake")
+    lake.status.write_text("{")
+    command = start(tmp_path, "status")
+    out, _ = command.communicate(timeout=60)
+    assert (command.returncode, f"{lake.status} is damaged" in out) == (1, True)
 
 
 @pytest.mark.parametrize(
