@@ -107,6 +107,9 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.arrow_records),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.arrow_bytes),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        # Gold reads a small file of each table: listed here, not by a job with a task per file, and many to a task.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+        "spark.sql.files.openCostInBytes": str(128 << 10),
         "spark.sql.streaming.stopTimeout": "20000",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "5",

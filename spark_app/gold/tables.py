@@ -15,12 +15,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from spark_app import failpoints
 from spark_app.driver.opened import OpenLake
 from spark_app.gold.definition import FOLDED, Definition
+from spark_app.gold.fold import can_fold, fold
 from spark_app.ops.events import log
 from spark_app.store.commit import Tables, writer_properties
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintain import tidy
 
 MOST_NAMED = 20
+SMALL_BYTES = 8 << 20  # of a table that is folded in memory: a merge costs four times as much
 CLEAN_EVERY = 20  # versions of a table between clean-ups
 
 
@@ -63,23 +65,35 @@ class GoldTables:
             return self.replace(name, part, upto)
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
-        key = _quoted(self._definition.key)
-        merge = table.merge(
-            part,
-            f"t.{key} IS NOT DISTINCT FROM s.{key}",
-            source_alias="s",
-            target_alias="t",
-            writer_properties=self._writer,
-            commit_properties=self._transaction(upto),
-        )
         try:
             with failpoints.around("gold.merge"):
-                merge.when_matched_update(_updates(self._definition)).when_not_matched_insert_all().execute()
+                self._fold(table, part, upto)
             table.update_incremental()
             self._clean(gold, table)
         except Exception:
             self._handles.forget(gold)  # it may have been committed: a stale handle must not be used again
             raise
+
+    def _fold(self, table: DeltaTable, part: pa.Table, upto: int) -> None:
+        if _bytes(table) <= SMALL_BYTES and can_fold(pa.schema(table.schema().to_arrow()), part.schema):
+            write_deltalake(
+                table,
+                fold(table.to_pyarrow_table(), part, self._definition),
+                mode="overwrite",
+                writer_properties=self._writer,
+                commit_properties=self._transaction(upto),
+            )
+        else:
+            key = _quoted(self._definition.key)
+            merge = table.merge(
+                part,
+                f"t.{key} IS NOT DISTINCT FROM s.{key}",
+                source_alias="s",
+                target_alias="t",
+                writer_properties=self._writer,
+                commit_properties=self._transaction(upto),
+            )
+            merge.when_matched_update(_updates(self._definition)).when_not_matched_insert_all().execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> None:
         """Write the whole table anew."""
@@ -119,6 +133,10 @@ class GoldTables:
         if table.version() % CLEAN_EVERY == 0:
             tidy(gold, table, self._synced)
             log.debug("gold cleaned", table=gold)
+
+
+def _bytes(table: DeltaTable) -> int:
+    return sum(table.get_add_actions()["size_bytes"].to_pylist())
 
 
 def _updates(definition: Definition) -> dict[str, str]:

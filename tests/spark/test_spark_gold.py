@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
+from spark_app.gold import tables
 from spark_app.store.maintain import sweep
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check, decide, learn, rows_of
@@ -288,8 +289,9 @@ def test_gold_that_is_only_looked_at_is_made_by_the_next_run(new_parts: NewParts
     check(parts, "a", "b")
 
 
+@pytest.mark.parametrize("small", [True, False])
 def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
-    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     parts = opened(new_parts)
     add(parts, a=ONE)
@@ -299,7 +301,14 @@ def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
     add(parts, a=OLD)
     table = parts.gold._tables.get("a")
     assert table is not None
+
+    def write_late(table: DeltaTable, *what: Any, **how: Any) -> None:
+        write_deltalake(table.table_uri, *what, **how)
+        raise Broken
+
     with monkeypatch.context() as full:
+        full.setattr(tables, "SMALL_BYTES", tables.SMALL_BYTES if small else -1)
+        full.setattr(tables, "write_deltalake", write_late)
         full.setattr(table, "merge", lambda *how, **more: FailsLate(DeltaTable(table.table_uri).merge(*how, **more)))
         with pytest.raises(Broken):
             parts.gold.run()
