@@ -43,9 +43,17 @@ class ConfigurationError(ProtolakeError):
 
 
 class ContractError(ProtolakeError):
-    """Proven loss, or state that contradicts itself. Nothing is written from here on."""
+    """Proven loss, or state that contradicts itself. Nothing is written from here on.
+
+    Attributes:
+        what: the line without its remedy, for whoever knows a better one.
+    """
 
     exit_code = ExitCode.LOSS
+
+    def __init__(self, what: str, remedy: str = ""):
+        super().__init__(f"{what}: {remedy}" if remedy else what)
+        self.what = what
 
 
 class UnreachableError(ProtolakeError):

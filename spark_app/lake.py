@@ -126,14 +126,14 @@ class Lake:
         if not path.exists():
             if self.tables():
                 raise ContractError(
-                    f"{path} is missing although {self.root} has tables: restore it from a copy, or let "
-                    "`doctor --repair` find the id in bronze"
+                    f"{path} is missing although {self.root} has tables",
+                    "restore it from a copy, or let `doctor --repair` find the id in bronze",
                 )
             write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
         found = path.read_text(errors="replace").strip()
         if not IDENTITY.fullmatch(found):
             raise ContractError(
-                f"{path} is damaged: restore it from a copy, or let `doctor --repair` find the id in bronze"
+                f"{path} is damaged", "restore it from a copy, or let `doctor --repair` find the id in bronze"
             )
         return found
 
@@ -225,9 +225,9 @@ def read_durable(path: Path, kind: type = dict) -> Any:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ContractError(f"{path} is damaged ({error}): restore it from a copy of the lake") from None
+        raise ContractError(f"{path} is damaged ({error})", "restore it from a copy of the lake") from None
     if not isinstance(value, kind):
-        raise ContractError(f"{path} is damaged: restore it from a copy of the lake")
+        raise ContractError(f"{path} is damaged", "restore it from a copy of the lake")
     return value
 
 

@@ -78,7 +78,7 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
     except ContractError as error:
         found = identity.find(lake.table(settings.tables.bronze))
         remedy = f"`doctor --repair` writes {found} again, which bronze has" if found else "Restore it from a copy"
-        return [Finding(str(error), remedy, repair=(lambda: identity.restore(lake, found)) if found else None)]
+        return [Finding(error.what, remedy, repair=(lambda: identity.restore(lake, found)) if found else None)]
     return []
 
 
@@ -90,7 +90,7 @@ def _manifests(lake: Lake) -> list[Finding]:
             whole.append(read_manifest(path))
         except ContractError as error:
             if path.exists():  # else it was forgotten just now
-                findings.append(Finding(str(error), "Restore it from a copy of the lake"))
+                findings.append(Finding(error.what, "Restore it from a copy of the lake"))
     return findings + _breaks(whole)
 
 
@@ -118,7 +118,7 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
         return [Finding(str(error), "Give the settings of the lake")]
     except ContractError as error:
         remedy = "Restore it from a copy, or give the settings of the lake to `doctor --repair`"
-        return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
+        return [Finding(error.what, remedy, repair=lambda: keep_rules(lake, settings))]
     return []
 
 
@@ -128,7 +128,8 @@ def _ledger(lake: Lake) -> list[Finding]:
         Ledger(lake.schemas).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
         remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
-        return [Finding(str(error), remedy, repair=lambda: inventory.begin_ledger(lake))]
+        what = error.what if isinstance(error, ContractError) else str(error)
+        return [Finding(what, remedy, repair=lambda: inventory.begin_ledger(lake))]
     return []
 
 
@@ -138,7 +139,7 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
         synced = Synced(lake)
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside: the next start looks at every commit"
-        return [Finding(str(error), remedy, repair=lambda: lake.set_aside(lake.synced))]
+        return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
     found = power.look(lake, synced, settings.tables.layout)
     if not found or any(finding.fatal for finding in found):
         return found
@@ -162,7 +163,7 @@ def _names(lake: Lake) -> list[Finding]:
     try:
         read_durable(lake.state / "tables.json")
     except ContractError as error:
-        return [Finding(str(error), "Restore it from a copy of the lake")]
+        return [Finding(error.what, "Restore it from a copy of the lake")]
     return []
 
 

@@ -138,7 +138,8 @@ class Ledger:
         data = path.read_bytes() if path.exists() else b""
         if digest(data) != key:
             raise ContractError(
-                f"{path} is gone or was altered: restore it from a copy, or let `doctor --repair` begin a new ledger"
+                f"{path} is gone or was altered",
+                "restore it from a copy, or let `doctor --repair` begin a new ledger",
             )
         return data
 

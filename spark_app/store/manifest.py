@@ -228,9 +228,9 @@ def read_manifest(path: Path) -> Manifest:
         manifest = Manifest.from_json(stored["manifest"])
         intact = manifest.digest == stored["digest"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ContractError(f"{path} cannot be read ({error}): restore it from a copy of the lake") from None
+        raise ContractError(f"{path} cannot be read ({error})", "restore it from a copy of the lake") from None
     if not intact:
-        raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+        raise ContractError(f"{path} was altered after it was decided", "restore it from a copy of the lake")
     return manifest
 
 

@@ -29,8 +29,9 @@ def check_rules(lake: Lake, settings: Settings) -> None:
     stored = read_durable(path)
     if stored is None and lake.tables():
         raise ContractError(
-            f"{path} is missing although {lake.root} has tables: restore it from a copy, or give the settings that "
-            "they were made with to `doctor --repair`, which writes it again"
+            f"{path} is missing although {lake.root} has tables",
+            "restore it from a copy, or give the settings that they were made with to `doctor --repair`, which writes "
+            "it again",
         )
     if stored is None:
         keep_rules(lake, settings)
