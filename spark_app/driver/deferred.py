@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_app.driver.attempts import Attempts
-from spark_app.driver.bronze import FROM_BRONZE, read_at
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import FROM_BRONZE, read_at
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError

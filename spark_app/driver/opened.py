@@ -99,6 +99,14 @@ class OpenLake:
             self.maintainer.added(table, len(change.adds))
         self.maintainer.step()
 
+    def refresh(self, name: str) -> None:
+        """See the table as it is on the disk: somebody may have written to it, or removed it."""
+        if not (self.lake.table(name) / "_delta_log").is_dir():
+            self.committer.forget(name)
+        table = self.committer.tables.get(name)
+        if table is not None:
+            table.update_incremental()
+
     def finish_open(self) -> None:
         """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
         if self.manifests.finished() < self.manifests.last:

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app.driver.attempts import Attempts
-from spark_app.driver.bronze import FROM_BRONZE, read_table
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import FROM_BRONZE, read_offsets, read_silver, read_table
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, UsageError
 from spark_app.gold.aggregate import Aggregator
@@ -49,7 +49,7 @@ from spark_app.store.commit import schemas_of
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
-MOST_OUTSIDE = 200_000  # phantoms of a table that are counted; more of them say nothing new
+MOST_OUTSIDE = 1_000_000  # phantoms that are counted; more of them say nothing new
 NAMED = (DIFFERING, DOUBLED, PHANTOM)
 COLUMNS = ("expected", PRESENT, "added", *NAMED)
 
@@ -200,8 +200,7 @@ class Rebuild:
     def _run(self, ranges: list[Range]) -> Report:
         """The pass into the scratch folder."""
         shutil.rmtree(self._scratch, ignore_errors=True)
-        bronze = read_table(self._session, self._opened, self._layout.bronze)
-        assert bronze is not None
+        bronze = read_offsets(self._session, self._opened, *_offsets(ranges))
         records = bronze.where(compare.within(ranges)).select(*BRONZE_SCHEMA.names)
         records = self._units.spread(records, sum(r.end - r.first for r in ranges))
         origin = replace(FROM_BRONZE, root=str(self._scratch), settles=not self._request.dry_run)
@@ -233,20 +232,11 @@ class Rebuild:
         }
 
     def _silver(self, name: str, entries: list[FileEntry], ranges: list[Range]) -> Silver:
-        self._refresh(name)
+        self._opened.refresh(name)
         tables = self._opened.committer.tables
         columns = tables.columns(name) or pa.schema([])
-        low, last = min(r.first for r in ranges), max(r.end for r in ranges) - 1
-        actual = tables.files_between(name, "_offset", low, last)
+        actual = tables.files_between(name, "_offset", *_offsets(ranges))
         return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), actual)
-
-    def _refresh(self, name: str) -> None:
-        """See the table as it is on the disk: somebody may have written to it, or removed it."""
-        if not (self._opened.lake.table(name) / "_delta_log").is_dir():
-            self._opened.committer.forget(name)
-        table = self._opened.committer.tables.get(name)
-        if table is not None:
-            table.update_incremental()
 
     def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
         return [f"{self._scratch}/{name}/{entry.path}" for entry in entries]
@@ -314,25 +304,26 @@ class Rebuild:
             added.deferred += rows.num_rows
 
     def _look_outside(self) -> None:
-        """Rows of silver outside of all that bronze had when the request began: new since then, or phantoms."""
+        """Rows of silver outside of all that bronze had when the request began: new since then, or phantoms. One job,
+        however many tables there are."""
         assert self._found is not None
         ranges = [Range(*span) for span in self._found.spans]
+        rows = read_silver(self._session, self._opened, sorted(self._names()))
+        if rows is None:
+            return
+        rows = rows.where(~compare.within(ranges))
         bronze = read_table(self._session, self._opened, self._layout.bronze)
-        for name in sorted(self._names()):
-            table = self._layout.silver_of(name)
-            rows = read_table(self._session, self._opened, table)
-            if rows is None:
-                continue
-            rows = rows.select(*LINEAGE_COORDINATES).toDF(*COORDINATES).where(~compare.within(ranges))
-            if bronze is not None:
-                landed = bronze.where(~compare.within(ranges)).select(*COORDINATES)
-                rows = rows.join(landed, COORDINATES, "left_anti")
-            phantoms = rows.limit(MOST_OUTSIDE).toArrow()
-            if phantoms.num_rows:
-                columns = {"expected": pa.nulls(phantoms.num_rows, pa.string())}
-                columns["actual"] = pa.array([table] * phantoms.num_rows)
-                columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows)
-                self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))
+        if bronze is not None:
+            rows = rows.join(bronze.where(~compare.within(ranges)), COORDINATES, "left_anti")
+        phantoms = rows.limit(MOST_OUTSIDE).toArrow()
+        columns = {"expected": pa.nulls(phantoms.num_rows, pa.string()), "actual": phantoms["table"]}
+        columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows, pa.string())
+        self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))
+
+
+def _offsets(ranges: list[Range]) -> tuple[int, int]:
+    """The first and the last that may be in one of the ranges."""
+    return min(r.first for r in ranges), max(r.end for r in ranges) - 1
 
 
 def _pick(rows: pa.Table, wanted: pa.Table) -> pa.Table:

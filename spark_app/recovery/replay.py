@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app.driver.attempts import Attempts
-from spark_app.driver.bronze import FROM_BRONZE, read_at, read_table
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import FROM_BRONZE, read_at, read_table
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError

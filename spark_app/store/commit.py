@@ -66,6 +66,12 @@ class Tables:
         table = self.get(name)
         return None if table is None else pa.schema(table.schema().to_arrow())
 
+    def files(self, name: str) -> list[str]:
+        """Paths of the table's files; none when there is no such table."""
+        table = self.get(name)
+        paths: list[str] = [] if table is None else table.get_add_actions()["path"].to_pylist()
+        return [f"{self.uri(name)}/{path}" for path in paths]
+
     def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
         """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
         keeps; none when there is no such table."""

@@ -17,6 +17,8 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for, wait_until
 from spark_app.failpoints import POINTS
+from spark_app.lake import Lake
+from spark_app.recovery import requests
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place
@@ -114,10 +116,10 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
     stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
     of_replay = _points("replay", *OF_REQUESTS)
-    _die_everywhere(stage, of_replay, lambda: stage.spawn("replay"), deaths, lambda: _refuse(stage, allowed))
+    _die_everywhere(stage, of_replay, lambda: _ask(stage, "replay"), deaths, lambda: _refuse(stage, allowed))
     _remove(stage)
     of_rebuild = _points("rebuild")
-    _die_everywhere(stage, of_rebuild, lambda: stage.spawn("rebuild", *REMOVED), deaths, lambda: _remove(stage))
+    _die_everywhere(stage, of_rebuild, lambda: _ask(stage, "rebuild", *REMOVED), deaths, lambda: _remove(stage))
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
@@ -139,6 +141,15 @@ def _refuse(stage: Stage, allowed: str) -> None:
     number = len(list(stage.lake.glob("silver_*")))
     stage.produce(MORE, schema_version="5", games=f"late_{number},late_{number + 1}")
     stage.drain(TABLES__ALLOWED=allowed)
+
+
+def _ask(stage: Stage, *command: str) -> Popen[bytes]:
+    """The command. Of what killed ones have asked only the oldest is left, which is under way: the others would all be
+    carried out one after another."""
+    lake = Lake(stage.lake)
+    for request in requests.pending(lake)[1:]:
+        requests.path_of(lake, request).unlink(missing_ok=True)
+    return stage.spawn(*command)
 
 
 def _remove(stage: Stage) -> None:
