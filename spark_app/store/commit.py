@@ -69,8 +69,9 @@ class Tables:
     def files(self, name: str) -> list[str]:
         """Paths of the table's files; none when there is no such table."""
         table = self.get(name)
-        paths: list[str] = [] if table is None else table.get_add_actions()["path"].to_pylist()
-        return [f"{self.uri(name)}/{path}" for path in paths]
+        if table is None:
+            return []
+        return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
 
     def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
         """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
