@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -51,6 +51,12 @@ def write_records(
 def _write_partition(path: Path, encoder: Encoder, topic: str, partition: int, events: Iterator[Event]) -> Path:
     moment = time.time_ns() // 1000
     made = [(event.gamer_id.encode(), encoder.encode(event, moment)) for event in events]
+    return write_partition(path, topic, partition, made)
+
+
+def write_partition(path: Path, topic: str, partition: int, made: Sequence[tuple[bytes, bytes]]) -> Path:
+    """Records with these keys and values, as a Parquet file of `SOURCE_SCHEMA`."""
+    moment = time.time_ns() // 1000
     keys, values = zip(*made, strict=True) if made else ((), ())
     count = len(made)
     columns = [

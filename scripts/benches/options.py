@@ -54,6 +54,11 @@ ENTRIES = {
         "a steady rate: how old records are when silver has them",
         (targets.AGE_P50, targets.AGE_P99, targets.GROWTH, targets.MEMORY),
     ),
+    "demux": Entry(
+        "scripts.benches.demux",
+        "bronze to silver: decoding and demultiplexing alone, against the 2022 way",
+        tuple(targets.DEMUX.values()),
+    ),
     "decode": Entry(
         "scripts.benches.decode",
         "payloads to columns: this decoder, its fallback and the naive ways",
@@ -139,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "tables": _add_tables,
         "drain": _add_drain,
         "freshness": _add_freshness,
+        "demux": _add_demux,
         "decode": _add_decode,
         "gold": _add_gold,
         "starts": _add_starts,
@@ -173,6 +179,12 @@ def _add_freshness(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--rate", "records per second", 5000)
     _add(parser, "--seconds", "how long, with a minute for warmth", 3600)
     _add_shape(parser)
+
+
+def _add_demux(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "numbers of games, and so of silver tables", [7, 200], "+")
+    _add(parser, "--records", "records in bronze", 100_000)
+    _add(parser, "--rounds", "how often each side takes them, in turns, after once for warmth", 2)
 
 
 def _add_decode(parser: argparse.ArgumentParser) -> None:

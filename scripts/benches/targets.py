@@ -40,6 +40,10 @@ ROWS = {
     7: _at_least("records/s, app / row UDF and a write for each game, 7 games", 12),
     200: _at_least("records/s, app / row UDF and a write for each game, 200 games", 60),
 }
+DEMUX = {
+    7: _at_least("records/s from bronze, app / row UDF and a write for each game, 7 games", 20),
+    200: _at_least("records/s from bronze, app / row UDF and a write for each game, 200 games", 100),
+}
 ARROW = {50: _at_least("records/s, app / mapInArrow and writes side by side, 50 games", 4)}
 CONSUMER = {1: _at_least("records/s, app / one Python consumer with delta-rs", 3)}
 

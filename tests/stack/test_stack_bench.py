@@ -29,6 +29,11 @@ def test_tables_has_every_batch_in_silver() -> None:
     assert [case["files"] for case in cases] == [1 + 3, 1 + 5]  # bronze and each silver table: a task for few records
 
 
+def test_demux_places_what_bronze_has_in_both_ways() -> None:
+    sides = _measure("demux", "--tables", "2", "3", "--records", "300", "--rounds", "1")["sides"]
+    assert [(side["games"], side["silver"]) for side in sides] == [(2, 600), (2, 600), (3, 600), (3, 600)]
+
+
 def test_gold_is_of_the_tables_and_gamers_asked_for() -> None:
     options = ["--tables", "4", "--records", "200", "--history", "200", "--gamers", "600", "--rounds", "1"]
     history, longer, touched, gamers = _measure("gold", *options)["cases"]

@@ -4,7 +4,7 @@ quarantine, then an aggregate query for each game."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,15 +38,7 @@ def run(decode: Decode, side_by_side: int, code: Path | None = None) -> None:
     def take(records: DataFrame, batch: int) -> None:
         records = records.persist()
         decoded = decode(records).persist()
-        parts = {"bronze": records, "quarantine": decoded.where("message is null").drop("message")}
-        for game in games:
-            of_game = decoded.where(F.col("message.game_name") == game)
-            parts[f"silver_{game}"] = of_game.select(
-                "message.*", *(F.col(name).alias(f"_{name}") for name in COORDINATES)
-            )
-        with ThreadPoolExecutor(side_by_side) as pool:
-            once = {"txnAppId": "rival", "txnVersion": str(batch)} if side_by_side > 1 else {}
-            list(pool.map(lambda part: _append(part[1], lake, part[0], once), parts.items()))
+        append({"bronze": records, **split(decoded, games)}, lake, side_by_side, batch)
         decoded.unpersist()
         records.unpersist()
 
@@ -59,6 +51,22 @@ def run(decode: Decode, side_by_side: int, code: Path | None = None) -> None:
     given.tell_gold(lake.root, time.perf_counter() - began)
     result.tell(f"{settings.batch.records:,} records per batch")
     session.end(clean=False)
+
+
+def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
+    """Table -> its rows: one for each game, and what could not be decoded."""
+    parts = {"quarantine": decoded.where("message is null").drop("message")}
+    for game in games:
+        of_game = decoded.where(F.col("message.game_name") == game)
+        parts[f"silver_{game}"] = of_game.select("message.*", *(F.col(name).alias(f"_{name}") for name in COORDINATES))
+    return parts
+
+
+def append(parts: Mapping[str, DataFrame], lake: Lake, side_by_side: int, batch: int) -> None:
+    """The rows to their tables."""
+    once = {"txnAppId": "rival", "txnVersion": str(batch)} if side_by_side > 1 else {}
+    with ThreadPoolExecutor(side_by_side) as pool:
+        list(pool.map(lambda part: _append(part[1], lake, part[0], once), parts.items()))
 
 
 def _append(rows: DataFrame, lake: Lake, table: str, once: dict[str, str]) -> None:

@@ -1,0 +1,156 @@
+"""Bronze to silver: decoding and demultiplexing alone, without Kafka and without gold, against the 2022 way.
+
+Both sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
+a row UDF with generated classes and a filtered append for each game. They take turns in one Spark session, each on a
+lake of its own; at the end both must have every record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame
+
+from scripts.benches import frames, result, topics
+from scripts.benches.lakes import count_rows, count_silver
+from scripts.benches.options import Options
+from scripts.benches.progress import cpu_seconds
+from scripts.benches.result import Figure, Finding
+from scripts.benches.rivals import given, rows, spark
+from scripts.benches.servers import told
+from scripts.benches.shape import Shape, game_names
+from scripts.benches.stand import Workshop, open_workshop
+from scripts.benches.targets import DEMUX
+from scripts.local.errors import LocalError
+from spark_app.driver.reader import FROM_BRONZE, read_table
+from spark_app.driver.unit import Origin
+from spark_app.lake import Lake
+
+WRONG = 65
+FILES = 4  # of bronze: as many tasks
+
+
+@dataclass
+class Side:
+    """One way, into a lake of its own. `seconds` and `cpu` have an entry for each measured round."""
+
+    name: str
+    lake: Path
+    shape: Shape
+    take: Callable[[int], None]  # all of bronze, in the round with this number
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    silver: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.shape.records / median(self.seconds)
+
+    def measure(self, number: int) -> None:
+        used, began = cpu_seconds(os.getpid()), time.perf_counter()
+        self.take(number)
+        if number:  # the first round is for warmth
+            self.seconds.append(time.perf_counter() - began)
+            self.cpu.append(cpu_seconds(os.getpid()) - used)
+
+    def verify(self, rounds: int) -> None:
+        self.silver = count_silver(count_rows(self.lake))
+        if self.silver != self.shape.records * rounds:
+            raise LocalError(
+                f"{self.name}: {self.silver:,} rows in silver after {rounds} x {self.shape.words()}", WRONG
+            )
+
+    def row(self) -> list[object]:
+        return [self.name, self.shape.games, median(self.seconds), median(self.cpu), self.rate]
+
+    def found(self) -> dict[str, object]:
+        kept = {"side": self.name, "games": self.shape.games, "silver": self.silver}
+        return kept | {"seconds": self.seconds, "cpu": self.cpu}
+
+
+def run(options: Options) -> Finding:
+    """Measure and print."""
+    shapes = [Shape(options.records, games=tables, partitions=FILES) for tables in options.tables]
+    with open_workshop() as workshop, told({given.VARIABLE: json.dumps(shapes[0].found())}):
+        _generate_classes(workshop)
+        pairs = [_compare(workshop, shape, options.rounds) for shape in shapes]
+    result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for pair in pairs for side in pair])
+    print(f"medians of {options.rounds} rounds of {options.records:,} records")
+    return Finding(list(_figures(pairs)), {"sides": [side.found() for pair in pairs for side in pair]})
+
+
+def _generate_classes(workshop: Workshop) -> None:
+    module = rows.generate(workshop.folder)
+    sys.path.append(str(workshop.folder))
+    workshop.spark.sparkContext.addPyFile(str(module))
+
+
+def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, Side]:
+    result.tell(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
+    bronze = _fill_bronze(workshop, shape)
+    pair = _app(workshop, shape, bronze), _rival(workshop, shape, bronze)
+    for number in range(1 + rounds):
+        for side in pair:
+            side.measure(number)
+        result.tell(f"{shape.games} games: round {number} of {rounds}")
+    for side in pair:
+        side.verify(1 + rounds)
+    return pair
+
+
+def _fill_bronze(workshop: Workshop, shape: Shape) -> DataFrame:
+    """What the app lands of records that the official serializer framed."""
+    folder, topic = Path(tempfile.mkdtemp(dir=workshop.folder)), workshop.settings.kafka.topic
+    pool = cycle((key, value) for key, value, _ in topics.make_frames(workshop.settings.registry.url, topic, shape))
+    share = -(-shape.records // FILES)
+    left = islice(pool, shape.records)
+    paths = [frames.write_partition(folder / f"{n}.parquet", topic, n, list(islice(left, share))) for n in range(FILES)]
+    landing = workshop.stand(1)
+    records = workshop.spark.read.parquet(*map(str, paths))
+    report = landing.units.run(records.repartition(FILES), 1, Origin({}, land_only=True))
+    landing.opened.decide(report, "ingest", landing.source())
+    bronze = read_table(workshop.spark, landing.opened, workshop.settings.tables.bronze)
+    assert bronze is not None
+    return bronze
+
+
+def _app(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
+    stand = workshop.stand(shape.games)
+    opened = stand.opened
+
+    def take(number: int) -> None:
+        records = stand.units.spread(bronze, shape.records)
+        report = stand.units.run(records, opened.manifests.last + 1, FROM_BRONZE)
+        opened.decide(report, "rebuild", {"request": "bench", "records": report.bronze, "progress": {}})
+
+    return Side("app", opened.lake.root, shape, take)
+
+
+def _rival(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
+    lake = Lake(tempfile.mkdtemp(prefix="lake-", dir=workshop.folder))
+    games = game_names(shape.games)
+
+    def take(number: int) -> None:
+        decoded = rows.decode(bronze).persist()
+        spark.append(spark.split(decoded, games), lake, 1, number)
+        decoded.unpersist()
+
+    return Side("row UDF", lake.root, shape, take)
+
+
+def _figures(pairs: list[tuple[Side, Side]]) -> Iterator[Figure]:
+    for app, rival in pairs:
+        games = f"{app.shape.games:,} games"
+        target = DEMUX.get(app.shape.games)
+        yield Figure(f"records/s from bronze, app, {games}", app.rate)
+        yield Figure(f"records/s from bronze, app / row UDF, {games}", app.rate / rival.rate, target)
+        yield Figure(f"records per CPU second, app / row UDF, {games}", median(rival.cpu) / median(app.cpu))
