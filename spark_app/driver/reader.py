@@ -10,13 +10,12 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin
-from spark_app.gold.compute import folder_of_row
 from spark_app.records import LINEAGE_SCHEMA
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES
 
@@ -56,6 +55,11 @@ def read_at(session: SparkSession, opened: OpenLake, coordinates: pa.Table) -> D
     wanted = F.broadcast(session.createDataFrame(coordinates.select(COORDINATES)))
     picked = bronze.join(wanted, COORDINATES, "left_semi")
     return picked.select(*BRONZE_SCHEMA.names)
+
+
+def folder_of_row() -> Column:
+    """The name of the folder, and so of the table, whose file a row is from. A regular expression costs far more."""
+    return F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
 
 
 def _read(session: SparkSession, paths: list[str], columns: pa.Schema) -> DataFrame:

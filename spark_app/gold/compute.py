@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.config import Aggregate, Settings
+from spark_app.driver.reader import folder_of_row
 from spark_app.gold.definition import Definition
 from spark_app.worker.tables import split_by_value
 
@@ -76,11 +77,6 @@ class Calculator:
         field = self._definition.field_of(aggregate)
         value = _suited(rows, field, aggregate.function) if field else F.lit(1)
         return FUNCTIONS[aggregate.function](value).alias(name)
-
-
-def folder_of_row() -> Column:
-    """The name of the folder, and so of the table, whose file a row is from. A regular expression costs far more."""
-    return F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
 
 
 def _suited(rows: DataFrame, field: str, function: str) -> Column:

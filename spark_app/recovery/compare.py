@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.gold.compute import folder_of_row
+from spark_app.driver.reader import folder_of_row
 from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
