@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
     {"session.py", "pipeline.py", "shell.py", "warm.py", "kafka/source.py", "gold/compute.py"}
-    | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "bronze", "attempts", "streaming")}
+    | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "reader", "attempts", "streaming")}
     | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
 )
 
