@@ -29,6 +29,7 @@ from scripts.benches.targets import Target
 from scripts.local import results
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
+from scripts.local.server import last_line
 from spark_app.config import Batch
 
 WRONG = 65
@@ -120,7 +121,7 @@ def _command(side: str) -> list[str]:
 
 def _call(arguments: list[str], settings: dict[str, str], progress: Progress) -> None:
     """Run a process to its end; its last words are the error when it fails."""
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.NamedTemporaryFile("w") as log:
         process = spawn(arguments, settings, log, log)
         try:
             while process.poll() is None:
@@ -130,9 +131,8 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress) ->
             process.terminate()
             process.wait()
         if process.returncode:
-            log.seek(0)
-            said = log.read().strip().splitlines()[-1:] or ["no message"]
-            raise LocalError(f"{' '.join(arguments)} ended with {process.returncode}: {said[0]}", process.returncode)
+            said = last_line(Path(log.name))
+            raise LocalError(f"{' '.join(arguments)} ended with {process.returncode}: {said}", process.returncode)
 
 
 def _verify(lake: Path, side: str, topic: Topic) -> tuple[int, int]:
