@@ -43,24 +43,24 @@ def test_ids_wait_until_they_resolve_or_the_patience_is_over(new_parts: NewParts
     parts.take(events(1, PLAYERS[:1]) + events(2, PLAYERS[1:3]) + events(3, PLAYERS[3:]))
     waiting = {"silver_rummy_events": [0], "deferred_events": [1, 2, 3, 4]}
     assert placed(parts) == waiting
-    assert parts.deferred.step() is None
+    assert parts.deferred.step(None) is None
     assert (placed(parts), parts.manifests.last) == (waiting, 1)
 
     answers.schema(2, source(2))
     parts = new_parts(answers.url)
-    report = parts.deferred.step()
+    report = parts.deferred.step(None)
     assert report is not None
     assert report.silver == {"rummy": 1, "uno": 1}
     assert placed(parts) == {"deferred_events": [3, 4], "silver_rummy_events": [0, 2], "silver_uno_events": [1]}
     assert parts.read("silver_uno_events")["col_custom_1"].to_list() == ["a"]
-    assert parts.deferred.step() is None
+    assert parts.deferred.step(None) is None
 
     parts = new_parts(answers.url, schemas={"patience_s": 0.001})
-    assert parts.deferred.step() is not None
+    assert parts.deferred.step(None) is not None
     assert placed(parts)["deferred_events"] == []
     assert placed(parts)["quarantine_events"] == [3, 4]
     assert set(parts.read("quarantine_events")["cause"]) == {"schema_unknown"}
-    assert (parts.deferred.step(), len(parts.read("bronze_events"))) == (None, 5)
+    assert (parts.deferred.step(None), len(parts.read("bronze_events"))) == (None, 5)
     bronze, found = landing_times(parts)
     assert found == bronze
 
@@ -71,7 +71,7 @@ def test_landed_records_of_new_ids_settle_in_place(new_parts: NewParts, answers:
     parts.learn(1)
     parts.take([*events(1, PLAYERS[:2]), *events(2, PLAYERS[2:4]), None, b"no frame"], LANDED)
     assert placed(parts) == {"deferred_events": [0, 1, 2, 3, 5]}
-    report = parts.deferred.step()
+    report = parts.deferred.step(None)
     assert report is not None
     assert (report.silver, report.quarantine) == ({"rummy": 2, "uno": 2}, {"frame_magic": 1})
     assert placed(parts) == {
@@ -94,7 +94,7 @@ def test_record_that_breaks_the_pass_is_quarantined_alone(new_parts: NewParts, m
         if len(steps) != 3:  # once without a restart, which makes no difference
             parts = new_parts()
             parts.break_pass_at(1, monkeypatch)
-        report = parts.deferred.step()
+        report = parts.deferred.step(None)
         steps.append(report.bronze if report else None)
     assert steps == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 3, None]
     assert placed(parts) == {
@@ -118,10 +118,10 @@ def test_crash_between_manifest_and_commits_is_redone_once(
     parts.take(events(1, PLAYERS), LANDED)
     parts.kill_at_commit("deferred_events", monkeypatch)
     with pytest.raises(Killed):
-        parts.deferred.step()
+        parts.deferred.step(None)
     parts = new_parts()
     assert parts.redone == 1
-    assert parts.deferred.step() is None
+    assert parts.deferred.step(None) is None
     assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
 
 
@@ -135,8 +135,8 @@ def test_a_commit_that_failed_is_made_before_more_is_decided(
     with monkeypatch.context() as full:
         parts.kill_at_commit(table, full)
         with pytest.raises(Killed):
-            parts.deferred.step()
+            parts.deferred.step(None)
     assert parts.manifests.finished() < parts.manifests.last
-    assert parts.deferred.step() is None  # in the same process
+    assert parts.deferred.step(None) is None  # in the same process
     assert parts.manifests.finished() == parts.manifests.last == 2
     assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}

@@ -183,7 +183,7 @@ def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewPa
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     obstacle.unlink()
-    assert parts.deferred.step() is not None
+    assert parts.deferred.step(None) is not None
     assert placed(parts) == FIRST | {"deferred_events": []}
 
 
@@ -218,7 +218,7 @@ def test_a_worker_that_dies_is_a_failed_try(
     assert "Python worker exited unexpectedly" in capsys.readouterr().err
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     monkeypatch.undo()
-    assert parts.deferred.step() is not None
+    assert parts.deferred.step(None) is not None
     assert placed(parts) == FIRST | {"deferred_events": []}
 
 

@@ -163,7 +163,7 @@ def test_guids_settle_and_land_under_their_guid(new_parts: NewParts, answers: An
     assert parts.read("deferred_events")["waits_for"].to_list() == [other]
     answers[f"/schemas/guids/{other}"] = (200, {"schemaType": "PROTOBUF", "schema": SHOP})
     parts = new_parts(answers.url, **EVENT)
-    assert parts.deferred.step() is not None
+    assert parts.deferred.step(None) is not None
     assert parts.read("silver_a_events")["_schema_guid"].sort().to_list() == [GUID, GUID, other]
 
 
@@ -198,7 +198,7 @@ def test_wrapped_events_settle_and_wait_by_their_own_schema(new_parts: NewParts,
     assert parts.read("deferred_events").select("waits_for", "schema_id").row(0) == ("3", 9)
     answers.schema(3, SHOP)
     parts = new_parts(answers.url, **sections)
-    parts.deferred.step()
+    parts.deferred.step(None)
     parts.gold.run()
     assert parts.read("silver_a_events")["_schema_id"].sort().to_list() == [1, 3]
     assert gold(parts, "a") == [{"who": "x", "session_count": 1}, {"who": "y", "session_count": 1}]

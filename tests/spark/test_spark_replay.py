@@ -181,7 +181,7 @@ def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers
     parts.take(events(1, PLAYERS[:1]) + events(2, PLAYERS[1:3]) + events(3, PLAYERS[3:]))
     time.sleep(0.1)
     for _ in range(3):
-        parts.deferred.step()
+        parts.deferred.step(None)
     assert sorted(parts.read("quarantine_events")["offset"].to_list()) == [1, 2, 3, 4]
 
     parts = new_parts(answers.url, schemas={"lookups": 1})

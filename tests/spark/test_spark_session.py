@@ -119,6 +119,6 @@ session.end(clean=False)
         env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert (done.stdout, (tmp_path / "killed").exists()) == ("3\n", True), done.stderr
