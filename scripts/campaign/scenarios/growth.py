@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from random import Random
@@ -64,15 +65,17 @@ def _watch(stage: Stage, batches: int) -> list[Sample]:
 def _sample(stage: Stage, pid: int) -> Sample:
     tables = [path for path in stage.lake.iterdir() if (path / "_delta_log").is_dir()]
     state = stage.lake / "_protolake"
-    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    jvm = [p for p in processes if p.name() == "java"]
+    memory = {"java": 0, "others": 0}
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the JVM starts one for each command that it runs
+            memory["java" if process.name() == "java" else "others"] += process.memory_info().rss
     return {
         "files_per_table": max(len(list(table.glob("*.parquet"))) for table in tables),
         "log_entries_per_table": max(len(list((table / "_delta_log").iterdir())) for table in tables),
         "manifests": len(list((state / "manifests").glob("*.json"))),
         "checkpoint_files": sum(1 for path in (state / "checkpoint").rglob("*") if path.is_file()),
-        "driver_and_workers_mib": sum(p.memory_info().rss for p in processes if p not in jvm) >> 20,
-        "jvm_mib": sum(p.memory_info().rss for p in jvm) >> 20,
+        "driver_and_workers_mib": memory["others"] >> 20,
+        "jvm_mib": memory["java"] >> 20,
     }
 
 
