@@ -66,8 +66,7 @@ class GoldTables:
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
         try:
-            with failpoints.around("gold.merge"):
-                self._fold(table, part, upto)
+            self._fold(table, part, upto)
             table.update_incremental()
             self._clean(gold, table)
         except Exception:
@@ -76,13 +75,15 @@ class GoldTables:
 
     def _fold(self, table: DeltaTable, part: pa.Table, upto: int) -> None:
         if _bytes(table) <= SMALL_BYTES and can_fold(pa.schema(table.schema().to_arrow()), part.schema):
-            write_deltalake(
-                table,
-                fold(table.to_pyarrow_table(), part, self._definition),
-                mode="overwrite",
-                writer_properties=self._writer,
-                commit_properties=self._transaction(upto),
-            )
+            rows = fold(table.to_pyarrow_table(), part, self._definition)
+            with failpoints.around("gold.merge"):
+                write_deltalake(
+                    table,
+                    rows,
+                    mode="overwrite",
+                    writer_properties=self._writer,
+                    commit_properties=self._transaction(upto),
+                )
         else:
             key = _quoted(self._definition.key)
             merge = table.merge(
@@ -93,7 +94,8 @@ class GoldTables:
                 writer_properties=self._writer,
                 commit_properties=self._transaction(upto),
             )
-            merge.when_matched_update(_updates(self._definition)).when_not_matched_insert_all().execute()
+            with failpoints.around("gold.merge"):
+                merge.when_matched_update(_updates(self._definition)).when_not_matched_insert_all().execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> None:
         """Write the whole table anew."""
