@@ -38,8 +38,7 @@ def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -
     if not paths:
         return None
     rows = _read(session, paths, pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES]))
-    named = zip(LINEAGE_COORDINATES, COORDINATES, strict=True)
-    return rows.select(*(F.col(own).alias(name) for own, name in named), folder_of_row().alias("table"))
+    return rows.select(*coordinates_of_row(), folder_of_row().alias("table"))
 
 
 def read_offsets(session: SparkSession, opened: OpenLake, first: int, last: int) -> DataFrame:
@@ -60,6 +59,11 @@ def read_at(session: SparkSession, opened: OpenLake, coordinates: pa.Table) -> D
 def folder_of_row() -> Column:
     """The name of the folder, and so of the table, whose file a row is from. A regular expression costs far more."""
     return F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
+
+
+def coordinates_of_row() -> list[Column]:
+    """The coordinates of a row of silver, under the names that they have everywhere else."""
+    return [F.col(own).alias(name) for own, name in zip(LINEAGE_COORDINATES, COORDINATES, strict=True)]
 
 
 def _read(session: SparkSession, paths: list[str], columns: pa.Schema) -> DataFrame:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.driver.reader import folder_of_row
-from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
+from spark_app.driver.reader import coordinates_of_row, folder_of_row
+from spark_app.worker.tables import COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"
@@ -70,9 +70,7 @@ def place_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequen
         for paths, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
             if paths:
                 rows = session.read.schema(schema).parquet(*paths).where(within(ranges, "_"))
-                names = zip(LINEAGE_COORDINATES, COORDINATES, strict=True)
-                columns = [F.col(column).alias(name) for column, name in names]
-                places.append(rows.select(*columns, *_place(folder_of_row(), side, _fingerprint(schema))))
+                places.append(rows.select(*coordinates_of_row(), *_place(folder_of_row(), side, _fingerprint(schema))))
     return places
 
 
