@@ -33,6 +33,7 @@ from spark_app.process import children
 from spark_app.records import Cause
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
+from spark_app.settings import Settings
 from spark_app.space import is_full
 
 app = typer.Typer(
@@ -94,7 +95,7 @@ def run(
     _leave(code)
 
 
-def _run(settings: config.Settings, *how: bool) -> tuple[ExitCode, str]:
+def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
     from spark_app.pipeline import Pipeline
 
     pipeline = Pipeline(settings, *how)
@@ -256,7 +257,7 @@ def _tell_progress(done: int, total: int) -> None:
     print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
 
 
-def _ask(settings: config.Settings, request: Request) -> dict[str, Any]:
+def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     """The result of a request: by the app that runs, or, when none does, by this process."""
     log.level = LEVELS[settings.run.log_level]
     lake = Lake(settings.lake.path)

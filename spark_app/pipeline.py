@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from pyspark.sql import SparkSession
 
 from spark_app import failpoints, session
-from spark_app.config import Settings
 from spark_app.driver import counts, loss
 from spark_app.driver.continuity import Continuity
 from spark_app.driver.deferred import Deferred
@@ -42,6 +41,7 @@ from spark_app.process.life import Life
 from spark_app.process.room import Room, Stopped
 from spark_app.recovery.service import Service
 from spark_app.schemas.registry import RegistryUnreachable
+from spark_app.settings import Settings
 from spark_app.store import checkpoint, inventory
 from spark_app.store.findings import refuse
 

@@ -14,9 +14,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.config import Settings
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
+from spark_app.settings import Settings
 from spark_app.space import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import session
-from spark_app.config import Settings
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
+from spark_app.settings import Settings
 
 
 def start(settings: Settings) -> None:

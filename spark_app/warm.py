@@ -22,6 +22,7 @@ from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.kafka import source
 from spark_app.lake import Lake
+from spark_app.settings import Settings
 
 NOBODY = "127.0.0.1:9"
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -48,7 +49,7 @@ def main() -> int:
     return 0 if size else 1
 
 
-def stream_batches(spark: SparkSession, lake: Lake, settings: config.Settings) -> None:
+def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
     lake.prepare()
     opened = OpenLake.of(lake, settings)
@@ -101,7 +102,7 @@ def read_tables(spark: SparkSession, lake: Lake) -> None:
         files.groupBy("partition").agg(F.count(F.lit(1)), F.max("timestamp")).toArrow()
 
 
-def ask_kafka(spark: SparkSession, settings: config.Settings) -> None:
+def ask_kafka(spark: SparkSession, settings: Settings) -> None:
     """Load what Spark's Kafka source is made of, up to the answer that never comes."""
     brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
     nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing", "includeHeaders": "true"}

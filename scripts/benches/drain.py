@@ -30,7 +30,7 @@ from scripts.local import results
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
 from scripts.local.server import last_line
-from spark_app.config import Batch
+from spark_app.settings import Batch
 
 WRONG = 65
 LOOK_S = 0.05

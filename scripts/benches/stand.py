@@ -27,6 +27,7 @@ from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.events import LEVELS, log
 from spark_app.records import Report
+from spark_app.settings import Settings
 
 NOBODY = "127.0.0.1:9"
 ORIGIN = Origin({}, settle_in_place=True)
@@ -62,7 +63,7 @@ class Workshop:
 
     spark: SparkSession
     folder: Path
-    settings: config.Settings
+    settings: Settings
     encoder: Encoder
 
     def stand(self, tables: int) -> Stand:

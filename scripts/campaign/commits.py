@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 
 from scripts.campaign.mount import Mount
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.config import Settings
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.settle import TableDesk
 from spark_app.gold import aggregate
@@ -28,6 +27,7 @@ from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.settings import Settings
 from spark_app.store import commit, maintain, power
 from spark_app.store.synced import Synced
 

@@ -23,8 +23,8 @@ from spark_app.audit.silver import judge_silver
 from spark_app.audit.slots import Slots
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
-from spark_app.config import Settings
 from spark_app.records import Span
+from spark_app.settings import Settings
 
 RECORDS = 200_000  # of a chunk
 VALUE_BYTES = 48 << 20  # of a chunk

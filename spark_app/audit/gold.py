@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import GOLD, Verdict
-from spark_app.config import Aggregate
+from spark_app.settings import Aggregate
 
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

@@ -26,8 +26,8 @@ from spark_app.audit.frames import (
 )
 from spark_app.audit.records import Records
 from spark_app.audit.schemas import Schemas
-from spark_app.config import Settings
 from spark_app.records import Cause, SchemaKey
+from spark_app.settings import Settings
 
 PIECE = 20_000  # parsed messages held at once
 NAME = re.compile(r"[a-z0-9_]{1,64}")

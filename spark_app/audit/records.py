@@ -13,11 +13,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from spark_app import config
 from spark_app.audit.frames import Header
 from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.records import Span
+from spark_app.settings import KafkaSettings
 
 AT_ONCE = 10_000
 PREFETCHED = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 32_768}
@@ -81,7 +81,7 @@ class Source(Protocol):
 class Kafka:
     """The brokers of the settings."""
 
-    def __init__(self, settings: config.Kafka, patience: float):
+    def __init__(self, settings: KafkaSettings, patience: float):
         self._brokers = settings.brokers
         self._patience = patience
         self._said: list[KafkaError] = []

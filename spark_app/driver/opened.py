@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
 from spark_app.lake import Lake, file_prefix
 from spark_app.ops.events import log
 from spark_app.records import FileEntry, Report
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
+from spark_app.settings import Settings
 from spark_app.store import inventory, power
 from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse

@@ -15,7 +15,6 @@ from dataclasses import fields
 
 import pyarrow as pa
 
-from spark_app.config import Event, Schemas, Tables
 from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
@@ -24,6 +23,7 @@ from spark_app.schemas.descriptors import CompileFailed
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.resolution import resolve
+from spark_app.settings import Event, Schemas, Tables
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 

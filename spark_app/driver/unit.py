@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_app import failpoints
-from spark_app.config import Settings
 from spark_app.driver.settle import SchemaDesk, TableDesk
 from spark_app.errors import ConfigurationError, SchemaBump
 from spark_app.lake import Lake, file_prefix
 from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
+from spark_app.settings import Settings
 from spark_app.worker import one_pass
 from spark_app.worker.framing import Bare
 from spark_app.worker.unwrap import Wrapper

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.config import Aggregate, Settings
 from spark_app.driver.reader import folder_of_row
 from spark_app.gold.definition import Definition
+from spark_app.settings import Aggregate, Settings
 from spark_app.worker.tables import split_by_value
 
 TABLE = "_protolake_table"

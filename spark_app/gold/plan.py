@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from spark_app.driver.opened import OpenLake
 from spark_app.gold.definition import Definition
@@ -77,8 +76,9 @@ class Planner:
 
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table."""
-        folder = self._silver(name)
-        return [f"{folder}/{path}" for path in DeltaTable(str(folder)).get_add_actions()["path"].to_pylist()]
+        silver = self._layout.silver_of(name)
+        self._opened.refresh(silver)
+        return self._opened.committer.tables.files(silver)
 
     def _unchanged(self, definitions: dict[str, str]) -> dict[str, str]:
         known = self.definitions()

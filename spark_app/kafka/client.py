@@ -6,11 +6,12 @@ import logging
 from typing import Any
 
 from spark_app import config
+from spark_app.settings import KafkaSettings
 
 ANSWER_S = 10.0  # that a broker may take for an answer
 
 
-def client_options(kafka: config.Kafka) -> dict[str, Any]:
+def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """librdkafka's options, from ours; `kafka.source.jvm_options` is the same for Spark."""
     options: dict[str, Any] = {
         "bootstrap.servers": kafka.brokers,

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from spark_app import config
 from spark_app.errors import ConfigurationError
 from spark_app.records import Offsets
+from spark_app.settings import KafkaSettings, Settings
 
 JVM_ANSWER_S = 30
 FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
@@ -28,7 +29,7 @@ def is_unanswered(text: str) -> bool:
     return any(word in text for word in UNANSWERED_WORDS)
 
 
-def stream(session: SparkSession, settings: config.Settings, start: Offsets | None, records: int) -> DataFrame:
+def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:
     """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
     return shape(
@@ -57,7 +58,7 @@ def shape(records: DataFrame) -> DataFrame:
     )
 
 
-def jvm_options(kafka: config.Kafka) -> dict[str, str]:
+def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
     """The options of Spark's Kafka source, from ours; nothing else is passed on."""
     options = {
         "bootstrap.servers": kafka.brokers,
@@ -77,7 +78,7 @@ def jvm_options(kafka: config.Kafka) -> dict[str, str]:
     return {f"kafka.{key}": value for key, value in options.items()}
 
 
-def _jaas(kafka: config.Kafka) -> str:
+def _jaas(kafka: KafkaSettings) -> str:
     module = "scram.ScramLoginModule" if kafka.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
     password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
     return (

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_app import config
 from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import ANSWER_S, client_options, silent
+from spark_app.settings import KafkaSettings
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
@@ -38,7 +38,7 @@ class Topic:
     """A topic as the brokers have it.
 
     Attributes:
-        id: Kafka's own: a topic that is deleted and made again has another.
+        id: KafkaSettings's own: a topic that is deleted and made again has another.
         first: partition -> offset of the oldest record that is still there.
         end: partition -> offset behind the newest record.
     """
@@ -51,7 +51,7 @@ class Topic:
 class Topics:
     """Asks about the topics of the settings."""
 
-    def __init__(self, kafka: config.Kafka):
+    def __init__(self, kafka: KafkaSettings):
         self._kafka = kafka
         self._client: AdminClient | None = None
         self._said: deque[KafkaError] = deque(maxlen=20)
@@ -61,7 +61,7 @@ class Topics:
 
         Raises:
             BrokerUnreachable, TopicMissing, LoginRefused
-            ConfigurationError: Kafka's client does not take the settings.
+            ConfigurationError: KafkaSettings's client does not take the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 

@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from spark_app import config
 from spark_app.kafka.client import ANSWER_S, client_options, silent
+from spark_app.settings import KafkaSettings
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
 
@@ -25,7 +25,7 @@ class OpenTransactions:
 
     def __init__(
         self,
-        kafka: config.Kafka,
+        kafka: KafkaSettings,
         ask: Callable[[], Ends] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from spark_app import session
-from spark_app.config import Run
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
 from spark_app.ops.events import log
@@ -19,6 +18,7 @@ from spark_app.process.room import Stopped
 from spark_app.process.starts import Starts
 from spark_app.process.stopping import StopRequest
 from spark_app.process.watchdog import Sign, Watchdog
+from spark_app.settings import Run
 
 LAST_WORDS_S = 5.0
 

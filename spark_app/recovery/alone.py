@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from spark_app import session
-from spark_app.config import Settings
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import NoSpaceError
@@ -16,6 +15,7 @@ from spark_app.lake import Lake
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.recovery.service import Service
+from spark_app.settings import Settings
 from spark_app.space import shortage
 
 

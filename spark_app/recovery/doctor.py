@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spark_app.config import Settings
 from spark_app.driver import loss
 from spark_app.errors import ConfigurationError, ContractError
 from spark_app.kafka.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
@@ -23,6 +22,7 @@ from spark_app.lake import Lake, read_durable
 from spark_app.recovery import contents, identity, requests
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
+from spark_app.settings import Settings
 from spark_app.store import checkpoint, inventory, power
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding

@@ -23,6 +23,7 @@ from spark_app import config
 from spark_app.schemas import transport
 from spark_app.schemas.caps import Caps, SchemaRefused, check_name
 from spark_app.schemas.well_known import is_well_known
+from spark_app.settings import RegistrySettings
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
 MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them
@@ -63,7 +64,7 @@ class Registry:
     they keep every answer for ever, whatever it was asked for, and drop the id that the answer is about.
     """
 
-    def __init__(self, settings: config.Registry, caps: Caps):
+    def __init__(self, settings: RegistrySettings, caps: Caps):
         conf = client_settings(settings)
         self._rest = SchemaRegistryClient(conf)._rest_client
         transport.bind(self._rest.session, caps.answer_bytes)
@@ -162,7 +163,7 @@ class Registry:
         return text[:500]
 
 
-def client_settings(settings: config.Registry) -> dict[str, object]:
+def client_settings(settings: RegistrySettings) -> dict[str, object]:
     """The keys of Confluent's client, from ours; nothing else is passed on."""
     conf: dict[str, object] = {"url": settings.url, "timeout": settings.timeout_s, "max.retries": 1}
     conf["retries.wait.ms"] = 200

@@ -18,12 +18,12 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from spark_app import failpoints
-from spark_app.config import LakeSettings
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.records import FileEntry
 from spark_app.schemas.columns import grows, merge_columns
+from spark_app.settings import LakeSettings
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.synced import Synced

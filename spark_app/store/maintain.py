@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app import failpoints
-from spark_app.config import LakeSettings
 from spark_app.ops.events import log
+from spark_app.settings import LakeSettings
 from spark_app.space import is_full
 from spark_app.store.commit import Tables, writer_properties
 from spark_app.store.synced import Synced

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from spark_app.config import Settings
 from spark_app.errors import ConfigurationError, ContractError
 from spark_app.lake import Lake, read_durable, write_durably
+from spark_app.settings import Settings
 
 KEPT = {
     "tables": ("bronze", "silver", "gold", "quarantine", "deferred", "resolved", "lost"),

@@ -10,7 +10,8 @@ from scripts.local import java
 from scripts.local.artifacts import fingerprint, read
 from scripts.local.downloads import ensure
 from spark_app import session
-from spark_app.config import Settings, load
+from spark_app.config import load
+from spark_app.settings import Settings
 from tests.spark.parts import Parts
 from tests.support.answers import Answers, serve
 

@@ -19,7 +19,6 @@ from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from scripts.campaign import ledger
-from spark_app.config import Settings
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
@@ -30,6 +29,7 @@ from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.records import Offsets, Report
 from spark_app.recovery.service import Service
+from spark_app.settings import Settings
 from tests.support.frames import batch_of
 from tests.support.protos import compile_text
 

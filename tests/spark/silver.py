@@ -14,7 +14,7 @@ from scripts.campaign.units import ingest_unit
 from spark_app.audit.gold import judge_gold
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
-from spark_app.config import Aggregate
+from spark_app.settings import Aggregate
 from tests.spark.parts import Parts
 from tests.support.protos import PROTO3, compile_text
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from scripts.local.artifacts import ROOT
 from spark_app import shell
-from spark_app.config import Kafka, Settings
 from spark_app.kafka import source
+from spark_app.settings import KafkaSettings, Settings
 from tests.spark.parts import Parts, events
 
 pytestmark = pytest.mark.spark
@@ -45,7 +45,7 @@ def explained(spark: SparkSession, options: dict[str, str]) -> str:
 def test_password_is_not_in_a_plan(spark: SparkSession, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(CANARY)
-    kafka = Kafka(
+    kafka = KafkaSettings(
         security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u", sasl_password_file=str(secret)
     )
     options = source.jvm_options(kafka)
@@ -109,7 +109,7 @@ def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
     java.chmod(0o755)
     code = f"""
 from spark_app import session
-from spark_app.config import Settings
+from spark_app.settings import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 print(spark.range(3).count())
 session.end(clean=False)

@@ -13,11 +13,11 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from scripts.campaign import ledger
 from spark_app.audit import Verdict, audit
 from spark_app.audit.records import Records
-from spark_app.config import Settings
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.lake import Lake, write_quickly
 from spark_app.records import Decodable, Offsets, Report, Span
+from spark_app.settings import Settings
 from spark_app.worker import one_pass
 
 TOPIC = "t"

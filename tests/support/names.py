@@ -156,17 +156,17 @@ class Watch:
 
 
 def main(canary: str) -> None:
-    from spark_app import config
     from spark_app.schemas.caps import SchemaRefused
     from spark_app.schemas.registry import Registry
     from spark_app.schemas.resolution import resolve
+    from spark_app.settings import RegistrySettings
     from tests.support.answers import serve
     from tests.support.protos import CAPS, PROTO3
 
     watch = Watch()
     outcomes: Counter[str] = Counter()
     with serve() as answers:
-        registry = Registry(config.Registry(url=answers.url), CAPS)
+        registry = Registry(RegistrySettings(url=answers.url), CAPS)
         sys.addaudithook(watch)
         watch.on = True
         for number, name in enumerate(hostile(canary)):

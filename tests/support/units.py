@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.config import Event, LakeSettings, Tables
 from spark_app.driver.settle import TableDesk
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.settings import Event, LakeSettings, Tables
 from spark_app.store import power
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests

@@ -13,7 +13,6 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.type import money_pb2
 
-from spark_app import config
 from spark_app.audit.expected import rows_of
 from spark_app.records import Decodable
 from spark_app.schemas.caps import SchemaRefused
@@ -21,6 +20,7 @@ from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 from spark_app.schemas.resolution import resolve
+from spark_app.settings import RegistrySettings
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.reference import load_files
 from tests.support.answers import Answers, serve
@@ -46,7 +46,7 @@ def answers() -> Iterator[Answers]:
 
 
 def registry(answers: Answers, **settings: Any) -> Registry:
-    return Registry(config.Registry(url=answers.url, **settings), CAPS)
+    return Registry(RegistrySettings(url=answers.url, **settings), CAPS)
 
 
 def as_form(form: str, name: str, text: str, references: dict[str, str] | None = None) -> str:
@@ -242,6 +242,6 @@ def test_no_compiled_form_either(answers: Answers, second: Any, outcome: type[Ex
 
 
 def test_settings_name_the_format() -> None:
-    assert config.Registry().format == "text"
+    assert RegistrySettings().format == "text"
     with pytest.raises(ValueError, match="format"):
-        config.Registry.model_validate({"format": "avro"})
+        RegistrySettings.model_validate({"format": "avro"})

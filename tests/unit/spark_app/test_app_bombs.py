@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_app import config
 from spark_app.driver.settle import SchemaDesk, caps_of
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.descriptors import CompileFailed, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import ROOT, Registry, Sources
+from spark_app.settings import RegistrySettings, Schemas
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
 from tests.support.answers import Answers, serve
@@ -86,9 +86,9 @@ def test_busy_machine_refuses_nothing() -> None:
 
 def test_bomb_is_compiled_once(answers: Answers, tmp_path: Path) -> None:
     answers.schema(7, BOMBS["exponential columns, never used"]().texts[ROOT])
-    settings = config.Schemas()
+    settings = Schemas()
     for _ in range(3):  # three starts of the app
-        registry = Registry(config.Registry(url=answers.url), caps_of(settings))
+        registry = Registry(RegistrySettings(url=answers.url), caps_of(settings))
         desk = SchemaDesk(Ledger(tmp_path), registry, settings)
         assert desk.meet([7]) == []
         assert not desk.retry_waiting()
@@ -149,7 +149,7 @@ def test_what_is_too_deep_is_one_column_of_json(levels: int, leaves: int) -> Non
 def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
     def size(count: int) -> Sources:
         answers.schema(count, PROTO3 + "//" + letter * count)
-        return Registry(config.Registry(url=answers.url), replace(CAPS, text_bytes=1000)).fetch(count)
+        return Registry(RegistrySettings(url=answers.url), replace(CAPS, text_bytes=1000)).fetch(count)
 
     most = (1000 - len(PROTO3) - 2) // len(letter.encode())
     assert size(most).size <= 1000
@@ -161,7 +161,7 @@ def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
 def test_cap_on_files(answers: Answers, count: int, asked: int) -> None:
     references = [answers.version(f"s{i}", 1, PROTO3) | {"name": f"{i}.proto"} for i in range(count)]
     answers.schema(1, PROTO3 + "message M {}", references=references)
-    registry = Registry(config.Registry(url=answers.url), replace(CAPS, files=5))
+    registry = Registry(RegistrySettings(url=answers.url), replace(CAPS, files=5))
     if count < 5:
         compile_sources(registry.fetch(1), CAPS)
     else:
@@ -195,4 +195,4 @@ def test_machine_that_cannot_run_protoc_refuses_nothing(monkeypatch: pytest.Monk
 
 
 def test_every_cap_is_a_setting() -> None:
-    assert caps_of(config.Schemas()) == Caps(1 << 20, 100, 2000, 5, 512 << 20, 1000, 20_000)
+    assert caps_of(Schemas()) == Caps(1 << 20, 100, 2000, 5, 512 << 20, 1000, 20_000)

@@ -8,6 +8,7 @@ from scripts.campaign.units import open_lake
 from spark_app import config
 from spark_app.errors import ConfigurationError
 from spark_app.kafka.topics import Topics
+from spark_app.settings import KafkaSettings, Settings
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import judge
 from tests.support.units import table_desk
@@ -59,7 +60,7 @@ def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value
 
 
 def test_settings_that_kafkas_client_does_not_take_are_a_wrong_configuration() -> None:
-    kafka = config.Kafka(security_protocol="SASL_PLAINTEXT", sasl_username="u", sasl_password_file="/dev/null")
+    kafka = KafkaSettings(security_protocol="SASL_PLAINTEXT", sasl_username="u", sasl_password_file="/dev/null")
     with pytest.raises(ConfigurationError, match=r"^kafka: .*sasl.password must be set"):
         Topics(kafka).ids()
 
@@ -112,8 +113,8 @@ def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
 def test_a_lake_keeps_the_rules_that_it_was_made_with(tmp_path: Path, changed: dict[str, dict[str, str]]) -> None:
     """Other rules would place its records twice."""
     lake = open_lake(tmp_path)
-    check_rules(lake, config.Settings(**changed))
-    check_rules(lake, config.Settings(**changed, gold={"interval_s": 1}))
+    check_rules(lake, Settings(**changed))
+    check_rules(lake, Settings(**changed, gold={"interval_s": 1}))
     [(section, [key])] = [(section, list(values)) for section, values in changed.items()]
     with pytest.raises(ConfigurationError, match=f"{section}.{key}"):
-        check_rules(lake, config.Settings())
+        check_rules(lake, Settings())

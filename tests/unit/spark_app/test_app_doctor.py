@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.config import Settings
 from spark_app.errors import ExitCode
 from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.lake import Lake
 from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
+from spark_app.settings import Settings
 from spark_app.store import checkpoint
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import Manifest

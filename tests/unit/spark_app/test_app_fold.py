@@ -14,11 +14,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
-from spark_app.config import Settings
 from spark_app.driver.opened import OpenLake
 from spark_app.gold import tables
 from spark_app.gold.definition import Definition
 from spark_app.gold.tables import GoldTables
+from spark_app.settings import Settings
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

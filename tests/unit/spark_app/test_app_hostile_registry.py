@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from spark_app import config
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.settings import RegistrySettings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS, PROTO3
 from tests.support.secure import Authority
@@ -38,7 +38,7 @@ def login(tmp_path: Path) -> dict[str, Any]:
 
 
 def registry(answers: Answers, caps: Caps = CAPS, **settings: Any) -> Registry:
-    return Registry(config.Registry(url=answers.url, **{"timeout_s": 2} | settings), caps)
+    return Registry(RegistrySettings(url=answers.url, **{"timeout_s": 2} | settings), caps)
 
 
 def stream(status: int, *headers: tuple[str, str], chunk: bytes, times: int, pause: float = 0) -> Any:
@@ -207,7 +207,7 @@ def test_proxy_keeps_the_same_bounds(answers: Answers, monkeypatch: pytest.Monke
     monkeypatch.setenv("HTTP_PROXY", answers.url)
     answers["http://registry.invalid/schemas/ids/1"] = (200, GOOD)
     answers["http://registry.invalid/schemas/ids/2"] = stream(200, chunk=b" ", times=100, pause=0.05)
-    client = Registry(config.Registry(url="http://registry.invalid", timeout_s=0.5), CAPS)
+    client = Registry(RegistrySettings(url="http://registry.invalid", timeout_s=0.5), CAPS)
     assert client.fetch(1).size
     assert timed(lambda: client.fetch(2)) < 2.5
 

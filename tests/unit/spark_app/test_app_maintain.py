@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.config import LakeSettings
 from spark_app.lake import Lake
+from spark_app.settings import LakeSettings
 from spark_app.store.commit import Committer
 from spark_app.store.maintain import Maintainer
 from spark_app.store.manifest import Manifests

@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 from scripts.campaign import mount
 from scripts.campaign.commits import cut_often, gold_of, open_all
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.config import LakeSettings
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake
 from spark_app.records import Layout
+from spark_app.settings import LakeSettings
 from spark_app.store import commit, delta_log, inventory, power
 from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse

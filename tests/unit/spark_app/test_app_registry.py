@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from spark_app import config
 from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.settings import RegistrySettings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS, PROTO3
 
@@ -19,7 +19,7 @@ def answers() -> Iterator[Answers]:
 
 
 def registry(answers: Answers, caps: Caps = CAPS) -> Registry:
-    return Registry(config.Registry(url=answers.url, timeout_s=2), caps)
+    return Registry(RegistrySettings(url=answers.url, timeout_s=2), caps)
 
 
 def test_text_is_fetched(answers: Answers) -> None:

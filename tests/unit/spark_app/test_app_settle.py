@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app import config
 from spark_app.driver.settle import SchemaDesk, caps_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
+from spark_app.settings import RegistrySettings, Schemas
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
@@ -26,8 +26,8 @@ def answers() -> Iterator[Answers]:
 
 
 def desk(answers: Answers, folder: Path, **more: float) -> SchemaDesk:
-    settings = config.Schemas(**{"lookups": 3} | more)
-    registry = Registry(config.Registry(url=answers.url, timeout_s=2), caps_of(settings))
+    settings = Schemas(**{"lookups": 3} | more)
+    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), caps_of(settings))
     return SchemaDesk(Ledger(folder), registry, settings)
 
 

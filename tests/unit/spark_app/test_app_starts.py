@@ -8,10 +8,10 @@ import pytest
 
 from scripts.campaign.units import open_lake
 from scripts.local.program import Exit, backoff_seconds
-from spark_app.config import Run
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
 from spark_app.process.starts import FREE, LONGEST_S, Starts, pause
+from spark_app.settings import Run
 
 HOUR_S = 3600.0
 START_S = 10.0  # of Spark, until something can fail

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.config import Kafka
 from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.lake import read_json
 from spark_app.ops.status import Status
 from spark_app.records import Layout
+from spark_app.settings import KafkaSettings
 
 
 class Topic:
@@ -18,7 +18,7 @@ class Topic:
     def __init__(self) -> None:
         self.now = 0.0
         self.ends: Ends = {("t", 0): (10, 10), ("t", 1): (5, 5)}
-        self.transactions = OpenTransactions(Kafka(), lambda: self.ends, lambda: self.now)
+        self.transactions = OpenTransactions(KafkaSettings(), lambda: self.ends, lambda: self.now)
 
     def look_after(self, seconds: float) -> dict[str, int]:
         self.now += seconds

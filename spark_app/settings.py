@@ -1,0 +1,327 @@
+"""What can be set, and the defaults, which are the demo: one frozen model per concern.
+
+`config` reads them; `spark_app/settings.toml` shows all of them and is generated from here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from spark_app.records import Layout
+
+PREFIX = "PROTOLAKE_"
+PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaSettings(Section):
+    """Where the records come from."""
+
+    brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
+    topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
+    starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where an empty lake begins")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how to talk to the brokers"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field("PLAIN", description="with SASL")
+    sasl_username: str = Field("", description="with SASL")
+    sasl_password_file: str = Field("", description="file that holds the SASL password")
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key (PKCS#8, not encrypted)")
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.strip() for topic in self.topic.split(",")]
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_names(cls, value: str) -> str:
+        if not all(topic.strip() for topic in value.split(",")):
+            raise ValueError("is empty")
+        return value
+
+
+class RegistrySettings(Section):
+    """Where schemas come from: any server with Confluent's API."""
+
+    url: str = Field("http://127.0.0.1:8081", description="base address")
+    subject: str = Field("", description="subject of the values; empty = <topic>-value")
+    key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
+    username: str = Field("", description="for basic auth")
+    password_file: str = Field("", description="file that holds the basic auth password")
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key")
+    timeout_s: PositiveFloat = Field(
+        5.0, description="seconds without a byte; a schema and its references may take twice as long together"
+    )
+    format: Literal["text", "serialized"] = Field(
+        "text",
+        description="what schemas are asked for as: .proto text or compiled, which Apicurio cannot; either is taken",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _no_secrets(cls, value: str) -> str:
+        if "@" in value.split("//", 1)[-1].split("/", 1)[0]:
+            raise ValueError("holds a user or password: use registry.username and registry.password_file")
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
+
+
+class Event(Section):
+    """Which fields of a message mean what."""
+
+    routing: str = Field("game_name", description="field whose value names the table")
+    key: str = Field("gamer_id", description="field that gold groups by")
+    time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
+    route_by: Literal["field", "message", "both"] = Field(
+        "field", description="what names the table: the routing field, the message type, or both"
+    )
+
+
+class Decode(Section):
+    """How records are read."""
+
+    strict: bool = Field(
+        True, description="Google's parser judges each record; false = only those the fast decoder refuses"
+    )
+    defaults: bool = Field(
+        True, description="a scalar without presence that is absent lands as its default; false = as NULL"
+    )
+    unframed_schema_id: int = Field(
+        0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
+    )
+    unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
+    framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
+
+    @model_validator(mode="after")
+    def _names_a_schema(self) -> Decode:
+        if self.unframed_message and not self.unframed_schema_id:
+            raise ValueError("unframed_message is of no use without unframed_schema_id")
+        return self
+
+
+class Wrapper(Section):
+    """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
+
+    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = each payload is framed")
+
+    @model_validator(mode="after")
+    def _names_a_payload(self) -> Wrapper:
+        if self.schema_id and not self.payload:
+            raise ValueError("schema_id is of no use without payload")
+        return self
+
+
+def _makes(shape: str, name: str) -> bool:
+    """Whether some routing value makes the pattern that name."""
+    before, after = shape.split("{name}")
+    return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
+
+
+class Tables(Section):
+    """Names of the tables, and which may come into being."""
+
+    bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as it came")
+    silver: str = Field("silver_{name}_events", pattern=PATTERN, description="decoded, one per routing value")
+    gold: str = Field(
+        "gold_{name}_player_agg",
+        pattern=PATTERN,
+        description="aggregates, one per silver table",
+    )
+    quarantine: str = Field("quarantine_events", pattern=r"^[a-z0-9_]+$", description="what is not in silver, and why")
+    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="what waits for its schema")
+    resolved: str = Field(
+        "resolved_events", pattern=r"^[a-z0-9_]+$", description="what of quarantine a replay placed in silver"
+    )
+    lost: str = Field(
+        "lost_events", pattern=r"^[a-z0-9_]+$", description="offsets that Kafka lost before they were taken, accepted"
+    )
+    cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
+    allowed: tuple[str, ...] = Field(
+        (), description="routing values that may become tables; empty = any valid name; a table that is there goes on"
+    )
+
+    @model_validator(mode="after")
+    def _no_table_twice(self) -> Tables:
+        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost]
+        shapes = [self.silver, self.gold]
+        if len({*fixed, *shapes}) < 7 or any(_makes(shape, name) for shape in shapes for name in fixed):
+            raise ValueError(
+                "two of bronze, silver, gold, quarantine, deferred, resolved and lost could be the same table"
+            )
+        if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
+            raise ValueError("a silver and a gold table could have the same name")
+        return self
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
+
+
+class Schemas(Section):
+    """What happens when a schema id is met."""
+
+    on_bump: Literal["restart", "in-place"] = Field(
+        "restart", description="a new id: leave with exit code 75 to be relaunched, or go on"
+    )
+    patience_s: PositiveFloat = Field(
+        600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
+    )
+    settle_s: PositiveFloat = Field(
+        5.0, description="seconds a batch waits for its new schemas; what takes longer waits with its records"
+    )
+    lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
+    compile_s: PositiveFloat = Field(
+        5.0, description="CPU seconds protoc may take for one schema; three times as long on the clock"
+    )
+    compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
+    text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
+    files: PositiveInt = Field(100, description="most files of one schema, references included")
+    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
+    leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns all messages of one schema may become")
+
+
+class Batch(Section):
+    """How much at once, and how often."""
+
+    interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
+    records: PositiveInt = Field(200_000, description="most records of a micro-batch")
+    bytes: PositiveInt = Field(
+        256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
+    )
+    arrow_records: PositiveInt = Field(10_000, description="most records handed to a worker at once")
+    arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")
+    buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
+    small: PositiveInt = Field(20_000, description="a batch of fewer records is read by one task: one file per table")
+    attempts: PositiveInt = Field(3, description="failed tries of a batch before it is landed only and deferred")
+
+
+class Aggregate(Section):
+    """One gold column."""
+
+    function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
+    field: str = Field("", description="field of the message; empty = event.time, and for count all rows")
+
+    @model_validator(mode="after")
+    def _has_a_number(self) -> Aggregate:
+        if self.function in ("sum", "mean", "median") and not self.field:
+            raise ValueError(f"{self.function} needs the field that it is taken of")
+        return self
+
+
+DEMO_AGGREGATES = {
+    "session_count": Aggregate(function="count"),
+    "min_timestamp": Aggregate(function="min"),
+    "max_timestamp": Aggregate(function="max"),
+}
+
+
+class Gold(Section):
+    """Aggregates per key."""
+
+    interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
+    aggregates: dict[str, Aggregate] = Field(
+        {},
+        description="gold column -> {function, field}; empty = session_count, min_timestamp, max_timestamp of the demo",
+    )
+
+    @property
+    def columns(self) -> dict[str, Aggregate]:
+        """The aggregates in force."""
+        return self.aggregates or DEMO_AGGREGATES
+
+
+class LakeSettings(Section):
+    """Where the tables are, and what is kept."""
+
+    path: str = Field("lake", pattern=r"^[^\[\]{}|^\\]+$", description="folder of the tables; not with any of []{}|^\\")
+    fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
+    compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
+    compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")
+    checkpoint_every: PositiveInt = Field(20, description="commits between Delta checkpoints")
+    keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
+    compression: Literal["zstd", "snappy"] = Field("zstd", description="of Parquet files")
+    min_free_bytes: PositiveInt = Field(256 << 20, description="free space below which nothing more is read")
+
+
+class SparkSettings(Section):
+    """The Spark session."""
+
+    master: str = Field("local[2,4]", description="the 4 is how often a task is tried")
+    driver_memory: str = Field("1g", description="JVM heap")
+    jars: str = Field("", description="folder of the jars Spark does not ship; empty = they are in its own folder")
+    class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
+    ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
+    ui_host: str = Field("127.0.0.1", description="address the UI listens on")
+
+
+class Run(Section):
+    """The process."""
+
+    patience_s: PositiveFloat = Field(600.0, description="seconds to wait for broker or registry before exit code 69")
+    stall_s: float = Field(900.0, ge=20, description="seconds without any progress before exit code 69")
+    backoff_s: float = Field(
+        5.0,
+        ge=0,
+        description="seconds a start waits after three that decided nothing in a row, then twice as long",
+    )
+    hold: bool = Field(False, description="stay up, unhealthy, where a relaunch cannot help (for containers)")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of Protolake's own lines")
+
+
+class Settings(BaseSettings):
+    """All of it. `config.load` reads it."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
+    event: Event = Event()
+    decode: Decode = Decode()
+    wrapper: Wrapper = Wrapper()
+    tables: Tables = Tables()
+    schemas: Schemas = Schemas()
+    batch: Batch = Batch()
+    gold: Gold = Gold()
+    lake: LakeSettings = LakeSettings()
+    spark: SparkSettings = SparkSettings()
+    run: Run = Run()
+
+    @property
+    def subject(self) -> str:
+        return self.registry.subject or f"{self.kafka.topics[0]}-value"
+
+    @property
+    def subjects(self) -> list[str]:
+        """Whose versions are known before the first batch: the values' first."""
+        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
+        return [self.subject, *keys]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings  # the environment beats the file
