@@ -91,27 +91,27 @@ class Aggregator:
 
     def _carry_out(self, work: Work) -> dict[str, int]:
         if not work.fold and not work.whole:
-            return self._finish(work)
+            self._finish(work)
+            return {}
         if self._definition.foldable:
             parts = self._calculator.of_files(work.fold, work.fields)
         else:
             parts = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
         whole = self._calculator.of_files(work.whole, work.fields)
-        jobs = [self._pool.submit(self._tables.merge, name, part, work.upto) for name, part in parts.items()]
-        jobs += [self._pool.submit(self._tables.replace, name, part, work.upto) for name, part in whole.items()]
-        wait(jobs)  # all, or one that failed would let the next run fold the same files beside those that go on
-        for job in jobs:
-            job.result()
-        return self._finish(work, {*parts, *whole})
+        jobs = {name: self._pool.submit(self._tables.merge, name, part, work.upto) for name, part in parts.items()}
+        jobs |= {name: self._pool.submit(self._tables.replace, name, part, work.upto) for name, part in whole.items()}
+        wait(jobs.values())  # all: if one fails, the next run must not fold the same files beside those that go on
+        rows = {name: job.result() for name, job in jobs.items()}
+        self._finish(work)
+        return rows
 
-    def _finish(self, work: Work, touched: set[str] | None = None) -> dict[str, int]:
+    def _finish(self, work: Work) -> None:
         self._folded = max(work.upto, self._folded)
         changed = self._planner.definitions() != work.definitions
         if changed or (self._folded > self._synced.folded and time.monotonic() > self._next_sync):
             self._sync()
         if changed:
             self._planner.define(work.definitions)
-        return {name: self._tables.rows(name) for name in touched or ()}
 
     def _sync(self) -> None:
         self._tables.sync(self._folded)

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 
 import psutil  # type: ignore[import-untyped]
 
@@ -74,6 +75,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         "bumps": lives.bumps,
         "starts_refused": lives.refused_starts,
         "units": units,
+        "resumed_after_s_median": median(lives.resumed_s or [0.0]),
         "resumed_after_s_at_most": max(lives.resumed_s, default=0.0),
     }
     return Outcome(sum(lives.kills.values()), lives.faults | stage.verify(), figures)
