@@ -51,7 +51,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
                 flow.faults |= {f"jump {number + 1}: stop": code} if code != 0 else {}
                 _restart(flow, faked)
         faults = flow.finish()
-    return Outcome(size.times, faults, {"three_units_after_s_at_most": max(goes_on), "starts": flow.starts})
+    return Outcome(size.times, faults, {"three_units_after_s_at_most": round(max(goes_on), 1), "starts": flow.starts})
 
 
 def _await_units(flow: Flow, environment: dict[str, str]) -> float:
