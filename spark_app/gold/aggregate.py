@@ -90,9 +90,6 @@ class Aggregator:
         return found
 
     def _carry_out(self, work: Work) -> dict[str, int]:
-        if not work.fold and not work.whole:
-            self._finish(work)
-            return {}
         if self._definition.foldable:
             parts = self._calculator.of_files(work.fold, work.fields)
         else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -111,12 +110,10 @@ class Planner:
         """Routing name -> fields, of the silver tables that exist and have the key."""
         known = self._opened.schemas.ledger.catalog().columns
         names = sorted(set(self._opened.tables.admitted.values()))
-        there = [name for name in names if (self._silver(name) / "_delta_log").is_dir()]
+        tables = {name: self._lake.table(self._layout.silver_of(name)) for name in names}
+        there = [name for name, table in tables.items() if (table / "_delta_log").is_dir()]
         fields = {name: self._definition.fields(self._opened.tables.columns(name, known)) for name in there}
         return {name: found for name, found in fields.items() if self._definition.key in found.names}
 
     def _has_gold(self, name: str) -> bool:
         return self._tables.get(name) is not None
-
-    def _silver(self, name: str) -> Path:
-        return self._lake.table(self._layout.silver_of(name))

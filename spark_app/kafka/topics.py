@@ -38,7 +38,7 @@ class Topic:
     """A topic as the brokers have it.
 
     Attributes:
-        id: KafkaSettings's own: a topic that is deleted and made again has another.
+        id: Kafka's own: a topic that is deleted and made again has another.
         first: partition -> offset of the oldest record that is still there.
         end: partition -> offset behind the newest record.
     """
@@ -61,7 +61,7 @@ class Topics:
 
         Raises:
             BrokerUnreachable, TopicMissing, LoginRefused
-            ConfigurationError: KafkaSettings's client does not take the settings.
+            ConfigurationError: Kafka's client does not take the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 
