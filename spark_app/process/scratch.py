@@ -11,6 +11,7 @@ from pathlib import Path
 
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
+from spark_app.process import children
 from spark_app.space import is_full, temporary_folders
 
 REMEDY = "remove what is there, or name other folders with TMPDIR and SPARK_LOCAL_DIRS"
@@ -31,6 +32,8 @@ def renew(lake: Lake) -> None:
 
 
 def _renew(folder: Path) -> Path:
+    # A JVM whose driver was killed while it started holds no lock yet, and without its folder it would never end.
+    children.kill_all(children.of_temporary_folder(folder))
     shutil.rmtree(folder, ignore_errors=True)  # but for what a protoc of the killed run may still write
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
