@@ -250,7 +250,7 @@ class LakeSettings(Section):
     fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
     compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
     compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")
-    checkpoint_every: PositiveInt = Field(20, description="commits between Delta checkpoints")
+    checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
     keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
     compression: Literal["zstd", "snappy"] = Field("zstd", description="of Parquet files")
     min_free_bytes: PositiveInt = Field(256 << 20, description="free space below which nothing more is read")

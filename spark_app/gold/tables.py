@@ -17,9 +17,9 @@ from spark_app.driver.opened import OpenLake
 from spark_app.gold.definition import FOLDED, Definition
 from spark_app.gold.fold import can_fold, fold
 from spark_app.ops.events import log
-from spark_app.store.commit import Tables, writer_properties
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintain import tidy
+from spark_app.store.tables import Tables, writer_properties
 
 MOST_NAMED = 20
 SMALL_BYTES = 8 << 20  # of a table that is folded in memory: a merge costs four times as much

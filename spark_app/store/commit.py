@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import time
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from spark_app import failpoints
 from spark_app.errors import ContractError
@@ -24,84 +25,16 @@ from spark_app.ops.events import log
 from spark_app.records import FileEntry
 from spark_app.schemas.columns import grows, merge_columns
 from spark_app.settings import LakeSettings
+from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.synced import Synced
+from spark_app.store.tables import Tables
 
 SYNC_EVERY_S = 10.0
+TRIES = 10  # of a commit that others come before
 HISTORY = 100  # commits of a table whose digests a redo compares
 THREADS = 8
-
-
-class Tables:
-    """Open handles of the lake's tables. Whoever commits through a handle refreshes it, or has it refreshed."""
-
-    def __init__(self, lake: Lake, settings: LakeSettings):
-        self._lake = lake
-        self._handles: dict[str, DeltaTable] = {}
-        self._refreshing: dict[str, Future[None]] = {}
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="refresh")
-        seconds = max(1, int(settings.fresh_log_hours * 3600))
-        self.configuration: dict[str, str | None] = {
-            "delta.logRetentionDuration": f"interval {seconds} seconds",
-            "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
-            "delta.checkpointInterval": str(settings.checkpoint_every),
-            "delta.enableExpiredLogCleanup": "false",  # only behind a checkpoint that is durable: `maintain`
-        }
-
-    def get(self, name: str) -> DeltaTable | None:
-        """The table's handle, or None when there is no such table yet."""
-        refreshing = self._refreshing.pop(name, None)
-        if refreshing is not None and refreshing.exception() is not None:
-            self.forget(name)
-        if name not in self._handles:
-            path = self._lake.table(name)
-            if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
-                return None
-            self._handles[name] = DeltaTable(str(path))
-        return self._handles[name]
-
-    def columns(self, name: str) -> pa.Schema | None:
-        """The table's columns, or None when there is no such table yet."""
-        table = self.get(name)
-        return None if table is None else pa.schema(table.schema().to_arrow())
-
-    def files(self, name: str) -> list[str]:
-        """Paths of the table's files; none when there is no such table."""
-        table = self.get(name)
-        if table is None:
-            return []
-        return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
-
-    def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
-        """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
-        keeps; none when there is no such table."""
-        table = self.get(name)
-        if table is None:
-            return []
-        actions = table.get_add_actions(flatten=True)
-        keys = (f"min.{column}", f"max.{column}")
-        bounds = [actions[k].to_pylist() if k in actions.schema.names else [None] * len(actions) for k in keys]
-        return [
-            f"{self.uri(name)}/{path}"
-            for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
-            if first is None or last is None or (first <= high and last >= low)
-        ]
-
-    def refresh_soon(self, name: str) -> None:
-        """Refresh the handle beside other work; the next `get` of the table waits for it."""
-        self._refreshing[name] = self._pool.submit(self._handles[name].update_incremental)
-
-    def uri(self, name: str) -> str:
-        return str(self._lake.table(name))
-
-    def forget(self, name: str) -> None:
-        self._handles.pop(name, None)
-
-
-def writer_properties(settings: LakeSettings) -> WriterProperties:
-    """For the files that delta-rs writes itself: compaction and merges."""
-    return WriterProperties(compression="ZSTD" if settings.compression == "zstd" else "SNAPPY")
 
 
 class Committer:
@@ -118,6 +51,7 @@ class Committer:
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during a redo
         self._known_schemas: dict[str, set[str]] = {}
+        self._checkpoint_every = settings.checkpoint_every
         self._gone: set[str] = set()  # tables that were said to lack files
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
 
@@ -186,8 +120,9 @@ class Committer:
 
     def _is_lost(self, manifest: Manifest, bronze: str) -> bool:
         """Whether the only copy of the records is gone before it was committed."""
-        is_open = manifest.sequence > max(self._manifests.finished(), self.seen(bronze) or 0)
-        return is_open and bool(self._missing(bronze, manifest.tables[bronze]))
+        if not self._missing(bronze, manifest.tables[bronze]):
+            return False
+        return manifest.sequence > max(self._manifests.finished(), self.seen(bronze) or 0)
 
     def _sync_sometimes(self) -> None:
         """Beside the batches, so that they do not wait for the disk."""
@@ -206,6 +141,20 @@ class Committer:
         self.synced.sync(self._unsynced, unit=self._manifests.finished())
 
     def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:
+        for _ in range(TRIES):
+            try:
+                before = self.tables.unit(name)
+                if before is None or before >= manifest.sequence:
+                    return self._look_and_commit(manifest, name, recheck, leave)
+                self._append(manifest, name)
+                return True
+            except FileExistsError:
+                log.warning("somebody else has written to a table", table=name)
+                self.forget(name)
+        raise ContractError(f"table {name}: others write to it all the time, end them")
+
+    def _look_and_commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str]) -> bool:
+        """Commit to a table that others may have written to, or removed, since it was last seen."""
         change, sequence = manifest.tables[name], manifest.sequence
         table = self.tables.get(name)
         done = table.transaction_version(self._app) if table else None
@@ -224,7 +173,8 @@ class Committer:
         if table is None:
             self._create(manifest, name)
         else:
-            self._append(manifest, name, table)
+            log_entry.check(name, table)
+            self._append(manifest, name)
         return True
 
     def _refuse_another_lakes(self, name: str, table: DeltaTable) -> None:
@@ -281,27 +231,30 @@ class Committer:
                 commit_properties=self._properties(manifest),
             )
 
-    def _append(self, manifest: Manifest, name: str, table: DeltaTable) -> None:
+    def _append(self, manifest: Manifest, name: str) -> None:
         change = manifest.tables[name]
         try:
-            self._add_columns(name, table, change)
+            self._add_columns(name, change)
             with failpoints.around(_step(manifest, name)):
-                table.create_write_transaction(
-                    [*map(_add, change.adds), *map(_remove, change.removes)],
-                    "append",
-                    table.schema(),
-                    commit_properties=self._properties(manifest),
-                )
-            self.tables.refresh_soon(name)
-        except DeltaError:
-            self.tables.forget(name)  # a stale handle must not be used again
+                version = self.tables.append_unit(name, manifest, self._app)
+                if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
+                    self.tables.checkpoint(name)
+        except FileNotFoundError as error:
+            raise ContractError(
+                f"the log of table {name} is not what it was a moment ago ({error})",
+                f"restore {name}, or start again and let `rebuild` add from bronze what is missing",
+            ) from None
+        except (DeltaError, OSError):
+            self.forget(name)  # a stale handle must not be used again
             raise
 
-    def _add_columns(self, name: str, table: DeltaTable, change: Change) -> None:
+    def _add_columns(self, name: str, change: Change) -> None:
         """Column adds come first, as a diff: adding a column that is there would commit again."""
         known = self._known_schemas.setdefault(name, set())
         if all(entry.schema in known for entry in change.adds):
             return
+        table = self.tables.get(name)
+        assert table is not None
         old = pa.schema(table.schema().to_arrow())
         merged = merge_columns(old, *schemas_of(change.adds))
         for schema in schemas_of(change.adds):
@@ -345,7 +298,3 @@ def schemas_of(entries: Iterable[FileEntry]) -> list[pa.Schema]:
 
 def _add(entry: FileEntry) -> AddAction:
     return AddAction(entry.path, entry.size, {}, int(time.time() * 1000), True, entry.stats)
-
-
-def _remove(path: str) -> RemoveAction:
-    return RemoveAction(path, True, int(time.time() * 1000))

@@ -16,8 +16,8 @@ from spark_app import failpoints
 from spark_app.ops.events import log
 from spark_app.settings import LakeSettings
 from spark_app.space import is_full
-from spark_app.store.commit import Tables, writer_properties
 from spark_app.store.synced import Synced
+from spark_app.store.tables import Tables, writer_properties
 
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs

@@ -14,7 +14,7 @@ import pytest
 from spark_app import failpoints
 
 APP = Path(__file__).parents[3] / "spark_app"
-DELTA = {"create_table_with_add_actions", "create_write_transaction", "write_deltalake"}
+DELTA = {"create_table_with_add_actions", "append_unit", "write_deltalake"}
 DELTA |= {"add_columns", "compact", "vacuum", "cleanup_metadata", "execute"}
 WRITERS = {"write_durably": 2, "write_quickly": 2}  # function -> position of the step among its arguments
 

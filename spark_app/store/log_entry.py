@@ -1,0 +1,77 @@
+"""An entry of a table's log, written by ourselves: what one unit does to one table.
+
+delta-rs reads all entries since the last checkpoint for a commit, and once more before the next: 5 ms of CPU after 15
+entries, 40 after 90, of each of a thousand tables. Whoever is the only writer and knows the version writes a file, in
+a tenth of a millisecond. Everything else that changes a table (columns, compaction, checkpoints) is delta-rs's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import DeltaTable
+
+from spark_app.errors import ContractError
+from spark_app.records import FileEntry
+from spark_app.store.delta_log import SEQUENCE, UNIT, folder
+from spark_app.store.manifest import Manifest
+
+# What an entry with nothing but files is right for: it serves no identity columns, row ids, mapped names and the like.
+LAST_WRITER = 4
+FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "timestampNtz"}
+
+
+def append(table: Path, version: int, manifest: Manifest, app: str) -> None:
+    """The commit of the unit to the table, seen whole or not at all; not durable yet.
+
+    Args:
+        app: the id of its transactions.
+
+    Raises:
+        FileExistsError: somebody else has made this version.
+        FileNotFoundError: the log does not have the version before.
+    """
+    log = folder(table)
+    os.stat(log / f"{version - 1:020d}.json")
+    temporary = log / f".{version:020d}.json.tmp"
+    try:
+        temporary.write_text("\n".join(map(json.dumps, _lines(table.name, manifest, app))))
+        os.link(temporary, log / f"{version:020d}.json")
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _lines(name: str, manifest: Manifest, app: str) -> Iterator[dict[str, Any]]:
+    """The transaction is the last: `delta_log` knows by it that the entry is whole."""
+    change, now = manifest.tables[name], int(time.time() * 1000)
+    operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
+    unit = {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit}}
+    yield from ({"add": _added(entry, now)} for entry in change.adds)
+    for path in change.removes:
+        yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
+    yield {"txn": {"appId": app, "version": manifest.sequence}}
+
+
+def _added(entry: FileEntry, now: int) -> dict[str, Any]:
+    kept = {"path": quote(entry.path), "partitionValues": {}, "size": entry.size, "stats": entry.stats}
+    return kept | {"modificationTime": now, "dataChange": True}
+
+
+def check(name: str, table: DeltaTable) -> None:
+    """
+    Raises:
+        ContractError: the table wants more of a writer than `append` does.
+    """
+    protocol = table.protocol()
+    version, features = protocol.min_writer_version, set(protocol.writer_features or ())
+    wanted = sorted(features - FEATURES) or [f"writer version {version}"] * (LAST_WRITER < version < 7)
+    wanted += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
+    if wanted:
+        raise ContractError(f"table {name} has {', '.join(wanted)}: drop it, or restore the table as it was")

@@ -1,0 +1,103 @@
+"""Handles of the lake's Delta tables, kept open: to open one costs more than to commit to it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import DeltaError
+
+from spark_app.lake import Lake
+from spark_app.settings import LakeSettings
+from spark_app.store import log_entry
+from spark_app.store.manifest import Manifest
+
+
+class Tables:
+    """Open handles of the lake's tables. Whoever commits through a handle refreshes it."""
+
+    def __init__(self, lake: Lake, settings: LakeSettings):
+        self._lake = lake
+        self._handles: dict[str, DeltaTable] = {}
+        self._appended: dict[str, tuple[int, int]] = {}  # table -> its version and unit that its handle has not seen
+        seconds = max(1, int(settings.fresh_log_hours * 3600))
+        self.configuration: dict[str, str | None] = {
+            "delta.logRetentionDuration": f"interval {seconds} seconds",
+            "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
+            "delta.checkpointInterval": str(settings.checkpoint_every),
+            "delta.enableExpiredLogCleanup": "false",  # only behind a checkpoint that is durable: `maintain`
+        }
+
+    def get(self, name: str) -> DeltaTable | None:
+        """The table's handle, or None when there is no such table yet."""
+        if self._appended.pop(name, None) is not None:
+            try:
+                self._handles[name].update_incremental()
+            except (DeltaError, OSError):
+                self.forget(name)
+        return self._open(name)
+
+    def _open(self, name: str) -> DeltaTable | None:
+        """The handle, which may not know of the last entries."""
+        if name not in self._handles:
+            path = self._lake.table(name)
+            if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
+                return None
+            self._handles[name] = DeltaTable(str(path))
+        return self._handles[name]
+
+    def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
+        """`log_entry.append` behind all that is known of the table, which must be open; the handle learns of it when it
+        is needed. Returns the version."""
+        known = self._appended[name][0] if name in self._appended else self._handles[name].version()
+        log_entry.append(self._lake.table(name), known + 1, manifest, app)
+        self._appended[name] = known + 1, manifest.sequence
+        return known + 1
+
+    def unit(self, name: str) -> int | None:
+        """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
+        return self._appended[name][1] if name in self._appended else None
+
+    def checkpoint(self, name: str) -> None:
+        """One at the newest version, so that readers need not read the entries before it."""
+        table = self.get(name)
+        if table is not None:
+            table.create_checkpoint()
+
+    def columns(self, name: str) -> pa.Schema | None:
+        """The table's columns, or None when there is no such table yet."""
+        table = self._open(name)
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def files(self, name: str) -> list[str]:
+        """Paths of the table's files; none when there is no such table."""
+        table = self.get(name)
+        if table is None:
+            return []
+        return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+
+    def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
+        """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
+        keeps; none when there is no such table."""
+        table = self.get(name)
+        if table is None:
+            return []
+        actions = table.get_add_actions(flatten=True)
+        keys = (f"min.{column}", f"max.{column}")
+        bounds = [actions[k].to_pylist() if k in actions.schema.names else [None] * len(actions) for k in keys]
+        return [
+            f"{self.uri(name)}/{path}"
+            for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
+            if first is None or last is None or (first <= high and last >= low)
+        ]
+
+    def uri(self, name: str) -> str:
+        return str(self._lake.table(name))
+
+    def forget(self, name: str) -> None:
+        self._handles.pop(name, None)
+        self._appended.pop(name, None)
+
+
+def writer_properties(settings: LakeSettings) -> WriterProperties:
+    """For the files that delta-rs writes itself: compaction and merges."""
+    return WriterProperties(compression="ZSTD" if settings.compression == "zstd" else "SNAPPY")

@@ -1,0 +1,163 @@
+"""Entries that the app writes into the tables' logs itself: every reader must take them for its own kind."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+
+from scripts.campaign.units import ingest_unit, open_lake
+from spark_app.errors import ContractError
+from spark_app.lake import Lake
+from spark_app.settings import LakeSettings
+from spark_app.store import delta_log
+from spark_app.store.commit import Committer
+from spark_app.store.manifest import Manifests
+from tests.support.delta_log import read_rows, replay
+from tests.support.units import open_committer
+
+TABLES = ["bronze_events", "silver_a_events", "silver_b_events"]
+SILVER = TABLES[1]
+
+
+class Running:
+    """An app that goes on without a restart."""
+
+    def __init__(self, folder: Path, settings: LakeSettings | None = None):
+        self.lake: Lake = open_lake(folder)
+        self.manifests: Manifests
+        self.committer: Committer
+        self.manifests, self.committer = open_committer(self.lake, settings)
+
+    def take(self, units: int = 1, **columns: list[str]) -> None:
+        for _ in range(units):
+            number = self.manifests.last + 1
+            rows = {name: pa.table({"x": [number], **columns}) for name in TABLES}
+            rows[TABLES[0]] = pa.table({"x": [number] * (len(TABLES) - 1)})
+            manifest = ingest_unit(self.lake, number, rows)
+            self.manifests.decide(manifest)
+            self.committer.finish(manifest)
+
+    def open(self, name: str = SILVER) -> DeltaTable:
+        return DeltaTable(str(self.lake.table(name)))
+
+    def units(self, name: str = SILVER) -> list[int]:
+        """As three readers see them."""
+        folder = self.lake.table(name)
+        found = sorted(pl.read_delta(str(folder))["x"].to_list())
+        assert sorted(self.open(name).to_pyarrow_table()["x"].to_pylist()) == found
+        assert sorted(read_rows(folder, replay(folder))["x"].to_pylist()) == found
+        return found
+
+
+def test_an_entry_says_what_the_unit_did(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(3)
+    manifest = app.manifests.read(3)
+    log = delta_log.folder(app.lake.table(SILVER))
+    info, add, transaction = map(json.loads, (log / f"{2:020d}.json").read_text().splitlines())
+    assert {"protolake.sequence": 3, "protolake.digest": manifest.digest}.items() <= info["commitInfo"].items()
+    [entry] = manifest.tables[SILVER].adds
+    assert (add["add"]["path"], add["add"]["size"], add["add"]["stats"]) == (entry.path, entry.size, entry.stats)
+    assert transaction["txn"] == {"appId": app.lake.identity(), "version": 3}
+    actions = app.open().get_add_actions(flatten=True)
+    assert (sorted(actions["num_records"].to_pylist()), sorted(actions["max.x"].to_pylist())) == ([1] * 3, [1, 2, 3])
+    assert [path.name for path in log.iterdir() if path.name.startswith(".")] == []
+
+
+def test_checkpoints_are_made_and_not_of_all_tables_at_once(tmp_path: Path) -> None:
+    app = Running(tmp_path, LakeSettings(checkpoint_every=4))
+    app.take(17)
+    made = {}
+    for name in TABLES:
+        made[name] = sorted(delta_log.versions(delta_log.folder(app.lake.table(name)), ".checkpoint.parquet"))
+        assert len(made[name]) == 4
+        assert {later - earlier for earlier, later in zip(made[name], made[name][1:], strict=False)} == {4}
+        assert app.units(name) == sorted([*range(1, 18)] * (2 if name == TABLES[0] else 1))
+        assert replay(app.lake.table(name)).transactions == {app.lake.identity(): 17}
+    assert len({versions[0] for versions in made.values()}) > 1
+    assert open_committer(app.lake)[1].redo() == 0
+
+
+def text_column(name: str) -> Field:
+    return Schema.from_arrow(pa.schema([(name, pa.string())])).fields[0]
+
+
+def add_rows(app: Running) -> None:
+    write_deltalake(str(app.lake.table(SILVER)), pa.table({"x": [100]}), mode="append")
+
+
+def delete_rows(app: Running) -> None:
+    app.open().delete("x = 2")
+
+
+def add_column(app: Running) -> None:
+    app.open().alter.add_columns([text_column("of others")])
+
+
+@pytest.mark.parametrize(
+    ("others", "found"), [(add_rows, [1, 2, 3, 4, 100]), (delete_rows, [1, 3, 4]), (add_column, [1, 2, 3, 4])]
+)
+def test_what_others_did_meanwhile_is_kept(
+    tmp_path: Path, others: Callable[[Running], None], found: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = Running(tmp_path)
+    app.take(2)
+    others(app)
+    app.take(2)
+    assert app.units() == found
+    assert app.open().transaction_version(app.lake.identity()) == 4
+    assert capsys.readouterr().err.count("somebody else has written to a table") == 1
+    assert open_committer(app.lake)[1].redo() == 0
+
+
+def test_columns_that_others_added_are_not_added_again(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(2)
+    app.open().alter.add_columns([text_column("s")])
+    app.take(2, s=["text"])
+    assert app.units() == [1, 2, 3, 4]
+    assert app.open().to_pyarrow_table().sort_by("x")["s"].to_pylist() == [None, None, "text", "text"]
+    assert app.open().version() == 4
+
+
+def test_a_table_that_wants_more_of_a_writer_is_refused(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(2)
+    app.open().alter.add_constraint({"small": "x < 100"})
+    with pytest.raises(ContractError, match=r"silver_a_events has delta.constraints.small"):
+        app.take()
+    assert app.units() == [1, 2]
+
+
+def test_a_table_with_a_change_feed_is_written(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(2)
+    app.open().alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    app.take(2)
+    changes = pa.table(app.open().load_cdf(starting_version=3).read_all())
+    assert (sorted(changes["x"].to_pylist()), app.units()) == ([3, 4], [1, 2, 3, 4])
+
+
+def test_a_log_that_was_removed_under_a_running_app_is_not_begun_anew(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(3)
+    log = delta_log.folder(app.lake.table(SILVER))
+    shutil.rmtree(log)
+    with pytest.raises(ContractError, match="not what it was a moment ago"):
+        app.take()
+    assert not log.exists()
+
+
+def test_what_a_kill_left_of_an_entry_is_in_nobodys_way(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(2)
+    left = delta_log.folder(app.lake.table(SILVER)) / f".{2:020d}.json.tmp"
+    left.write_text("half an en")
+    assert app.units() == [1, 2]
+    app.take()
+    assert (app.units(), left.exists()) == ([1, 2, 3], False)
