@@ -30,7 +30,7 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     path = folder / name
     footer: list[pq.FileMetaData] = []
     codec = compression if table.nbytes > SMALL_BYTES else "snappy"
-    with failpoints.around("file"), path.open("wb") as handle:
+    with failpoints.around("file"), pa.OSFile(str(path), "wb") as handle:  # Parquet calls back into Python for others
         with pq.ParquetWriter(handle, table.schema, compression=codec, metadata_collector=footer) as writer:
             writer.write_table(table)
         handle.flush()
@@ -54,9 +54,9 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    columns = min(footer.num_columns, STATISTICS_COLUMNS)
-    for position in range(columns):
-        parts = [footer.row_group(group).column(position) for group in range(footer.num_row_groups)]
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for position in range(min(footer.num_columns, STATISTICS_COLUMNS)):
+        parts = [group.column(position) for group in groups]
         name = parts[0].path_in_schema
         found = [part.statistics for part in parts]
         if "." in name or any(s is None for s in found):
