@@ -40,6 +40,7 @@ def append(table: Path, version: int, manifest: Manifest, app: str) -> None:
     log = folder(table)
     os.stat(log / f"{version - 1:020d}.json")
     temporary = log / f".{version:020d}.json.tmp"
+    temporary.unlink(missing_ok=True)  # what a kill left may be another name of an entry
     try:
         temporary.write_text("\n".join(map(json.dumps, _lines(table.name, manifest, app))))
         os.link(temporary, log / f"{version:020d}.json")

@@ -156,8 +156,10 @@ def test_a_log_that_was_removed_under_a_running_app_is_not_begun_anew(tmp_path: 
 def test_what_a_kill_left_of_an_entry_is_in_nobodys_way(tmp_path: Path) -> None:
     app = Running(tmp_path)
     app.take(2)
+    aside = tmp_path / "entry that was set aside"
+    aside.write_text("as it was")
     left = delta_log.folder(app.lake.table(SILVER)) / f".{2:020d}.json.tmp"
-    left.write_text("half an en")
+    left.hardlink_to(aside)
     assert app.units() == [1, 2]
     app.take()
-    assert (app.units(), left.exists()) == ([1, 2, 3], False)
+    assert (app.units(), left.exists(), aside.read_text()) == ([1, 2, 3], False, "as it was")
