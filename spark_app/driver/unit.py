@@ -27,6 +27,7 @@ from spark_app.worker.framing import Bare
 from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
+SCOUTED = 10_000  # records
 ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
 
 
@@ -65,6 +66,8 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema id that was never met.
         """
+        if origin.settles and sequence == 1:
+            self._scout(records, sequence, origin)
         for _ in range(ROUNDS if origin.settles else 0):
             report = self._execute(records, self._plan(sequence, origin))
             if not report.new_ids and not report.new_values:
@@ -73,6 +76,12 @@ class UnitRunner:
             if not self._settle(report, origin):
                 break
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
+
+    def _scout(self, records: DataFrame, sequence: int, origin: Origin) -> None:
+        """Settle what some of the records bring: an empty lake would decode all of its first batch twice."""
+        report = self._execute(records.limit(SCOUTED), self._plan(sequence, origin))
+        self.discard(report)
+        self._settle(report, origin)
 
     def _settle(self, report: Report, origin: Origin) -> bool:
         """Answer what a run met; True when the next one will know more."""

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_app.driver import unit
 from spark_app.errors import SchemaBump
 from spark_app.records import Report
 from tests.spark.parts import ORIGIN, Parts, events, source
@@ -31,6 +32,20 @@ def test_new_tables_are_admitted_and_the_first_files_are_gone(new_parts: NewPart
     assert sorted(report.files) == ["bronze_events", "silver_rummy_events", "silver_uno_events"]
     parts.units.discard(report)
     assert parts.files() == []
+
+
+@pytest.mark.parametrize(("scouted", "passes"), [(2, 2), (1, 3)], ids=["all is met", "some is met later"])
+def test_some_of_a_first_batch_is_looked_at_first(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, scouted: int, passes: int
+) -> None:
+    monkeypatch.setattr(unit, "SCOUTED", scouted)
+    parts = new_parts()
+    parts.learn(1)
+    execute, taken = parts.units._execute, []
+    monkeypatch.setattr(parts.units, "_execute", lambda *given: taken.append(execute(*given)) or taken[-1])
+    report = parts.run(events(1, PLAYERS))
+    assert [run.bronze for run in taken] == [scouted, *[3] * (passes - 1)]
+    assert (report.silver, parts.files()) == ({"rummy": 2, "uno": 1}, named(report))
 
 
 def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:
