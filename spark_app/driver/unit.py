@@ -24,6 +24,7 @@ from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.settings import Settings
 from spark_app.worker import one_pass
 from spark_app.worker.framing import Bare
+from spark_app.worker.imports import leave_out_pandas
 from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
@@ -154,6 +155,7 @@ class UnitRunner:
 
 def _task(plan: one_pass.Plan, catalog: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_out_pandas()
         context = TaskContext.get()
         assert context is not None
         name = f"{context.partitionId():05d}-{context.attemptNumber()}"
