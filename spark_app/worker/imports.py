@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 
-class _Absent(MetaPathFinder):
+class _Absent:
     """pandas, which pyarrow looks for when it makes its first array: a second of CPU in each worker, for nothing."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
