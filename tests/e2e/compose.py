@@ -75,7 +75,17 @@ class Stack:
         """Containers, volumes, network, and the files of the lake, which may belong to another user."""
         if self.lake.exists():
             self.run("run", "--rm", "--no-deps", "--entrypoint", "sh", "spark", "-c", "find /lake -mindepth 1 -delete")
+        # Compose 2.26 cannot take down what an interrupted `up` left: "could not find setup: not found".
+        remove_containers()
         self.run("--profile", "*", "down", "-v", "--remove-orphans")
+
+
+def remove_containers() -> None:
+    """End and remove every container of the project."""
+    label = f"label=com.docker.compose.project={PROJECT}"
+    found = subprocess.run(["docker", "ps", "-aq", "--filter", label], capture_output=True, text=True, check=True)
+    if names := found.stdout.split():
+        subprocess.run(["docker", "rm", "--force", "--volumes", *names], capture_output=True, check=True)
 
 
 def free_ports(count: int) -> list[int]:

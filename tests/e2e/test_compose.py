@@ -24,7 +24,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if reason := missing():
         pytest.skip(f"needs Docker with Compose v2: {reason}")
     found = Stack(tmp_path_factory.mktemp("compose"))
-    found.run("--profile", "*", "down", "-v", "--remove-orphans")
+    found.remove()
     found.run("build")
     yield found
     found.remove()
