@@ -205,8 +205,8 @@ class DecodeOptions:
     """How payloads are read.
 
     Attributes:
-        strict: the reference parser judges each record. Else only those that the fast decoder refuses: faster, but what
-            is slightly corrupt may land.
+        strict: the reference parser judges each record. Else only batches in which the fast decoder refuses one:
+            faster, but what is slightly corrupt may land.
         defaults: a field without presence that is not on the wire lands as its default. Else as NULL, and so does one
             that was sent as its default: on the wire they are the same.
     """

@@ -2,7 +2,7 @@
 
 Strictly: each payload is first parsed by the reference parser, and what it refuses is rejected with its words. What it
 accepts it writes anew, and ptars reads that: ten times faster than building columns in Python, which is for messages
-that ptars cannot be trusted with. Not strictly: ptars gets the payloads, the reference parser only what ptars refuses.
+that ptars cannot be trusted with. Not strictly: ptars gets the payloads; when it refuses one, all are read strictly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
+from spark_app.worker.decode.batch import to_batch
 from spark_app.worker.decode.columns import ColumnBuilder
 from spark_app.worker.decode.defaults import Blanks
 from spark_app.worker.decode.fast import fast_columns
@@ -24,7 +25,6 @@ from spark_app.worker.decode.reference import ReferenceParser, Refused, load_fil
 from spark_app.worker.decode.typemap import arrow_schema, message_at
 
 STRICT = DecodeOptions()
-SLICE = 512  # rows: a bad one sends as many to the reference parser, and a call of ptars has a price of its own
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ class Decoder:
         self.schema = arrow_schema(message)
         self._parser = ReferenceParser(message)
         self._builder = ColumnBuilder(message)
-        self._fast = fast_columns(message)
+        self._fast = fast_columns(message, self._parser.batch)
         self._blanks = None if options.defaults else Blanks(message)
         self._trusting = not options.strict and self._fast is not None
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
-        decoded = self._decode_trusting(payloads) if self._trusting else self._decode_strictly(payloads)
+        everyone = to_batch(payloads.to_pylist()), np.arange(len(payloads))
+        decoded = (self._trusting and self._decode_fast(*everyone)) or self._decode_strictly(payloads)
         return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
 
     def to_text(self, payload: bytes) -> str:
@@ -66,28 +67,16 @@ class Decoder:
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
             judgement = self._parser.judge(payloads)
-            fast = self._decode_fast(pa.array(judgement.written, pa.binary()), np.array(judgement.rows, np.int64))
+            fast = self._decode_fast(b"".join(judgement.written), np.array(judgement.rows, np.int64))
             if fast is not None:
                 return replace(fast, rejects=_refusals(judgement.refused) + fast.rejects)
         messages, refused = self._parser.parse(payloads)
         table, rows, rejects = self._builder.build(messages)
         return Decoded(table, np.array(rows, np.int64), _refusals(refused) + rejects)
 
-    def _decode_trusting(self, payloads: pa.Array) -> Decoded:
-        whole = self._decode_fast(payloads, np.arange(len(payloads)))
-        if whole is not None:
-            return whole
-        parts = []
-        for start in range(0, len(payloads), SLICE):
-            piece = payloads.slice(start, SLICE)
-            part = self._decode_fast(piece, np.arange(len(piece))) or self._decode_strictly(piece)
-            rejects = [(start + row, cause, detail) for row, cause, detail in part.rejects]
-            parts.append(Decoded(part.table, start + part.rows, rejects))
-        return _join(parts)
-
-    def _decode_fast(self, payloads: pa.Array, rows: np.ndarray) -> Decoded | None:
-        """The payloads of these rows by ptars; None where it has no answer for one of them."""
-        built = None if self._fast is None else self._fast.build(payloads)
+    def _decode_fast(self, batch: bytes, rows: np.ndarray) -> Decoded | None:
+        """A batch of the payloads of these rows by ptars; None where it has no answer for one of them."""
+        built = None if self._fast is None else self._fast.build(batch)
         if built is None:
             return None
         table, bad = built
@@ -96,15 +85,6 @@ class Decoder:
 
 def _refusals(refused: list[Refused]) -> list[Reject]:
     return [(row, Cause.DECODE_PAYLOAD, detail) for row, detail in refused]
-
-
-def _join(parts: list[Decoded]) -> Decoded:
-    """The parts, in the order of their rows, as one."""
-    return Decoded(
-        pa.concat_tables([part.table for part in parts]),
-        np.concatenate([part.rows for part in parts]),
-        [reject for part in parts for reject in part.rejects],
-    )
 
 
 _loaded: dict[str, Decodable] = {}

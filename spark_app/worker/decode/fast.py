@@ -20,32 +20,33 @@ CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", timestamp_tz="UTC"
 
 
 class FastColumns:
-    """Builds the columns of one message type."""
+    """Builds the columns of batches of one message type."""
 
     def __init__(self, message: Descriptor, handler: Any):
         self._schema = arrow_schema(message)
         self._handler = handler
 
-    def build(self, payloads: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
-        """(columns of the rows that are in range, which rows are not); None where ptars has no answer."""
+    def build(self, batch: bytes) -> tuple[pa.Table, np.ndarray] | None:
+        """(columns of the members that are in range, which members are not); None where ptars has no answer."""
         try:
-            batch = self._handler.array_to_record_batch(payloads)
+            members = self._handler.array_to_record_batch(pa.array([batch], pa.binary())).column(0).flatten()
+            columns = pa.RecordBatch.from_struct_array(members)
         except BaseException as error:
             _pass_interrupts(error)
             return None
-        bad = any_out_of_range(batch)
-        table = pa.Table.from_batches([batch]).rename_columns(self._schema.names)
+        bad = any_out_of_range(columns)
+        table = pa.Table.from_batches([columns]).rename_columns(self._schema.names)
         if bad.any():
             table = table.filter(pa.array(~bad))
         return table.cast(self._schema), bad
 
 
-def fast_columns(message: Descriptor) -> FastColumns | None:
+def fast_columns(message: Descriptor, batch: Descriptor) -> FastColumns | None:
     """None where ptars cannot be trusted with the message, or with a file it imports."""
     if not suits_ptars(message):
         return None
     try:
-        return FastColumns(message, HandlerPool([message.file], CONFIG).get_for_message(message))
+        return FastColumns(message, HandlerPool([batch.file], CONFIG).get_for_message(batch))
     except BaseException as error:
         _pass_interrupts(error)
         return None

@@ -13,7 +13,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.worker.decode.batch import batch_of, to_batch
 from spark_app.worker.decode.typemap import holds_maps
+
+SLICE = 64  # payloads parsed by one call: a bad one sends as many to be parsed one by one
+SLICE_BYTES = 1 << 20  # of theirs: a message can take 40 times as much memory as its payload
 
 if api_implementation.Type() != "upb":
     raise ImportError("Protobuf's upb backend is needed: unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
@@ -34,7 +38,7 @@ Refused = tuple[int, str]  # row, what the parser says
 
 @dataclass
 class Judgement:
-    """What the reference parser says of a batch: the accepted rows as it writes them, and the refused ones."""
+    """What the reference parser says of payloads: the accepted rows as it writes them, in batches, and the refused."""
 
     rows: list[int] = field(default_factory=list)
     written: list[bytes] = field(default_factory=list)
@@ -42,10 +46,12 @@ class Judgement:
 
 
 class ReferenceParser:
-    """Parses payloads of one message type."""
+    """Parses payloads of one message type, and of `batch`, which holds many."""
 
     def __init__(self, message: Descriptor):
+        self.batch = batch_of(message)
         self.message_class: type[Message] = message_factory.GetMessageClass(message)
+        self._batch_class: type[Message] = message_factory.GetMessageClass(self.batch)
         self._holds_maps = holds_maps(message)
 
     def judge(self, payloads: pa.Array) -> Judgement:
@@ -55,22 +61,46 @@ class ReferenceParser:
         repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
         unknown, which would be written as it came.
         """
-        judgement = Judgement()
-        for row, message in self._messages(payloads, judgement.refused):
-            if self._holds_maps:
-                message.DiscardUnknownFields()
-            judgement.rows.append(row)
-            judgement.written.append(message.SerializeToString(deterministic=True))  # maps in order of their keys
+        judgement, left = Judgement(), payloads.to_pylist()
+        for start in range(0, len(left), SLICE):
+            piece = left[start : start + SLICE]
+            if not self._judge_together(piece, start, judgement):
+                self._judge_each(piece, start, judgement)
         return judgement
+
+    def _judge_together(self, payloads: list[bytes], start: int, judgement: Judgement) -> bool:
+        """False when one of them is refused, or parsed they might take too much memory."""
+        batch = to_batch(payloads)
+        if len(batch) > SLICE_BYTES:
+            return False
+        try:
+            judgement.written.append(self._write(self._batch_class.FromString(batch)))
+        except DecodeError:
+            return False
+        judgement.rows += range(start, start + len(payloads))
+        return True
+
+    def _judge_each(self, payloads: list[bytes], start: int, judgement: Judgement) -> None:
+        """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
+        written = []
+        for row, message in self._messages(payloads, start, judgement.refused):
+            judgement.rows.append(row)
+            written.append(self._write(message))
+        judgement.written.append(to_batch(written))
+
+    def _write(self, message: Message) -> bytes:
+        if self._holds_maps:
+            message.DiscardUnknownFields()
+        return message.SerializeToString(deterministic=True)  # maps in order of their keys
 
     def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
         """(accepted rows and their messages, refused rows)."""
         refused: list[Refused] = []
-        return list(self._messages(payloads, refused)), refused
+        return list(self._messages(payloads.to_pylist(), 0, refused)), refused
 
-    def _messages(self, payloads: pa.Array, refused: list[Refused]) -> Iterator[tuple[int, Message]]:
+    def _messages(self, payloads: list[bytes], start: int, refused: list[Refused]) -> Iterator[tuple[int, Message]]:
         parse = self.message_class.FromString
-        for row, payload in enumerate(payloads.to_pylist()):
+        for row, payload in enumerate(payloads, start):
             try:
                 message = parse(payload)
             except DecodeError as error:

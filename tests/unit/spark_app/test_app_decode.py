@@ -1,11 +1,13 @@
 """Payloads to columns: what Google's parser says is what lands. Payloads are written by Google's classes."""
 
+import contextlib
 import subprocess
 import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.message import DecodeError
 
 from spark_app.records import RESERVED, Cause, DecodeOptions
 from spark_app.schemas.columns import find_clash
@@ -80,6 +82,33 @@ def test_odd_payload_lands_as_the_reference_parser_reads_it(payload: bytes) -> N
 def test_odd_payload_of_canonical_size_lands_as_the_reference_parser_reads_it(payload: bytes) -> None:
     decoder, _ = prepare(ODD)
     assert land(decoder, payload) == (by_reference(decoder, payload), [])
+
+
+def test_each_record_of_a_batch_is_judged_alone() -> None:
+    """The parser gets many at a time: what is read must not depend on the neighbours."""
+    decoder, message = prepare(ODD)
+    refused, odd = b"\x0a\x05\x08", b"\x2a\x05\x0a\x01a\x10\x01" * 2
+    payloads = [message(n=n).SerializeToString() for n in range(1000)]
+    payloads[63], payloads[64], payloads[500], payloads[501], payloads[999] = refused, odd, b"", refused, odd
+    decoded = decoder.decode(pa.array(payloads, pa.binary()))
+    assert decoded.rows.tolist() == [n for n in range(1000) if n not in (63, 501)]
+    assert [(row, cause) for row, cause, _ in decoded.rejects] == [(n, Cause.DECODE_PAYLOAD) for n in (63, 501)]
+    due = [by_reference(decoder, payloads[n])[0] for n in decoded.rows]
+    assert decoded.table.to_pylist() == due
+
+
+def test_what_is_as_deep_as_the_parser_allows_lands() -> None:
+    decoder, message = prepare(ODD)
+    nested = {depth: b"\xf3\x3f" * depth + b"\xf4\x3f" * depth for depth in range(90, 110)}
+    accepted = []
+    for depth, payload in nested.items():
+        with contextlib.suppress(DecodeError):
+            message.FromString(payload)
+            accepted.append(depth)
+    assert 90 < len(accepted) + 90 < 110
+    rows, causes = land(decoder, *nested.values())
+    assert len(rows) == len(accepted)
+    assert causes == [Cause.DECODE_PAYLOAD] * (len(nested) - len(accepted))
 
 
 def test_what_another_encoder_wrote_takes_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +299,7 @@ def test_of_enum_aliases_the_first_one_lands_on_both_paths() -> None:
 TRUSTED = "message M { int32 n = 1; map<string, M2> m = 2; string s = 3; } message M2 { int32 x = 1; }"
 
 
-def test_without_strictness_only_what_ptars_refuses_is_parsed_again() -> None:
+def test_without_strictness_the_reference_parser_reads_what_ptars_refuses() -> None:
     decoder, message = prepare(TRUSTED, DecodeOptions(strict=False))
     good = message(n=5).SerializeToString()
     payloads = [good] * 2000
