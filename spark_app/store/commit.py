@@ -150,7 +150,6 @@ class Committer:
                 return True
             except FileExistsError:
                 log.warning("somebody else has written to a table", table=name)
-                self.forget(name)
         raise ContractError(f"table {name}: others write to it all the time, end them")
 
     def _look_and_commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str]) -> bool:
@@ -214,7 +213,7 @@ class Committer:
 
     def _properties(self, manifest: Manifest) -> CommitProperties:
         return CommitProperties(
-            custom_metadata={SEQUENCE: manifest.sequence, UNIT: manifest.digest},
+            custom_metadata=log_entry.unit_metadata(manifest),
             app_transactions=[Transaction(self._app, manifest.sequence)],
         )
 

@@ -52,10 +52,18 @@ def versions(log: Path, kind: str = ".json") -> dict[int, Path]:
     return {int(match[1]): path for match, path in found if match and match[2] == kind}
 
 
+def entry_path(log: Path, version: int) -> Path:
+    return log / f"{version:020d}.json"
+
+
+def checkpoint_path(log: Path, version: int) -> Path:
+    return log / f"{version:020d}.checkpoint.parquet"
+
+
 def read_entry(log: Path, version: int) -> Entry | None:
     """None when it is not there or not whole."""
     try:
-        lines = (log / f"{version:020d}.json").read_bytes().splitlines()
+        lines = entry_path(log, version).read_bytes().splitlines()
         actions: list[dict[str, Any]] = [json.loads(line) for line in lines]
         info = actions[0].get("commitInfo", {})
         added, removed = (_paths(actions, kind) for kind in ("add", "remove"))
@@ -96,9 +104,9 @@ def sync(table: Path, after: int | None) -> int | None:
     for name in files:
         _sync_file(table / name)
     for entry in entries:
-        _sync_file(log / f"{entry.version:020d}.json")
+        _sync_file(entry_path(log, entry.version))
     for version in range(max(known, 0), newest + 1):
-        _sync_file(log / f"{version:020d}.checkpoint.parquet")
+        _sync_file(checkpoint_path(log, version))
     _sync_file(log / POINTER)
     sync_folder(log)
     if files or after is None:

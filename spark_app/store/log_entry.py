@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from spark_app.errors import ContractError
 from spark_app.records import FileEntry
-from spark_app.store.delta_log import SEQUENCE, UNIT, folder
+from spark_app.store.delta_log import SEQUENCE, UNIT, entry_path, folder
 from spark_app.store.manifest import Manifest
 
 # What an entry with nothing but files is right for: it serves no identity columns, row ids, mapped names and the like.
@@ -38,22 +38,27 @@ def append(table: Path, version: int, manifest: Manifest, app: str) -> None:
         FileNotFoundError: the log does not have the version before.
     """
     log = folder(table)
-    os.stat(log / f"{version - 1:020d}.json")
-    temporary = log / f".{version:020d}.json.tmp"
+    entry_path(log, version - 1).stat()
+    entry = entry_path(log, version)
+    temporary = entry.with_name(f".{entry.name}.tmp")
     temporary.unlink(missing_ok=True)  # what a kill left may be another name of an entry
     try:
         temporary.write_text("\n".join(map(json.dumps, _lines(table.name, manifest, app))))
-        os.link(temporary, log / f"{version:020d}.json")
+        os.link(temporary, entry)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def unit_metadata(manifest: Manifest) -> dict[str, Any]:
+    """By which the commits of a unit are known."""
+    return {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
 
 
 def _lines(name: str, manifest: Manifest, app: str) -> Iterator[dict[str, Any]]:
     """The transaction is the last: `delta_log` knows by it that the entry is whole."""
     change, now = manifest.tables[name], int(time.time() * 1000)
     operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
-    unit = {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
-    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit}}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}
     yield from ({"add": _added(entry, now)} for entry in change.adds)
     for path in change.removes:
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
