@@ -1,10 +1,10 @@
 """Draining a topic: the app, to bronze and a silver table for each game, against what users would do instead.
 
 Counted, for all alike: from the plan of the first batch to the commit of the last, by the marks that Spark leaves in
-the checkpoint. So the start of JVM and session is not counted, the first batch with its cold code is; compaction is
-counted, gold is not: the app and the rivals make it after the last batch. CPU time is that of driver, JVM and workers
-between the same marks, without the broker. Each run is a process of its own with a lake of its own; the sides take
-turns, so that other work on the machine meets them alike.
+the checkpoint; against rivals that make gold, to the last commit of gold, which all make after the last batch. So the
+start of JVM and session is not counted, the first batch with its cold code and compaction are. CPU time is that of
+driver, JVM and workers between the marks, without gold and the broker. Each run is a process of its own with a lake of
+its own; the sides take turns, so that other work on the machine meets them alike.
 """
 
 import json
@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from scripts.benches import result, topics
-from scripts.benches.lakes import count_rows, count_silver
+from scripts.benches.lakes import count_rows, count_silver, gold_made
 from scripts.benches.options import RIVALS, Options
 from scripts.benches.progress import Progress
 from scripts.benches.result import Figure, Finding
@@ -43,7 +43,7 @@ class Run:
 
     Attributes:
         bronze, silver: rows; the floor has no silver.
-        gold_seconds: of a rival's aggregate queries, after the last batch.
+        gold_seconds: from the last batch to the end of gold; None where nobody makes it.
     """
 
     side: str
@@ -60,8 +60,14 @@ class Run:
 
     @property
     def warm_rate(self) -> int | None:
-        seconds = self.progress.seconds - self.progress.first_seconds
-        return round((self.records - self.progress.first_records) / seconds) if seconds else None
+        times = self.progress
+        seconds = times.seconds - times.first_seconds
+        return round((self.records - times.first_records) / seconds) if seconds and times.first_records else None
+
+    @property
+    def whole_seconds(self) -> float:
+        """Gold included."""
+        return self.progress.seconds + (self.gold_seconds or 0)
 
     def row(self) -> list[object]:
         """For the table, in the order of its headers."""
@@ -105,10 +111,12 @@ def drain(lake: Path, topic: Topic, side: str, batch_records: int) -> Run:
     """One side, once, on a lake that is thrown away."""
     settings = app_settings(lake, topic.brokers, topic.registry) | {given.VARIABLE: json.dumps(topic.shape.found())}
     settings |= {"PROTOLAKE_BATCH__RECORDS": str(batch_records), "PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
-    progress = Progress(lake / "_protolake" / "checkpoint")
+    progress = Progress(lake / "_protolake" / "checkpoint", given.copied(lake) if side == "rows" else None)
     _call(_command(side), settings, progress)
     placed = _verify(lake, side, topic)
-    done = Run(side, batch_records, topic.shape.records, progress, *placed, given.gold_seconds(lake))
+    made = gold_made(lake)
+    gold_seconds = None if made is None else made - progress.ended
+    done = Run(side, batch_records, topic.shape.records, progress, *placed, gold_seconds)
     shutil.rmtree(lake)
     result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {results.load()[0]}")
     return done
@@ -159,8 +167,12 @@ def _figures(runs: list[Run], options: Options, shape: Shape) -> Iterator[Figure
     yield Figure(f"records/s, app, {size}", median(run.rate for run in app))
     for rival in options.against:
         other = [run for run in runs if run.side == rival]
-        what = f"app / {rival}, {size}"
-        yield Figure(f"records/s, {what}", _ratio(other, app, "seconds"), target_of(rival, shape))
+        what, target = f"app / {rival}, {size}", target_of(rival, shape)
+        whole = all(run.gold_seconds is not None for run in other)
+        yield Figure(f"records/s, {what}", _ratio(other, app, "seconds"), None if whole else target)
+        if whole:
+            ratio = median(run.whole_seconds for run in other) / median(run.whole_seconds for run in app)
+            yield Figure(f"records/s to gold, {what}", ratio, target)
         yield Figure(f"records per CPU second, {what}", _ratio(other, app, "cpu_seconds"))
         if all(run.warm_rate for run in (*app, *other)):
             yield Figure(f"records/s after the first batch, {what}", _warm_rate(app) / _warm_rate(other))

@@ -14,5 +14,10 @@ def count_silver(rows: dict[str, int]) -> int:
     return sum(count for name, count in rows.items() if name.startswith("silver_"))
 
 
+def gold_made(lake: Path) -> float | None:
+    """When the last commit to gold was made, in seconds since 1970; None without gold."""
+    return max((entry.stat().st_mtime for entry in lake.glob("gold_*/_delta_log/*.json")), default=None)
+
+
 def _rows(table: Path) -> int:
     return sum(DeltaTable(str(table)).get_add_actions()["num_records"].to_pylist())

@@ -12,33 +12,55 @@ import psutil  # type: ignore[import-untyped]
 
 @dataclass
 class Progress:
-    """Batches of one query on a Kafka topic; times are seconds since 1970. Spark removes old marks, so look often."""
+    """Batches of one query on a Kafka topic; times are seconds since 1970. Spark removes old marks, so look often.
+
+    Attributes:
+        before: the checkpoint of a query whose output this one reads, if there is one: time counts from its first plan,
+            and nothing is warm after this one's first batch.
+    """
 
     checkpoint: Path
+    before: Path | None = None
     planned: dict[int, float] = field(default_factory=dict)
     done: dict[int, float] = field(default_factory=dict)
     first_records: int = 0
+    _began: float | None = None
     _cpu: list[float] = field(default_factory=list)
 
     def look(self, process: int) -> None:
         """Take down the marks that are new, and what `process` and its children have used when there are any."""
-        known = len(self.planned) + len(self.done)
+        known = self._marks()
         self._look()
-        if len(self.planned) + len(self.done) > known:
+        if self._marks() > known:
             self._cpu.append(cpu_seconds(process))
+
+    def _marks(self) -> int:
+        return len(self.planned) + len(self.done) + (self._began is not None)
 
     def _look(self) -> None:
         for marks, name in ((self.planned, "offsets"), (self.done, "commits")):
             for path in (self.checkpoint / name).glob("[0-9]*"):
                 if path.name.isdecimal() and int(path.name) not in marks:
                     marks[int(path.name)] = path.stat().st_mtime
-        if not self.first_records and 0 in self.planned:
-            self.first_records = _records(self.checkpoint / "offsets" / "0")
+        first = (self.before or self.checkpoint) / "offsets" / "0"
+        if self._began is None and first.exists():
+            self._began = first.stat().st_mtime
+        if not self.first_records and 0 in self.planned and not self.before:
+            self.first_records = _records(first)
 
     @property
     def seconds(self) -> float:
         """From the start of the first batch to the end of the last."""
-        return max(self.done.values()) - self.planned[0]
+        return self.ended - self.began
+
+    @property
+    def began(self) -> float:
+        assert self._began is not None
+        return self._began
+
+    @property
+    def ended(self) -> float:
+        return max(self.done.values())
 
     @property
     def cpu_seconds(self) -> float:
@@ -48,7 +70,7 @@ class Progress:
     @property
     def first_seconds(self) -> float:
         """The first batch: code is compiled, workers are started, tables are made."""
-        return self.done[0] - self.planned[0]
+        return self.done[0] - self.began
 
 
 def cpu_seconds(process: int) -> float:

@@ -2,7 +2,8 @@
 has the app's settings, takes what is in the topic, and ends.
 
     floor      no decoding at all: Spark's own sink copies the raw records into one Delta table
-    rows       the 2022 way: a row UDF with generated classes, a filtered append and an aggregate query for each game
+    rows       the 2022 way: the floor's copy; from there a row UDF with generated classes, a filtered append and an
+               aggregate query for each game
     arrow      the careful way: this project's decoder in mapInArrow, appends side by side and safe against a retry
     consumer   no Spark: one process with the official deserializer and delta-rs
 

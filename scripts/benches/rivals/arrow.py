@@ -14,6 +14,8 @@ from pyspark.sql.types import StructField, StructType
 from scripts.benches.messages import INDEX
 from scripts.benches.rivals import given, spark
 from scripts.benches.topics import FRAME
+from spark_app import session
+from spark_app.kafka import source
 from spark_app.worker.decode import decoder_for
 
 SIDE_BY_SIDE = 8
@@ -41,5 +43,22 @@ def decode(records: DataFrame) -> DataFrame:
     return records.mapInArrow(convert, StructType([*records.schema.fields, message]))
 
 
+def main() -> None:
+    opened, settings, lake = spark.open_session("arrow")
+    games = given.games()
+
+    def take(records: DataFrame, batch: int) -> None:
+        records = records.persist()
+        decoded = decode(records).persist()
+        spark.append({"bronze": records, **spark.split(decoded, games)}, lake, SIDE_BY_SIDE, batch)
+        decoded.unpersist()
+        records.unpersist()
+
+    stream = source.stream(opened, settings, None, settings.batch.records).drop("timestamp_type")
+    spark.each_batch(stream, lake, take)
+    spark.aggregate(opened, lake, SIDE_BY_SIDE)
+    session.end(clean=False)
+
+
 if __name__ == "__main__":
-    spark.run(decode, SIDE_BY_SIDE)
+    main()

@@ -12,7 +12,6 @@ from spark_app.records import Decodable
 from spark_app.schemas.descriptors import digest
 
 VARIABLE = "BENCH_TOPIC"
-GOLD = "gold_seconds.json"
 
 
 def shape() -> Shape:
@@ -24,16 +23,12 @@ def games() -> list[str]:
     return game_names(shape().games)
 
 
+def copied(lake: Path) -> Path:
+    """The checkpoint of the query that fills bronze, where that is a query of its own."""
+    return lake / "_protolake" / "copied"
+
+
 def newest() -> Decodable:
     """The newest version of the schema, which reads older records too: a reader's schema, as in these ways it is."""
     data, _ = messages.compile_version(shape().message, shape().versions)
     return Decodable(1, data, digest(data))
-
-
-def tell_gold(folder: Path, seconds: float) -> None:
-    (folder / GOLD).write_text(json.dumps(seconds))
-
-
-def gold_seconds(folder: Path) -> float | None:
-    path = folder / GOLD
-    return float(json.loads(path.read_text())) if path.is_file() else None

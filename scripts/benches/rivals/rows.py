@@ -1,4 +1,5 @@
-"""The 2022 way: generated classes in a row UDF, then for each game a filtered append and an aggregate query."""
+"""The 2022 way: Spark's copy to bronze; from there, in batches of the same size, generated classes in a row UDF and for
+each game a filtered append; at the end an aggregate query for each game."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from scripts.benches import messages
 from scripts.benches.rivals import given, spark
 from scripts.benches.row_udf import to_row
 from scripts.benches.topics import FRAME
+from spark_app import session
 from spark_app.worker.decode import arrow_schema
 
 MODULE = "bench_event_pb2"
@@ -51,8 +53,26 @@ def generate(folder: Path) -> Path:
     return folder / f"{MODULE}.py"
 
 
+def main(folder: Path) -> None:
+    module = generate(folder)
+    sys.path.append(str(folder))
+    opened, settings, lake = spark.open_session("rows")
+    opened.sparkContext.addPyFile(str(module))
+    games = given.games()
+
+    def take(bronze: DataFrame, batch: int) -> None:
+        decoded = decode(bronze).persist()
+        spark.append(spark.split(decoded, games), lake, 1, batch)
+        decoded.unpersist()
+
+    spark.copy(opened, settings, lake, given.copied(lake.root))
+    files = given.shape().partitions  # of a batch of the copy
+    stream = opened.readStream.format("delta").option("maxFilesPerTrigger", str(files))
+    spark.each_batch(stream.load(str(lake.table("bronze"))), lake, take)
+    spark.aggregate(opened, lake, side_by_side=1)
+    session.end(clean=False)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        generated = generate(Path(name))
-        sys.path.append(name)
-        spark.run(decode, side_by_side=1, code=generated)
+        main(Path(name))

@@ -1,9 +1,8 @@
-"""What the two Spark rivals have in common: a query whose batches go to bronze, to a table for each game and to
-quarantine, then an aggregate query for each game."""
+"""What the Spark rivals have in common: a raw copy by Spark's own sink; a query whose batches go to a table for each
+game and to quarantine; an aggregate query for each game."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,46 +10,45 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from scripts.benches import result
 from scripts.benches.rivals import given
 from spark_app import config, session
 from spark_app.kafka import source
 from spark_app.lake import Lake
+from spark_app.settings import Settings
 
 COORDINATES = ("topic", "partition", "offset", "timestamp")
 Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
 
 
-def run(decode: Decode, side_by_side: int, code: Path | None = None) -> None:
-    """Take all there is.
+Take = Callable[[DataFrame, int], None]  # a batch and its number
 
-    Args:
-        side_by_side: writes at a time; more than one tell Delta their batch, against a second try.
-        code: a module that the workers need.
-    """
+
+def open_session(name: str) -> tuple[SparkSession, Settings, Lake]:
+    """With the app's settings."""
     settings = config.load()
-    lake = Lake(settings.lake.path)
-    spark = session.start(settings, "rival", quiet=True)
-    if code:
-        spark.sparkContext.addPyFile(str(code))
-    games = given.games()
+    return session.start(settings, name, quiet=True), settings, Lake(settings.lake.path)
 
-    def take(records: DataFrame, batch: int) -> None:
-        records = records.persist()
-        decoded = decode(records).persist()
-        append({"bronze": records, **split(decoded, games)}, lake, side_by_side, batch)
-        decoded.unpersist()
-        records.unpersist()
 
-    stream = source.stream(spark, settings, None, settings.batch.records).drop("timestamp_type")
+def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) -> None:
+    """Kafka to <lake>/bronze: nothing is decoded, nothing is made durable beyond what Spark does by itself."""
+    reader = spark.readStream.format("kafka").options(**source.jvm_options(settings.kafka))
+    reader = reader.option("subscribe", settings.kafka.topic).option("startingOffsets", "earliest")
+    reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(settings.batch.records))
+    records = reader.load().select("key", "value", "headers", *COORDINATES)
+    query = records.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start(str(lake.table("bronze"))).awaitTermination()
+
+
+def each_batch(stream: DataFrame, lake: Lake, take: Take) -> None:
+    """All there is, batch by batch."""
     query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
-    began = time.perf_counter()
+
+
+def aggregate(spark: SparkSession, lake: Lake, side_by_side: int) -> None:
+    """<lake>/gold_<game> anew from all of silver."""
     with ThreadPoolExecutor(side_by_side) as pool:
-        list(pool.map(lambda game: _aggregate(spark, lake, game), games))
-    given.tell_gold(lake.root, time.perf_counter() - began)
-    result.tell(f"{settings.batch.records:,} records per batch")
-    session.end(clean=False)
+        list(pool.map(lambda game: _aggregate(spark, lake, game), given.games()))
 
 
 def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
@@ -63,7 +61,7 @@ def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
 
 
 def append(parts: Mapping[str, DataFrame], lake: Lake, side_by_side: int, batch: int) -> None:
-    """The rows to their tables."""
+    """The rows to their tables; more than one write at a time tell Delta their batch, against a second try."""
     once = {"txnAppId": "rival", "txnVersion": str(batch)} if side_by_side > 1 else {}
     with ThreadPoolExecutor(side_by_side) as pool:
         list(pool.map(lambda part: _append(part[1], lake, part[0], once), parts.items()))
@@ -74,7 +72,6 @@ def _append(rows: DataFrame, lake: Lake, table: str, once: dict[str, str]) -> No
 
 
 def _aggregate(spark: SparkSession, lake: Lake, game: str) -> None:
-    """Gold anew from all of silver."""
     rows = spark.read.format("delta").load(str(lake.table(f"silver_{game}")))
     moment = F.col("event_timestamp")
     columns = [F.count(F.lit(1)).alias("session_count"), F.min(moment).alias("first"), F.max(moment).alias("last")]

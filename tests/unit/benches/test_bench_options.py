@@ -98,7 +98,15 @@ def test_batches_are_timed_by_the_marks_of_the_checkpoint(tmp_path: Path) -> Non
     assert (progress.seconds, progress.first_seconds, progress.first_records) == (7.0, 4.0, 30)
 
 
+def test_the_time_of_two_queries_begins_with_the_first(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "second", tmp_path / "first")
+    for name, moment in {"first/offsets/0": 90.0, "second/offsets/0": 100.0, "second/commits/0": 104.0}.items():
+        _mark(tmp_path / name, moment)
+    progress.look(process=1)
+    assert (progress.seconds, progress.first_seconds, progress.first_records) == (14.0, 14.0, 0)
+
+
 def _mark(path: Path, moment: float) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("v1\n{}\n" + json.dumps({"topic": {"0": 10, "1": 20}}))
     os.utime(path, (moment, moment))
