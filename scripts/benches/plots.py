@@ -54,13 +54,17 @@ def _rates(entry: Entry) -> dict[str, float]:
 
 
 def _draw_throughput(axes: Axes, lines: Lines) -> None:
+    from matplotlib.ticker import LogLocator  # late: it takes a second to load
+
     for label, rates in sorted(lines.items()):
         axes.plot(*zip(*sorted(rates.items()), strict=True), marker="o", label=label)
     axes.set(xscale="log", yscale="log", xlabel="silver tables", ylabel="records per second")
     tables = sorted({number for rates in lines.values() for number in rates})
     axes.set_xticks(tables, [f"{number:,}" for number in tables])
     axes.xaxis.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.minorticks_off()
 
 
 def _draw_freshness(axes: Axes, entry: Entry) -> None:
@@ -74,11 +78,11 @@ def _draw_freshness(axes: Axes, entry: Entry) -> None:
 
 
 def _save(path: Path, fill: Callable[[Axes], None]) -> None:
-    from matplotlib.figure import Figure  # late: it takes a second to load
+    from matplotlib.figure import Figure  # late, too
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
     fill(axes)
     axes.grid(visible=True, alpha=0.3)
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     figure.savefig(path, metadata={"Software": None})  # the same results give the same bytes
