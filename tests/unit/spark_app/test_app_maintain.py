@@ -95,6 +95,22 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
         assert (len(state.files), state.transactions) == (1, {lake.identity(): 3})
 
 
+def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    names = [f"silver_{number}_events" for number in range(7)]
+    for sequence in (1, 2, 3):
+        manifest = ingest_unit(lake, sequence, {name: pa.table({"x": [sequence]}) for name in names})
+        manifests.decide(manifest)
+        committer.finish(manifest)
+    maintainer = Maintainer(committer.tables, SETTINGS.model_copy(update={"compact_files": 1}), committer.synced)
+    maintainer.learn(names)
+    left = []
+    while maintainer.step() and len(left) < 4:
+        left.append(sum(len(replay(lake.table(name)).files) == 3 for name in names))
+    assert left[:4] == [3, 0, 0, 0]
+
+
 def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
     settings = LakeSettings(compact_files=4)
