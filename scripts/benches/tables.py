@@ -1,15 +1,18 @@
 """Seconds per batch into few and into many silver tables: the cost must stay flat in the number of tables.
 
 Each number of tables has a lake of its own. A batch is what the app does for one: the pass as a Spark job (from records
-cached in Spark, so that no source is measured), the manifest, the commits; compaction and gold are not counted. The
-sizes take turns in one run, so that other work on the machine meets them alike.
+cached in Spark, so that no source is measured), the manifest, the commits. Compaction after a batch is told apart, as a
+mean of all batches, for few batches have any; gold is not counted. The sizes take turns in one run, so that other work
+on the machine meets them alike.
 """
+
+from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 from pyspark.sql import DataFrame
 
@@ -35,6 +38,7 @@ class Case:
     stand: Stand
     rows: int = 0  # in silver, of all batches
     seconds: list[tuple[float, float, float]] = field(default_factory=list)
+    compaction: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def batch(self) -> tuple[float, float, float]:
@@ -52,10 +56,26 @@ class Case:
         self.rows += sum(report.silver.values())
         return passed - began, decided - passed, committed - decided
 
+    def compact(self) -> float:
+        """What the app does after a batch; seconds."""
+        maintainer, began = self.stand.opened.maintainer, time.perf_counter()
+        for table, change in self.last_unit().tables.items():
+            maintainer.added(table, len(change.adds))
+        maintainer.step()
+        return time.perf_counter() - began
+
+    def last_unit(self) -> Manifest:
+        manifests = self.stand.opened.manifests
+        return manifests.read(manifests.last)
+
     def files(self) -> int:
         """Files that the last unit added."""
-        manifests = self.stand.opened.manifests
-        return sum(len(change.adds) for change in manifests.read(manifests.last).tables.values())
+        return sum(len(change.adds) for change in self.last_unit().tables.values())
+
+    def most_files(self) -> int:
+        """Of any table, now."""
+        opened = self.stand.opened
+        return max(len(opened.committer.tables.files(name)) for name in opened.lake.tables())
 
     def total(self) -> float:
         return median(sum(batch) for batch in self.seconds)
@@ -64,13 +84,20 @@ class Case:
         """Medians: the whole batch, then each of its steps."""
         return [self.total(), *(median(batch[step] for batch in self.seconds) for step in range(len(STEPS)))]
 
-    def load_of(self, other: "Case") -> float:
+    def load_of(self, other: Case) -> float:
         """CPU time of a batch as a multiple of the other's: other work on the machine hardly changes it."""
         return median(self.cpu) / median(other.cpu)
 
+    def row(self, first: Case) -> list[object]:
+        """For the table, in the order of its headers."""
+        ratio, cpu = self.total() / first.total(), median(self.cpu)
+        kept = fmean(self.compaction), self.most_files()
+        return [self.tables, self.files(), *self.times(), ratio, cpu, self.load_of(first), *kept]
+
     def found(self) -> dict[str, object]:
-        kept = {"tables": self.tables, "files": self.files(), "rows": self.rows, "median": self.total()}
-        return kept | {"seconds": self.seconds, "cpu": self.cpu}
+        sizes = {"tables": self.tables, "files": self.files(), "rows": self.rows}
+        times = {"median": self.total(), "seconds": self.seconds, "cpu": self.cpu, "compaction": self.compaction}
+        return sizes | {"most_files": self.most_files()} | times
 
 
 def run(options: Options) -> Finding:
@@ -96,9 +123,12 @@ def _measure(cases: list[Case], batches: int) -> None:
         for case in cases:
             used = cpu_seconds(os.getpid())
             seconds = case.batch()
+            used = cpu_seconds(os.getpid()) - used
+            compaction = case.compact()
             if number >= WARMING:
                 case.seconds.append(seconds)
-                case.cpu.append(cpu_seconds(os.getpid()) - used)
+                case.compaction.append(compaction)
+                case.cpu.append(used)
         result.tell(f"batch {number + 1} of {WARMING + batches}: " + ", ".join(_brief(case) for case in cases))
 
 
@@ -109,14 +139,17 @@ def _brief(case: Case) -> str:
 def _show(cases: list[Case]) -> None:
     first = cases[0]
     result.show(
-        ["tables", "files", "s/batch", *STEPS, f"ratio to {first.tables}", "CPU s", "ratio"],
-        [[c.tables, c.files(), *c.times(), c.total() / first.total(), median(c.cpu), c.load_of(first)] for c in cases],
+        ["tables", "files", "s/batch", *STEPS, f"ratio to {first.tables}", "CPU s", "ratio", "compacting", "files now"],
+        [case.row(first) for case in cases],
     )
 
 
 def _figures(cases: list[Case]) -> Iterator[Figure]:
     first = cases[0]
     yield Figure(f"seconds of a batch, {first.tables:,} tables", first.total())
+    for case in cases:
+        yield Figure(f"seconds of compaction per batch (mean), {case.tables:,} tables", fmean(case.compaction))
+        yield Figure(f"files of a table at the end, at most, {case.tables:,} tables", case.most_files())
     for case in cases[1:]:
         what = f"seconds of a batch, {case.tables:,} tables / {first.tables:,}"
         yield Figure(what, case.total() / first.total(), _target(case.tables, first.tables))
