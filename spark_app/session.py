@@ -23,6 +23,10 @@ REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
+# The last compiler at ten times its own thresholds: with those it took 14 of the 36 CPU seconds of draining 2 million
+# records, and draining took a tenth longer.
+JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 
 ENDS_S = 2.0  # a JVM that was killed
 
