@@ -54,8 +54,10 @@ def _rates(entry: Entry) -> dict[str, float]:
 
 
 def _draw_throughput(axes: Axes, lines: Lines) -> None:
-    from matplotlib.ticker import LogLocator  # late: it takes a second to load
+    from matplotlib import colormaps  # late: it takes a second to load
+    from matplotlib.ticker import LogLocator
 
+    axes.set_prop_cycle(color=colormaps["tab20"](range(20)))
     for label, rates in sorted(lines.items()):
         axes.plot(*zip(*sorted(rates.items()), strict=True), marker="o", label=label)
     axes.set(xscale="log", yscale="log", xlabel="silver tables", ylabel="records per second")
