@@ -111,12 +111,20 @@ class Committer:
         if manifest.kind == "ingest" and first and self._is_lost(manifest, first):
             raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
         missing = bool(first) and self._commit(manifest, first, recheck, leave)
-        commits = [self._pool.submit(self._commit, manifest, name, recheck, leave) for name in rest]
-        wait(commits)  # all, or one that failed would let a redo commit beside those that go on
-        for commit in commits:
-            missing = commit.result() or missing
+        plain = [name for name in rest if self._is_plain(manifest, name)]
+        others = [name for name in rest if name not in set(plain)]
+        commits = [self._pool.submit(self._commit, manifest, name, recheck, leave) for name in others]
+        try:
+            missing = any([missing, *(self._commit(manifest, name, recheck, leave) for name in plain)])
+        finally:
+            wait(commits)  # all, or one that failed would let a redo commit beside those that go on
         self._unsynced.update(manifest.tables)
-        return missing
+        return any([missing, *(commit.result() for commit in commits)])
+
+    def _is_plain(self, manifest: Manifest, name: str) -> bool:
+        """Whether the commit is one small file and no work of delta-rs: threads would only wait for each other."""
+        known = self._known_schemas.get(name, set())
+        return self.tables.unit(name) is not None and all(e.schema in known for e in manifest.tables[name].adds)
 
     def _is_lost(self, manifest: Manifest, bronze: str) -> bool:
         """Whether the only copy of the records is gone before it was committed."""
@@ -138,6 +146,7 @@ class Committer:
         """Make every commit durable; the next start then has nothing to look at."""
         if self._syncing is not None:
             self._syncing.result()
+        self.tables.settle()
         self.synced.sync(self._unsynced, unit=self._manifests.finished())
 
     def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:

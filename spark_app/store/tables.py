@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
@@ -19,6 +21,8 @@ class Tables:
         self._lake = lake
         self._handles: dict[str, DeltaTable] = {}
         self._appended: dict[str, tuple[int, int]] = {}  # table -> its version and unit that its handle has not seen
+        self._checkpoints: dict[str, Future[None]] = {}  # in the making
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         seconds = max(1, int(settings.fresh_log_hours * 3600))
         self.configuration: dict[str, str | None] = {
             "delta.logRetentionDuration": f"interval {seconds} seconds",
@@ -29,11 +33,12 @@ class Tables:
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle, or None when there is no such table yet."""
-        if self._appended.pop(name, None) is not None:
-            try:
+        try:
+            self._await_checkpoint(name)
+            if self._appended.pop(name, None) is not None:
                 self._handles[name].update_incremental()
-            except (DeltaError, OSError):
-                self.forget(name)
+        except (DeltaError, OSError):
+            self.forget(name)
         return self._open(name)
 
     def _open(self, name: str) -> DeltaTable | None:
@@ -48,6 +53,7 @@ class Tables:
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """`log_entry.append` behind all that is known of the table, which must be open; the handle learns of it when it
         is needed. Returns the version."""
+        self._await_checkpoint(name)
         known = self._appended[name][0] if name in self._appended else self._handles[name].version()
         log_entry.append(self._lake.table(name), known + 1, manifest, app)
         self._appended[name] = known + 1, manifest.sequence
@@ -58,10 +64,21 @@ class Tables:
         return self._appended[name][1] if name in self._appended else None
 
     def checkpoint(self, name: str) -> None:
-        """One at the newest version, so that readers need not read the entries before it."""
-        table = self.get(name)
-        if table is not None:
-            table.create_checkpoint()
+        """One at the newest version, so that readers need not read the entries before it.
+
+        Made beside what comes next, for delta-rs reads those entries again. The table, which must be open, waits for it
+        with its next commit: only then is a checkpoint never older than what of the log is durable.
+        """
+        self._checkpoints[name] = self._pool.submit(_checkpoint, self._handles[name])
+
+    def _await_checkpoint(self, name: str) -> None:
+        if name in self._checkpoints:
+            self._checkpoints.pop(name).result()
+
+    def settle(self) -> None:
+        """Wait for all checkpoints."""
+        while self._checkpoints:
+            self._await_checkpoint(next(iter(self._checkpoints)))
 
     def columns(self, name: str) -> pa.Schema | None:
         """The table's columns, or None when there is no such table yet."""
@@ -94,8 +111,14 @@ class Tables:
         return str(self._lake.table(name))
 
     def forget(self, name: str) -> None:
+        wait([self._checkpoints.pop(name)] if name in self._checkpoints else [])
         self._handles.pop(name, None)
         self._appended.pop(name, None)
+
+
+def _checkpoint(table: DeltaTable) -> None:
+    table.update_incremental()
+    table.create_checkpoint()
 
 
 def writer_properties(settings: LakeSettings) -> WriterProperties:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.settings import LakeSettings
-from spark_app.store import delta_log
+from spark_app.store import delta_log, tables
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
@@ -72,6 +73,7 @@ def test_an_entry_says_what_the_unit_did(tmp_path: Path) -> None:
 def test_checkpoints_are_made_and_not_of_all_tables_at_once(tmp_path: Path) -> None:
     app = Running(tmp_path, LakeSettings(checkpoint_every=4))
     app.take(17)
+    app.committer.tables.settle()
     made = {}
     for name in TABLES:
         made[name] = sorted(delta_log.versions(delta_log.folder(app.lake.table(name)), ".checkpoint.parquet"))
@@ -81,6 +83,39 @@ def test_checkpoints_are_made_and_not_of_all_tables_at_once(tmp_path: Path) -> N
         assert replay(app.lake.table(name)).transactions == {app.lake.identity(): 17}
     assert len({versions[0] for versions in made.values()}) > 1
     assert open_committer(app.lake)[1].redo() == 0
+
+
+def test_a_table_waits_for_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[tuple[int, int]] = []
+
+    def make_slowly(table: DeltaTable) -> None:
+        table.update_incremental()
+        time.sleep(0.1)
+        table.create_checkpoint()
+        log = delta_log.folder(Path(table.table_uri.removeprefix("file://")))
+        ends.append((max(delta_log.versions(log, ".checkpoint.parquet")), max(delta_log.versions(log))))
+
+    monkeypatch.setattr(tables, "_checkpoint", make_slowly)
+    app = Running(tmp_path, LakeSettings(checkpoint_every=2))
+    app.take(7)
+    app.committer.close()
+    assert len(ends) > 2 * len(TABLES)
+    assert [checkpoint for checkpoint, _ in ends] == [newest for _, newest in ends]
+    assert app.units() == [*range(1, 8)]
+
+
+def test_a_checkpoint_that_fails_ends_the_app_at_the_next_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(table: DeltaTable) -> None:
+        raise OSError("the disk says no")
+
+    app = Running(tmp_path, LakeSettings(checkpoint_every=3))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "_checkpoint", fail)
+        with pytest.raises(OSError, match="the disk says no"):
+            app.take(9)
+    manifests, committer = open_committer(app.lake)
+    assert committer.redo() == 1
+    assert app.units() == [*range(1, manifests.last + 1)]
 
 
 def text_column(name: str) -> Field:

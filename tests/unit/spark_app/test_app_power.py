@@ -36,6 +36,7 @@ def take(lake: Lake, units: int, compact: bool = False) -> Committer:
         manifest = ingest_unit(lake, number, {name: pa.table({"x": [number]}) for name in TABLES})
         manifests.decide(manifest)
         committer.finish(manifest)
+    committer.tables.settle()
     maintainer.learn(TABLES)
     while compact and maintainer.step():
         pass
