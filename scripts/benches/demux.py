@@ -1,8 +1,8 @@
 """Bronze to silver: decoding and demultiplexing alone, without Kafka and without gold, against the 2022 way.
 
-Both sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
-a row UDF with generated classes and a filtered append for each game. They take turns in one Spark session, each on a
-lake of its own; at the end both must have every record.
+All sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
+a row UDF with generated classes and a filtered append for each game, with Spark's own settings and with the app's. They
+take turns on one JVM, each on a lake of its own; at the end all must have every record.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def run(options: Options) -> Finding:
     shapes = [Shape(options.records, games=tables, partitions=FILES) for tables in options.tables]
     with open_workshop() as workshop, told({given.VARIABLE: json.dumps(shapes[0].found())}):
         _generate_classes(workshop)
-        pairs = [_compare(workshop, shape, options.rounds) for shape in shapes]
-    result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for pair in pairs for side in pair])
+        compared = [_compare(workshop, shape, options.rounds) for shape in shapes]
+    result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for one in compared for side in one])
     print(f"medians of {options.rounds} rounds of {options.records:,} records")
-    return Finding(list(_figures(pairs)), {"sides": [side.found() for pair in pairs for side in pair]})
+    return Finding(list(_figures(compared)), {"sides": [side.found() for one in compared for side in one]})
 
 
 def _generate_classes(workshop: Workshop) -> None:
@@ -94,17 +94,20 @@ def _generate_classes(workshop: Workshop) -> None:
     workshop.spark.sparkContext.addPyFile(str(module))
 
 
-def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, Side]:
+def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
+    """The app, then its rivals."""
     result.tell(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
     bronze = _fill_bronze(workshop, shape)
-    pair = _app(workshop, shape, bronze), _rival(workshop, shape, bronze)
+    untuned = spark.untuned(workshop.spark).read.parquet(*bronze.inputFiles())
+    rivals = _rival(workshop, "row UDF", shape, untuned), _rival(workshop, "tuned row UDF", shape, bronze)
+    sides = (_app(workshop, shape, bronze), *rivals)
     for number in range(1 + rounds):
-        for side in pair:
+        for side in sides:
             side.measure(number)
         result.tell(f"{shape.games} games: round {number} of {rounds}")
-    for side in pair:
+    for side in sides:
         side.verify(1 + rounds)
-    return pair
+    return sides
 
 
 def _fill_bronze(workshop: Workshop, shape: Shape) -> DataFrame:
@@ -135,7 +138,7 @@ def _app(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
     return Side("app", opened.lake.root, shape, take)
 
 
-def _rival(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
+def _rival(workshop: Workshop, name: str, shape: Shape, bronze: DataFrame) -> Side:
     lake = Lake(tempfile.mkdtemp(prefix="lake-", dir=workshop.folder))
     games = game_names(shape.games)
 
@@ -144,13 +147,14 @@ def _rival(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
         spark.append(spark.split(decoded, games), lake, 1, number)
         decoded.unpersist()
 
-    return Side("row UDF", lake.root, shape, take)
+    return Side(name, lake.root, shape, take)
 
 
-def _figures(pairs: list[tuple[Side, Side]]) -> Iterator[Figure]:
-    for app, rival in pairs:
-        games = f"{app.shape.games:,} games"
-        target = DEMUX.get(app.shape.games)
+def _figures(compared: list[tuple[Side, ...]]) -> Iterator[Figure]:
+    for app, *rivals in compared:
+        games, promised = f"{app.shape.games:,} games", DEMUX.get(app.shape.games)
         yield Figure(f"records/s from bronze, app, {games}", app.rate)
-        yield Figure(f"records/s from bronze, app / row UDF, {games}", app.rate / rival.rate, target)
-        yield Figure(f"records per CPU second, app / row UDF, {games}", median(rival.cpu) / median(app.cpu))
+        for rival in rivals:
+            what, target = f"app / {rival.name}, {games}", promised if rival is rivals[0] else None
+            yield Figure(f"records/s from bronze, {what}", app.rate / rival.rate, target)
+            yield Figure(f"records per CPU second, {what}", median(rival.cpu) / median(app.cpu))

@@ -111,7 +111,7 @@ def drain(lake: Path, topic: Topic, side: str, batch_records: int) -> Run:
     """One side, once, on a lake that is thrown away."""
     settings = app_settings(lake, topic.brokers, topic.registry) | {given.VARIABLE: json.dumps(topic.shape.found())}
     settings |= {"PROTOLAKE_BATCH__RECORDS": str(batch_records), "PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
-    progress = Progress(lake / "_protolake" / "checkpoint", given.copied(lake) if side == "rows" else None)
+    progress = Progress(lake / "_protolake" / "checkpoint", given.copied(lake) if side.endswith("rows") else None)
     _call(_command(side), settings, progress)
     placed = _verify(lake, side, topic)
     made = gold_made(lake)

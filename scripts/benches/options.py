@@ -35,6 +35,7 @@ SHAPE = ("games", "message", "versions", "bad", "skew")
 RIVALS: Mapping[str, Mapping[Any, Target]] = {
     "floor": targets.FLOOR,
     "rows": targets.ROWS,
+    "tuned_rows": {},
     "arrow": targets.ARROW,
     "consumer": targets.CONSUMER,
 }

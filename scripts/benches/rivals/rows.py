@@ -1,5 +1,6 @@
 """The 2022 way: Spark's copy to bronze; from there, in batches of the same size, generated classes in a row UDF and for
-each game a filtered append; at the end an aggregate query for each game."""
+each game a filtered append; at the end an aggregate query for each game. With Spark's own settings, or tuned as the
+app is."""
 
 from __future__ import annotations
 
@@ -53,10 +54,12 @@ def generate(folder: Path) -> Path:
     return folder / f"{MODULE}.py"
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, tuned: bool) -> None:
     module = generate(folder)
     sys.path.append(str(folder))
     opened, settings, lake = spark.open_session("rows")
+    if not tuned:
+        opened = spark.untuned(opened)
     opened.sparkContext.addPyFile(str(module))
     games = given.games()
 
@@ -73,6 +76,11 @@ def main(folder: Path) -> None:
     session.end(clean=False)
 
 
-if __name__ == "__main__":
+def run(tuned: bool) -> None:
+    """To the end of this process."""
     with tempfile.TemporaryDirectory() as name:
-        main(Path(name))
+        main(Path(name), tuned)
+
+
+if __name__ == "__main__":
+    run(tuned=False)
