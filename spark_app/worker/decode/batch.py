@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from uuid import uuid4
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 TAG = b"\x0a"  # of field 1, a message
+NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 def batch_of(message: Descriptor) -> Descriptor:
@@ -27,6 +32,18 @@ def batch_of(message: Descriptor) -> Descriptor:
 def to_batch(payloads: Iterable[bytes]) -> bytes:
     """The payloads as members of a batch: each behind its tag and its length."""
     return b"".join([part for payload in payloads for part in (_head(len(payload)), payload)])
+
+
+def to_batches(payloads: pa.Array, most: int) -> Iterator[pa.Buffer]:
+    """Batches of so many payloads; the last may have fewer. Arrow puts many together in half the time of parsing them,
+    Python a few."""
+    lengths, places = np.unique(pc.binary_length(payloads).to_numpy(), return_inverse=True)
+    heads = pa.array(map(_head, lengths.tolist()), pa.large_binary()).take(pa.array(places))
+    members = pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), NOTHING)
+    _, offsets, data = members.buffers()
+    ends = np.frombuffer(offsets, np.int64)[members.offset :][: len(members) + 1]
+    for begin, end in pairwise([*ends[:-1:most].tolist(), int(ends[-1])]):
+        yield data.slice(begin, end - begin)
 
 
 @functools.lru_cache(maxsize=4096)

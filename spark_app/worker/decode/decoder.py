@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
-from spark_app.worker.decode.batch import to_batch
+from spark_app.worker.decode.batch import to_batches
 from spark_app.worker.decode.columns import ColumnBuilder
 from spark_app.worker.decode.defaults import Blanks
 from spark_app.worker.decode.fast import fast_columns
@@ -52,8 +52,8 @@ class Decoder:
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
-        everyone = to_batch(payloads.to_pylist()), np.arange(len(payloads))
-        decoded = (self._trusting and self._decode_fast(*everyone)) or self._decode_strictly(payloads)
+        decoded = self._decode_unread(payloads) if self._trusting else None
+        decoded = decoded or self._decode_strictly(payloads)
         return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
 
     def to_text(self, payload: bytes) -> str:
@@ -63,6 +63,10 @@ class Decoder:
             DecodeError, UnicodeError
         """
         return to_json(self.message.file.pool, self._parser.message_class.FromString(payload))
+
+    def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
+        """Without a judgement; None where ptars has no answer for one of them."""
+        return self._decode_fast(b"".join(to_batches(payloads, len(payloads) or 1)), np.arange(len(payloads)))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:

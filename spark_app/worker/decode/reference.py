@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.worker.decode.batch import batch_of, to_batch
+from spark_app.worker.decode.batch import batch_of, to_batch, to_batches
 from spark_app.worker.decode.typemap import holds_maps
 
 SLICE = 64  # payloads parsed by one call: a bad one sends as many to be parsed one by one
@@ -61,29 +61,30 @@ class ReferenceParser:
         repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
         unknown, which would be written as it came.
         """
-        judgement, left = Judgement(), payloads.to_pylist()
-        for start in range(0, len(left), SLICE):
-            piece = left[start : start + SLICE]
-            if not self._judge_together(piece, start, judgement):
-                self._judge_each(piece, start, judgement)
+        judgement = Judgement()
+        for number, batch in enumerate(to_batches(payloads, SLICE)):
+            start = number * SLICE
+            written = self._judge_together(batch)
+            if written is None:
+                self._judge_each(payloads.slice(start, SLICE), start, judgement)
+            else:
+                judgement.rows += range(start, min(start + SLICE, len(payloads)))
+                judgement.written.append(written)
         return judgement
 
-    def _judge_together(self, payloads: list[bytes], start: int, judgement: Judgement) -> bool:
-        """False when one of them is refused, or parsed they might take too much memory."""
-        batch = to_batch(payloads)
-        if len(batch) > SLICE_BYTES:
-            return False
+    def _judge_together(self, batch: pa.Buffer) -> bytes | None:
+        """None when one of them is refused, or parsed they might take too much memory."""
+        if batch.size > SLICE_BYTES:
+            return None
         try:
-            judgement.written.append(self._write(self._batch_class.FromString(batch)))
+            return self._write(self._batch_class.FromString(batch.to_pybytes()))
         except DecodeError:
-            return False
-        judgement.rows += range(start, start + len(payloads))
-        return True
+            return None
 
-    def _judge_each(self, payloads: list[bytes], start: int, judgement: Judgement) -> None:
+    def _judge_each(self, payloads: pa.Array, start: int, judgement: Judgement) -> None:
         """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
         written = []
-        for row, message in self._messages(payloads, start, judgement.refused):
+        for row, message in self._messages(payloads.to_pylist(), start, judgement.refused):
             judgement.rows.append(row)
             written.append(self._write(message))
         judgement.written.append(to_batch(written))
