@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")
     add("--accept-loss", action="store_true", help="beside a held app: skip, once, what Kafka lost, and go on")
-    add("--records", type=_positive, metavar="N", help="produce N (PRODUCER_RATE: 50 a second), wait until all are in, stop")
+    add("--records", type=_positive, metavar="N", help="produce N (PRODUCER_RATE: 50/s), wait until all are in, stop")
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="of the embedded broker (default: 9092)")
     add("--registry-port", type=_port, default=8081, metavar="PORT", help="of the embedded registry (default: 8081)")
     add("--brokers", metavar="HOST:PORT", help="your own brokers")
