@@ -23,7 +23,7 @@ from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
-from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES
+from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
 from spark_app.lake import Lake, read_json
@@ -39,11 +39,12 @@ WRONG = 65
 
 @dataclass
 class Watch:
-    """What was seen while it ran. A sample: seconds since the start, MiB, files of the largest table, batch seconds."""
+    """What was seen while it ran. A sample: seconds since the start, MiB in all, of the driver and of the JVM, files of
+    the largest table, batch seconds."""
 
     lake: Path
     ages: Ages
-    samples: list[tuple[float, int, int, float]] = field(default_factory=list)
+    samples: list[tuple[float, int, int, int, int, float]] = field(default_factory=list)
 
     def run(self, app: int, seconds: float) -> None:
         """Look and sample for so long."""
@@ -53,7 +54,7 @@ class Watch:
             if now >= due:
                 due += SAMPLE_S
                 batch = (read_json(Lake(self.lake).status) or {}).get("batch") or {}
-                self.samples.append((now - began, memory_mib(app), most_files(self.lake), batch.get("seconds", 0.0)))
+                self.samples.append((now - began, *memory_mib(app), most_files(self.lake), batch.get("seconds", 0.0)))
             time.sleep(LOOK_S)
 
     def parts(self, seconds: float) -> list[list[Any]]:
@@ -63,8 +64,8 @@ class Watch:
 
     def _part(self, start: float, end: float) -> list[Any]:
         samples = [sample[1:] for sample in self.samples if start <= sample[0] < end]
-        memory, files, batch = (max(column) for column in zip(*samples, strict=True))
-        return [round(end / 60, 1), *percentiles(self.ages.between(start, end)), memory, files, batch]
+        highest = [max(column) for column in zip(*samples, strict=True)]
+        return [round(end / 60, 1), *percentiles(self.ages.between(start, end)), *highest]
 
 
 def run(options: Options) -> Finding:
@@ -93,10 +94,13 @@ def percentiles(ages: np.ndarray) -> list[float]:
     return [float(value) for value in np.percentile(ages, [50, 95, 99, 100])]
 
 
-def memory_mib(process: int) -> int:
-    """Resident memory of a process and all below it; what they share counts for each."""
-    top = psutil.Process(process)
-    return sum(_memory(one) for one in [top, *top.children(recursive=True)]) >> 20
+def memory_mib(app: int) -> tuple[int, int, int]:
+    """Resident memory in all, of the driver and of the JVM; what processes share counts for each."""
+    driver = psutil.Process(app)
+    below = {one: _memory(one) for one in driver.children(recursive=True)}
+    jvm = sum(memory for one, memory in below.items() if _name(one) == "java")
+    own = _memory(driver)
+    return (own + sum(below.values())) >> 20, own >> 20, jvm >> 20
 
 
 def most_files(lake: Path) -> int:
@@ -109,6 +113,13 @@ def _memory(process: Any) -> int:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
+
+
+def _name(process: Any) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def _await(lake: Path, records: int) -> None:
@@ -147,15 +158,15 @@ def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
 
 def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Options) -> Finding:
     parts = watch.parts(options.seconds)
-    headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "files of a table", "batch s"]
+    headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "driver", "JVM", "files of a table", "batch s"]
     result.show(headers, parts)
     print(f"{options.rate:,} records/s for {options.seconds:,} s, {shape.words()}")
     whole = percentiles(watch.ages.between(WARMTH_S, options.seconds))
-    memory = [part[5] for part in parts]
+    memory, promised = [part[5] for part in parts], shape.games <= STEADY_GAMES
     figures = [
-        Figure(AGE_P50.what, whole[0], AGE_P50),
-        Figure(AGE_P99.what, whole[2], AGE_P99),
-        Figure(GROWTH.what, memory[-1] / memory[4], GROWTH),
+        Figure(AGE_P50.what, whole[0], AGE_P50 if promised else None),
+        Figure(AGE_P99.what, whole[2], AGE_P99 if promised else None),
+        Figure(GROWTH.what, memory[-1] / memory[4], GROWTH if promised else None),
         Figure("MiB of driver, JVM and workers", max(memory), MEMORY if shape.games >= MEMORY_TABLES else None),
         *(Figure(f"cores used by {who}", used) for who, used in cores.items()),
     ]

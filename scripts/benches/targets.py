@@ -47,6 +47,7 @@ DEMUX = {
 ARROW = {50: _at_least("records/s, app / mapInArrow and writes side by side, 50 games", 4)}
 CONSUMER = {1: _at_least("records/s, app / one Python consumer with delta-rs", 3)}
 
+STEADY_GAMES = 7
 AGE_P50 = Target("seconds from produced to visible, p50", 1.5)
 AGE_P99 = Target("seconds from produced to visible, p99", 4)
 GROWTH = Target("memory, last tenth / fifth", 1.1)
