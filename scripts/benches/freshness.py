@@ -158,11 +158,12 @@ def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
 
 def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Options) -> Finding:
     parts = watch.parts(options.seconds)
-    headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "driver", "JVM", "files of a table", "batch s"]
+    headers = ["until min", "p50 s", "p95 s", "p99 s", "oldest s", "MiB", "driver", "JVM", "files", "batch s"]
     result.show(headers, parts)
     print(f"{options.rate:,} records/s for {options.seconds:,} s, {shape.words()}")
     whole = percentiles(watch.ages.between(WARMTH_S, options.seconds))
-    memory, promised = [part[5] for part in parts], shape.games <= STEADY_GAMES
+    memory = [part[5] for part in parts]
+    promised = shape.games <= STEADY_GAMES
     figures = [
         Figure(AGE_P50.what, whole[0], AGE_P50 if promised else None),
         Figure(AGE_P99.what, whole[2], AGE_P99 if promised else None),

@@ -8,5 +8,5 @@ has the app's settings, but for one, takes what is in the topic, and ends.
     arrow      the careful way: this project's decoder in mapInArrow, appends side by side and safe against a retry
     consumer   no Spark: one process with the official deserializer and delta-rs
 
-All write <lake>/bronze and, but for the floor, <lake>/silver_<game>; rows, tuned_rows and arrow also <lake>/gold_<game>.
+All write <lake>/bronze and, but for the floor, <lake>/silver_<game>; those with rows and arrow <lake>/gold_<game> too.
 """

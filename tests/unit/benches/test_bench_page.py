@@ -113,5 +113,8 @@ def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else
 
 
 @pytest.mark.parametrize("rival", RIVALS)
-def test_each_rival_has_a_target_somewhere(rival: str) -> None:
+def test_each_rival_but_the_tuned_one_has_a_target_somewhere(rival: str) -> None:
+    if rival == "tuned_rows":
+        assert drain.target_of(rival, Shape(games=200)) is None
+        return
     assert drain.target_of(rival, Shape(games=200)) in RIVALS[rival].values()
