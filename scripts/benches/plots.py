@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from scripts.benches.targets import AGE_P50, AGE_P99
+from scripts.benches.targets import AGE_P50, AGE_P99, STEADY_GAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
     if lines := throughput(entries):
         _save(folder / THROUGHPUT, lambda axes: _draw_throughput(axes, lines))
         drawn.append(THROUGHPUT)
-    if latest := next((e for e in reversed(entries) if e["bench"] == "freshness"), None):
+    if latest := next((entry for entry in reversed(entries) if _is_promised(entry)), None):
         _save(folder / FRESHNESS, lambda axes: _draw_freshness(axes, latest))
         drawn.append(FRESHNESS)
     return drawn
@@ -69,6 +69,11 @@ def _draw_throughput(axes: Axes, lines: Lines) -> None:
     axes.yaxis.minorticks_off()
 
 
+def _is_promised(entry: Entry) -> bool:
+    """Whether it is of freshness, with so many games that the targets count."""
+    return entry["bench"] == "freshness" and entry["topic"]["games"] <= STEADY_GAMES
+
+
 def _draw_freshness(axes: Axes, entry: Entry) -> None:
     minutes, *ages = zip(*(part[: 1 + len(AGES)] for part in entry["parts"]), strict=True)
     for name, seconds in zip(AGES, ages, strict=True):
@@ -76,7 +81,8 @@ def _draw_freshness(axes: Axes, entry: Entry) -> None:
     for target in (AGE_P50, AGE_P99):
         axes.axhline(target.limit, linestyle=":", color="gray")
     axes.set(xlabel="minutes", ylabel="seconds from produced to visible", ylim=(0, None))
-    axes.set_title(f"{entry['rate']:,} records per second; dotted: targets for p50 and p99")
+    what = f"{entry['rate']:,} records per second of {entry['topic']['games']} games"
+    axes.set_title(f"{what}; dotted: targets for p50 and p99")
 
 
 def _save(path: Path, fill: Callable[[Axes], None]) -> None:

@@ -35,9 +35,10 @@ def _drain(shape: Shape, *runs: tuple[str, int]) -> dict[str, Any]:
     return _entry("drain", f"./scripts/bench drain --games {shape.games}", topic=shape.found(), runs=found)
 
 
-def _freshness() -> dict[str, Any]:
+def _freshness(games: int = 7) -> dict[str, Any]:
     parts = [[float(minute), 0.9, 1.4, 2.0, 2.5, 900, 40, 0.3] for minute in range(1, 11)]
-    return _entry("freshness", "./scripts/bench freshness", Figure(AGE_P50.what, 0.9, AGE_P50), rate=5000, parts=parts)
+    figure, topic = Figure(AGE_P50.what, 0.9, AGE_P50), Shape(games=games).found()
+    return _entry("freshness", "./scripts/bench freshness", figure, rate=5000, topic=topic, parts=parts)
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -95,6 +96,14 @@ def test_each_result_is_published_with_page_and_pictures(tmp_path: Path, monkeyp
         assert f"]({picture})" in text
         assert (tmp_path / picture).read_bytes().startswith(PNG)
     assert [row[0] for row in _rows(text)] == ["freshness", "decode"]
+
+
+def test_freshness_is_drawn_of_the_games_that_the_targets_are_for(tmp_path: Path) -> None:
+    assert plots.draw([_freshness(games=1000)], tmp_path) == []
+    assert plots.draw([_freshness()], tmp_path) == [plots.FRESHNESS]
+    drawn = (tmp_path / plots.FRESHNESS).read_bytes()
+    plots.draw([_freshness(), _freshness(games=1000)], tmp_path)
+    assert (tmp_path / plots.FRESHNESS).read_bytes() == drawn
 
 
 def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else() -> None:
