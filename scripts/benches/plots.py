@@ -71,7 +71,7 @@ def _draw_throughput(axes: Axes, lines: Lines) -> None:
 
 def _is_promised(entry: Entry) -> bool:
     """Whether it is of freshness, with so many games that the targets count."""
-    return entry["bench"] == "freshness" and entry["topic"]["games"] <= STEADY_GAMES
+    return entry["bench"] == "freshness" and bool(entry["topic"]["games"] <= STEADY_GAMES)
 
 
 def _draw_freshness(axes: Axes, entry: Entry) -> None:

@@ -14,7 +14,6 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 TAG = b"\x0a"  # of field 1, a message
-NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 def batch_of(message: Descriptor) -> Descriptor:
@@ -39,7 +38,8 @@ def to_batches(payloads: pa.Array, most: int) -> Iterator[pa.Buffer]:
     Python a few."""
     lengths, places = np.unique(pc.binary_length(payloads).to_numpy(), return_inverse=True)
     heads = pa.array(map(_head, lengths.tolist()), pa.large_binary()).take(pa.array(places))
-    members = pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), NOTHING)
+    nothing = pa.scalar(b"", pa.large_binary())  # made at import it would load pandas
+    members = pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), nothing)
     _, offsets, data = members.buffers()
     ends = np.frombuffer(offsets, np.int64)[members.offset :][: len(members) + 1]
     for begin, end in pairwise([*ends[:-1:most].tolist(), int(ends[-1])]):
