@@ -97,10 +97,10 @@ def percentiles(ages: np.ndarray) -> list[float]:
 def memory_mib(app: int) -> tuple[int, int, int]:
     """Resident memory in all, of the driver and of the JVM; what processes share counts for each."""
     driver = psutil.Process(app)
-    below = {one: _memory(one) for one in driver.children(recursive=True)}
-    jvm = sum(memory for one, memory in below.items() if _name(one) == "java")
-    own = _memory(driver)
-    return (own + sum(below.values())) >> 20, own >> 20, jvm >> 20
+    found = [_resident(one) for one in [driver, *driver.children(recursive=True)]]
+    everything = sum(memory for _, memory in found)
+    jvm = sum(memory for name, memory in found if name == "java")
+    return everything >> 20, found[0][1] >> 20, jvm >> 20
 
 
 def most_files(lake: Path) -> int:
@@ -108,18 +108,12 @@ def most_files(lake: Path) -> int:
     return max(len(list(table.glob("*.parquet"))) for table in lake.glob("silver_*"))
 
 
-def _memory(process: Any) -> int:
+def _resident(process: Any) -> tuple[str, int]:
+    """Name and resident bytes; nothing of a process that has ended."""
     try:
-        return int(process.memory_info().rss)
+        return str(process.name()), int(process.memory_info().rss)
     except psutil.NoSuchProcess:
-        return 0
-
-
-def _name(process: Any) -> str:
-    try:
-        return str(process.name())
-    except psutil.NoSuchProcess:
-        return ""
+        return "", 0
 
 
 def _await(lake: Path, records: int) -> None:
