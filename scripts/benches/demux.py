@@ -31,7 +31,8 @@ from scripts.benches.shape import Shape, game_names
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import DEMUX
 from scripts.local.errors import LocalError
-from spark_app.driver.reader import FROM_BRONZE, read_table
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.driver.unit import Origin
 from spark_app.lake import Lake
 
@@ -97,10 +98,11 @@ def _generate_classes(workshop: Workshop) -> None:
 def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     """The app, then its rivals."""
     result.tell(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
-    bronze = _fill_bronze(workshop, shape)
-    untuned = spark.untuned(workshop.spark).read.parquet(*bronze.inputFiles())
-    rivals = _rival(workshop, "row UDF", shape, untuned), _rival(workshop, "tuned row UDF", shape, bronze)
-    sides = (_app(workshop, shape, bronze), *rivals)
+    landed = _fill_bronze(workshop, shape)
+    files = landed.committer.tables.files(workshop.settings.tables.bronze)
+    sessions = {"row UDF": spark.untuned(workshop.spark), "tuned row UDF": workshop.spark}
+    rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
+    sides = (_app(workshop, shape, landed), *rivals)
     for number in range(1 + rounds):
         for side in sides:
             side.measure(number)
@@ -110,8 +112,8 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     return sides
 
 
-def _fill_bronze(workshop: Workshop, shape: Shape) -> DataFrame:
-    """What the app lands of records that the official serializer framed."""
+def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
+    """A lake where the app has landed records that the official serializer framed."""
     folder, topic = Path(tempfile.mkdtemp(dir=workshop.folder)), workshop.settings.kafka.topic
     pool = cycle((key, value) for key, value, _ in topics.make_frames(workshop.settings.registry.url, topic, shape))
     share = -(-shape.records // FILES)
@@ -121,17 +123,15 @@ def _fill_bronze(workshop: Workshop, shape: Shape) -> DataFrame:
     records = workshop.spark.read.parquet(*map(str, paths))
     report = landing.units.run(records.repartition(FILES), 1, Origin({}, land_only=True))
     landing.opened.decide(report, "ingest", landing.source())
-    bronze = read_table(workshop.spark, landing.opened, workshop.settings.tables.bronze)
-    assert bronze is not None
-    return bronze
+    return landing.opened
 
 
-def _app(workshop: Workshop, shape: Shape, bronze: DataFrame) -> Side:
+def _app(workshop: Workshop, shape: Shape, landed: OpenLake) -> Side:
     stand = workshop.stand(shape.games)
     opened = stand.opened
 
     def take(number: int) -> None:
-        records = stand.units.spread(bronze, shape.records)
+        records = read_bronze(workshop.spark, landed, tasks=stand.units.tasks(shape.records))
         report = stand.units.run(records, opened.manifests.last + 1, FROM_BRONZE)
         opened.decide(report, "rebuild", {"request": "bench", "records": report.bronze, "progress": {}})
 

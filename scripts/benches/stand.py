@@ -42,7 +42,8 @@ class Stand:
 
     def run(self, records: DataFrame, count: int) -> Report:
         """The pass over `count` records, spread as those of a micro-batch; nothing is decided."""
-        return self.units.run(self.units.spread(records, count), self.opened.manifests.last + 1, ORIGIN)
+        spread = records.coalesce(self.units.tasks(count))
+        return self.units.run(spread, self.opened.manifests.last + 1, ORIGIN)
 
     def take(self, records: DataFrame, count: int) -> Report:
         """An ingest unit, decided and committed; then the tables are kept small, as the app does it."""

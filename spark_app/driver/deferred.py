@@ -11,18 +11,19 @@ import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_at
+from spark_app.driver.reader import FROM_BRONZE, BronzeRecords, read_bronze
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
 from spark_app.records import Cause, Report
 from spark_app.store.manifest import Change
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, quarantine_rows
+from spark_app.worker.bronze import ranges_of
+from spark_app.worker.tables import COORDINATES, quarantine_rows
 
 
 class Deferred:
@@ -74,13 +75,13 @@ class Deferred:
         sequence = self._manifests.last + 1
         return self._attempts.run(lambda: self._units.run(self._read(ready), sequence, FROM_BRONZE))
 
-    def _read(self, ready: pa.Table) -> DataFrame:
-        return self._units.spread(read_at(self._session, self._opened, ready), ready.num_rows)
+    def _read(self, ready: pa.Table) -> BronzeRecords:
+        return read_bronze(self._session, self._opened, ranges_of(ready), self._units.tasks(ready.num_rows))
 
     def _give_up(self, ready: pa.Table) -> Report:
         """A record that breaks the pass all by itself goes to quarantine as it is."""
         layout = self._settings.tables.layout
-        record = self._read(ready).toArrow().cast(BRONZE_SCHEMA)
+        record = self._read(ready).read()
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
         rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
         entry = self._opened.write(layout.quarantine, rows)

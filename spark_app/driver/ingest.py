@@ -78,7 +78,7 @@ class Ingest:
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
                 f"the checkpoint is not this lake's. {REMEDY}"
             )
-        records = self._units.spread(records, _records_between(start, end))
+        records = records.coalesce(self._units.tasks(_records_between(start, end)))
         report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         self._confirm_topics(origin, report)

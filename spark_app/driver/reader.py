@@ -1,4 +1,4 @@
-"""Reads the lake's own tables by Spark: bronze as a source of records, and what is compared with it.
+"""Reads the lake's own tables: bronze as the source of a unit, and by Spark what is compared with it.
 
 From the files that the log names: they and their statistics are at hand, while Spark's Delta reader takes seconds to
 begin, and no batch runs meanwhile.
@@ -6,10 +6,10 @@ begin, and no batch runs meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -17,9 +17,52 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin
 from spark_app.records import LINEAGE_SCHEMA
+from spark_app.worker import bronze
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES
 
 FROM_BRONZE = Origin({}, write_bronze=False, settle_in_place=True)
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class BronzeRecords:
+    """Records of bronze for a unit: each task reads its share of the files."""
+
+    session: SparkSession
+    shares: tuple[bronze.Share, ...]
+
+    def limit(self, num: int, /) -> BronzeRecords:
+        """At most so many records of each task."""
+        return replace(self, shares=tuple(replace(share, limit=num) for share in self.shares))
+
+    def mapInArrow(self, func: Callable[[Batches], Batches], schema: str) -> DataFrame:  # noqa: N802 a DataFrame's
+        shares = self.shares
+
+        def run(numbers: Batches) -> Batches:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from func(shares[number].read())
+
+        return self.session.range(0, len(shares), 1, len(shares)).mapInArrow(run, schema)
+
+    def read(self) -> pa.Table:
+        """The records, by this process."""
+        return pa.Table.from_batches((batch for share in self.shares for batch in share.read()), BRONZE_SCHEMA)
+
+
+def read_bronze(
+    session: SparkSession, opened: OpenLake, ranges: bronze.Ranges | None = None, tasks: int = 1
+) -> BronzeRecords:
+    """All records, or those of the ranges."""
+    name, batch = opened.settings.tables.bronze, opened.settings.batch
+    opened.refresh(name)
+    if ranges is None:
+        paths = opened.committer.tables.files(name)
+    else:
+        paths = opened.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
+    pieces = bronze.share_out(bronze.find_pieces(paths, ranges), tasks)
+    shares = (bronze.Share(own, ranges, batch.arrow_records, batch.arrow_bytes) for own in pieces or [()])
+    return BronzeRecords(session, tuple(shares))
 
 
 def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:
@@ -39,21 +82,6 @@ def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -
         return None
     rows = _read(session, paths, pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES]))
     return rows.select(*coordinates_of_row(), folder_of_row().alias("table"))
-
-
-def read_offsets(session: SparkSession, opened: OpenLake, first: int, last: int) -> DataFrame:
-    """Bronze, at least the records with these offsets."""
-    name = opened.settings.tables.bronze
-    return _read(session, opened.committer.tables.files_between(name, "offset", first, last), BRONZE_SCHEMA)
-
-
-def read_at(session: SparkSession, opened: OpenLake, coordinates: pa.Table) -> DataFrame:
-    """The raw records at the coordinates, at least one."""
-    first, last = pc.min_max(coordinates["offset"]).as_py().values()
-    bronze = read_offsets(session, opened, first, last).where(F.col("offset").between(first, last))
-    wanted = F.broadcast(session.createDataFrame(coordinates.select(COORDINATES)))
-    picked = bronze.join(wanted, COORDINATES, "left_semi")
-    return picked.select(*BRONZE_SCHEMA.names)
 
 
 def folder_of_row() -> Column:

@@ -1,4 +1,4 @@
-"""Runs the pass over a DataFrame until nothing new is met, and says what it found. Decides nothing.
+"""Runs the pass over records until nothing new is met, and says what it found. Decides nothing.
 
 All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recovery`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -30,6 +30,14 @@ from spark_app.worker.unwrap import Wrapper
 REPORT_COLUMN = "report string"
 SCOUTED = 10_000  # records
 ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
+
+
+class Records(Protocol):
+    """What a unit reads: a DataFrame, or what can do this much of one."""
+
+    def limit(self, num: int, /) -> Records: ...
+
+    def mapInArrow(self, func: Any, schema: str) -> DataFrame: ...  # noqa: N802
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,12 @@ class UnitRunner:
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
 
-    def spread(self, records: DataFrame, size: int) -> DataFrame:
-        """The records in as few tasks as keep the cores busy: each task writes a file per table."""
-        small = size <= self._settings.batch.small
-        return records.coalesce(1 if small else self._session.sparkContext.defaultParallelism)
+    def tasks(self, records: int) -> int:
+        """As few as keep the cores busy: each task writes a file per table."""
+        small = records <= self._settings.batch.small
+        return 1 if small else self._session.sparkContext.defaultParallelism
 
-    def run(self, records: DataFrame, sequence: int, origin: Origin) -> Report:
+    def run(self, records: Records, sequence: int, origin: Origin) -> Report:
         """One report for all tasks; its files are durable but named by nobody yet.
 
         Raises:
@@ -78,7 +86,7 @@ class UnitRunner:
                 break
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
 
-    def _scout(self, records: DataFrame, sequence: int, origin: Origin) -> None:
+    def _scout(self, records: Records, sequence: int, origin: Origin) -> None:
         """Settle what some of the records bring: an empty lake would decode all of its first batch twice."""
         report = self._execute(records.limit(SCOUTED), self._plan(sequence, origin))
         self.discard(report)
@@ -129,7 +137,7 @@ class UnitRunner:
             compression=self._settings.lake.compression,
         )
 
-    def _execute(self, records: DataFrame, plan: one_pass.Plan) -> Report:
+    def _execute(self, records: Records, plan: one_pass.Plan) -> Report:
         task = _task(plan, self._share(self._schemas.ledger.catalog()))
         report = Report()
         try:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_offsets, read_silver, read_table
+from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ExitCode, UsageError
 from spark_app.gold.aggregate import Aggregator
@@ -46,7 +46,7 @@ from spark_app.recovery.replay import open_quarantine
 from spark_app.recovery.requests import Request, path_of
 from spark_app.schemas.columns import merge_columns
 from spark_app.store.commit import schemas_of
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES, count_values
+from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
 MOST_OUTSIDE = 1_000_000  # phantoms that are counted; more of them say nothing new
@@ -200,9 +200,9 @@ class Rebuild:
     def _run(self, ranges: list[Range]) -> Report:
         """The pass into the scratch folder."""
         shutil.rmtree(self._scratch, ignore_errors=True)
-        bronze = read_offsets(self._session, self._opened, *_offsets(ranges))
-        records = bronze.where(compare.within(ranges)).select(*BRONZE_SCHEMA.names)
-        records = self._units.spread(records, sum(r.end - r.first for r in ranges))
+        meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
+        tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
+        records = read_bronze(self._session, self._opened, meant, tasks)
         origin = replace(FROM_BRONZE, root=str(self._scratch), settles=not self._request.dry_run)
         return self._units.run(records, self._opened.manifests.last + 1, origin)
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, read_at, read_table
+from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_table
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
@@ -27,6 +27,7 @@ from spark_app.ops.events import log
 from spark_app.records import Cause, Report, add_counts, read_schema_key
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
+from spark_app.worker.bronze import ranges_of
 from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
@@ -181,7 +182,7 @@ class Replay:
     def _decode(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
         sequence = self._opened.manifests.last + 1
-        records = self._units.spread(read_at(self._session, self._opened, chosen), chosen.num_rows)
+        records = read_bronze(self._session, self._opened, ranges_of(chosen), self._units.tasks(chosen.num_rows))
         report = self._attempts.run(lambda: self._units.run(records, sequence, FROM_BRONZE))
         if report is None:
             return self._keep()

@@ -19,6 +19,7 @@ from spark_app.records import FileEntry
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
 STATISTICS_COLUMNS = 32  # Delta's own default
 LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
+UNIQUE = {"offset", "_offset", "value"}  # a dictionary of them would be as large as the column
 
 
 def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> FileEntry:
@@ -30,8 +31,10 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     path = folder / name
     footer: list[pq.FileMetaData] = []
     codec = compression if table.nbytes > SMALL_BYTES else "snappy"
+    schema_json, repeated = _describe(table.schema)
+    options = {"compression": codec, "use_dictionary": repeated, "metadata_collector": footer}
     with failpoints.around("file"), pa.OSFile(str(path), "wb") as handle:  # Parquet calls back into Python for others
-        with pq.ParquetWriter(handle, table.schema, compression=codec, metadata_collector=footer) as writer:
+        with pq.ParquetWriter(handle, table.schema, **options) as writer:
             writer.write_table(table)
         handle.flush()
         os.fsync(handle.fileno())
@@ -40,13 +43,17 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
         rows=table.num_rows,
         size=path.stat().st_size,
         stats=json.dumps(statistics(footer[0])),
-        schema=_schema_json(table.schema),
+        schema=schema_json,
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def _schema_json(schema: pa.Schema) -> str:
-    return Schema.from_arrow(schema).to_json()
+def _describe(schema: pa.Schema) -> tuple[str, list[str]]:
+    """The columns as Delta's schema JSON, and the paths of those that Parquet keeps a dictionary of."""
+    footer: list[pq.FileMetaData] = []
+    pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
+    columns = (footer[0].schema.column(number).path for number in range(footer[0].num_columns))
+    return Schema.from_arrow(schema).to_json(), [path for path in columns if path not in UNIQUE]
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:

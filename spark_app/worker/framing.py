@@ -84,6 +84,9 @@ class Frames:
         if not len(framed):
             return
         kind = (self.schema[framed] * len(self.indexes) + self.index[framed]) << 8 | self.body[framed]
+        if (kind == kind[0]).all():
+            yield framed
+            return
         order = np.argsort(kind, kind="stable")
         _, starts = np.unique(kind[order], return_index=True)
         yield from np.split(framed[order], starts[1:])

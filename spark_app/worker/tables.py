@@ -133,6 +133,7 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
     for group in groups:
         rows = pa.concat_tables(group)
         numbers = rows.column(NUMBER).to_numpy()
+        numbers = numbers.astype(np.min_scalar_type(numbers.max()))  # numpy sorts small ones without comparing them
         order = np.argsort(numbers, kind="stable")
         distinct, starts = np.unique(numbers[order], return_index=True)
         ordered = rows.drop_columns([NUMBER]).take(pa.array(order)).combine_chunks()

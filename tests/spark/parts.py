@@ -22,6 +22,7 @@ from scripts.campaign import ledger
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import BronzeRecords
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
@@ -102,10 +103,11 @@ class Parts:
         """Let each pass over the record fail."""
         run = self.units.run
 
-        def broken(frame: DataFrame, *rest: Any) -> Report:
-            if offset in frame.select("offset").toArrow()["offset"].to_pylist():
+        def broken(taken: DataFrame | BronzeRecords, *rest: Any) -> Report:
+            rows = taken.read() if isinstance(taken, BronzeRecords) else taken.toArrow()
+            if offset in rows["offset"].to_pylist():
                 raise PySparkException("a worker died")
-            return run(frame, *rest)
+            return run(taken, *rest)
 
         monkeypatch.setattr(self.units, "run", broken)
 

@@ -1,0 +1,127 @@
+"""Bronze as the source of a pass: the worker reads the files itself.
+
+By way of Spark's reader each record would also become a row of the JVM and an Arrow row there, at four times the cost.
+In: row groups of files and, where not all records are meant, their offsets. Out: Arrow batches of `BRONZE_SCHEMA`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
+
+FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # what other writers make of a timestamp
+FILES = pa.fs.LocalFileSystem()
+
+Partition = tuple[str, str | None, int]  # topic, topic id, partition
+# For each partition the ranges of its offsets that are meant: [first, end] with the end excluded, ascending and apart.
+Ranges = Mapping[Partition, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A row group of a file; `bytes` as they are in memory, about."""
+
+    path: str
+    group: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one task reads.
+
+    Attributes:
+        ranges: the records that are meant; None = all.
+        batch_records, batch_bytes: an Arrow batch has at most so many records and about so many bytes.
+        limit: records at which the task ends; None = it reads all.
+    """
+
+    pieces: tuple[Piece, ...]
+    ranges: Ranges | None
+    batch_records: int
+    batch_bytes: int
+    limit: int | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for batch in self._batches():
+            yield batch if left is None else batch.slice(0, left)
+            left = None if left is None else left - batch.num_rows
+            if left is not None and left <= 0:
+                return
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for piece in self.pieces:
+            fragment = FORMAT.make_fragment(piece.path, FILES, row_groups=[piece.group])
+            fitting = piece.rows * self.batch_bytes // max(piece.bytes, 1)
+            size = max(1, min(self.batch_records, fitting))
+            for batch in fragment.to_batches(BRONZE_SCHEMA, batch_size=size, batch_readahead=1, use_threads=False):
+                yield batch if self.ranges is None else batch.filter(within(batch, self.ranges))
+
+
+def find_pieces(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
+    """The row groups of the files, without those that cannot have a record of the ranges, by their statistics."""
+    wanted = None
+    if ranges is not None:
+        first, last = bounds(ranges)
+        wanted = (pc.field("offset") >= first) & (pc.field("offset") <= last)
+    files = (FORMAT.make_fragment(path, FILES) for path in paths)
+    groups = (group for file in files for group in file.split_by_row_group(wanted, BRONZE_SCHEMA))
+    rows = ((group.path, group.row_groups[0]) for group in groups)
+    return [Piece(path, row_group.id, row_group.num_rows, row_group.total_byte_size) for path, row_group in rows]
+
+
+def bounds(ranges: Ranges) -> tuple[int, int]:
+    """The first and the last offset that are meant of any partition."""
+    return min(int(r[0, 0]) for r in ranges.values()), max(int(r[-1, 1]) for r in ranges.values()) - 1
+
+
+def share_out(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, ...]]:
+    """About as many rows for each task; one that would have none is left out.
+
+    In the order of the units, which begins the names: columns that came later are met later.
+    """
+    shares: list[list[Piece]] = [[] for _ in range(tasks)]
+    for piece in sorted(pieces, key=lambda piece: (piece.path, piece.group)):
+        min(shares, key=lambda share: sum(p.rows for p in share)).append(piece)
+    return [tuple(share) for share in shares if share]
+
+
+def ranges_of(coordinates: pa.Table) -> dict[Partition, np.ndarray]:
+    """The runs of consecutive offsets among the coordinates."""
+    *partition, offset = COORDINATES
+    found = {}
+    for row in coordinates.group_by(partition).aggregate([(offset, "list")]).to_pylist():
+        offsets = np.unique(np.array(row["offset_list"], np.int64))
+        breaks = np.flatnonzero(np.diff(offsets) != 1)
+        firsts, lasts = offsets[[0, *(breaks + 1)]], offsets[[*breaks, -1]]
+        found[row["topic"], row["topic_id"], row["partition"]] = np.column_stack([firsts, lasts + 1])
+    return found
+
+
+def within(batch: pa.RecordBatch, ranges: Ranges) -> pa.Array:
+    """Whether each record is in one of the ranges."""
+    offsets = batch.column("offset").to_numpy()
+    found = np.zeros(len(offsets), bool)
+    for (topic, topic_id, partition), limits in ranges.items():
+        nearest = np.searchsorted(limits[:, 0], offsets, "right") - 1  # -1: before all of them
+        inside = (nearest >= 0) & (offsets < limits[nearest, 1])
+        if inside.any():
+            found |= inside & _of_partition(batch, topic, topic_id, partition)
+    return pa.array(found)
+
+
+def _of_partition(batch: pa.RecordBatch, topic: str, topic_id: str | None, partition: int) -> np.ndarray:
+    ids = batch.column("topic_id")
+    same = ids.is_null() if topic_id is None else pc.equal(ids, topic_id).fill_null(False)
+    same = pc.and_(same, pc.equal(batch.column("topic"), topic))
+    found: np.ndarray = pc.and_(same, pc.equal(batch.column("partition"), partition)).to_numpy(zero_copy_only=False)
+    return found
