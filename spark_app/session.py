@@ -29,6 +29,7 @@ JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThresh
 JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 
 ENDS_S = 2.0  # a JVM that was killed
+SOCKET_FOLDER = 60  # characters: of the 103 that a socket's path may have everywhere, Spark's names take 43
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
@@ -120,6 +121,8 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "spark_app.process.daemon",
+        "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),
         "spark.cleaner.periodicGC.interval": "10min",
     }
     if spark.ui_port:
@@ -127,6 +130,14 @@ def _options(settings: Settings) -> dict[str, str]:
     if spark.jars:
         options["spark.driver.extraClassPath"] = os.pathsep.join(_jars(Path(spark.jars)))
     return options
+
+
+def _holds_sockets(folder: Path) -> bool:
+    """Whether Spark meets its Python workers at sockets in the folder. At a TCP port each job waits 40 ms for one side
+    to acknowledge what it got; but who may write to a socket may use it, and its path must be short."""
+    found = folder.stat()
+    private = found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return private and len(os.fsencode(folder)) <= SOCKET_FOLDER
 
 
 def _jars(folder: Path) -> list[str]:

@@ -2,7 +2,8 @@
 
 All sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
 a row UDF with generated classes and a filtered append for each game, with Spark's own settings and with the app's. They
-take turns on one JVM, each on a lake of its own; at the end all must have every record.
+run on one JVM, each on a lake of its own; at the end all must have every record. Each takes its rounds one after the
+other, the first for warmth: Spark ends Python workers that have no task for a minute, and a rival's turn is longer.
 """
 
 from __future__ import annotations
@@ -103,11 +104,10 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     sessions = {"row UDF": spark.untuned(workshop.spark), "tuned row UDF": workshop.spark}
     rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
     sides = (_app(workshop, shape, landed), *rivals)
-    for number in range(1 + rounds):
-        for side in sides:
-            side.measure(number)
-        result.tell(f"{shape.games} games: round {number} of {rounds}")
     for side in sides:
+        for number in range(1 + rounds):
+            side.measure(number)
+            result.tell(f"{shape.games} games: {side.name}, round {number} of {rounds}")
         side.verify(1 + rounds)
     return sides
 

@@ -98,7 +98,10 @@ def open_workshop() -> Iterator[Workshop]:
     folder = Path(tempfile.mkdtemp(prefix="protolake-bench-"))
     level, log.level = log.level, LEVELS["WARNING"]
     try:
-        with Registry(folder / "registry") as registry, told(app_settings(folder / "lake", NOBODY, registry.url)):
+        with (
+            Registry(folder / "registry") as registry,
+            told(app_settings(folder / "lake", NOBODY, registry.url) | {"TMPDIR": str(folder)}),
+        ):
             settings = config.load()
             encoder = frames.new_encoder(settings.kafka.topic, registry.url)
             spark = session.start(settings, "bench", quiet=True)

@@ -29,6 +29,7 @@ from spark_app.worker.unwrap import Wrapper
 
 REPORT_COLUMN = "report string"
 SCOUTED = 10_000  # records
+FILE_RECORDS = 1_000  # for each file of a task: with fewer, a second task's files cost more than it takes over
 ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
 
 
@@ -63,11 +64,14 @@ class UnitRunner:
         self._tables = tables
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
+        self._touched = 1  # silver tables, by the last unit
 
     def tasks(self, records: int) -> int:
         """As few as keep the cores busy: each task writes a file per table."""
-        small = records <= self._settings.batch.small
-        return 1 if small else self._session.sparkContext.defaultParallelism
+        if records <= self._settings.batch.small:
+            return 1
+        worthwhile = records // (FILE_RECORDS * self._touched)
+        return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
 
     def run(self, records: Records, sequence: int, origin: Origin) -> Report:
         """One report for all tasks; its files are durable but named by nobody yet.
@@ -80,6 +84,7 @@ class UnitRunner:
         for _ in range(ROUNDS if origin.settles else 0):
             report = self._execute(records, self._plan(sequence, origin))
             if not report.new_ids and not report.new_values:
+                self._touched = max(1, len(report.silver))
                 return report
             self.discard(report)
             if not self._settle(report, origin):

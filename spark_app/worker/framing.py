@@ -136,25 +136,27 @@ class _Splitter:
         by_header = self._read_headers(headers, header, alive)
         rest = alive & ~by_header
         filled = rest & (self._length > 0)
-        magic = self._bytes(np.arange(len(self._start)), 0, 1)[:, 0]
-        self._read_ids(np.flatnonzero(filled & (magic == ID_MAGIC)))
+        heads = self._heads()
+        magic = heads >> 56
+        self._read_ids(np.flatnonzero(filled & (magic == ID_MAGIC)), heads)
         self._read_guids(np.flatnonzero(filled & (magic == GUID_MAGIC)))
         self._read_bare(np.flatnonzero(filled & (magic > GUID_MAGIC)), WRONG_MAGIC)
         self._read_bare(np.flatnonzero(rest & ~filled), SHORT)
         found.guids, found.indexes = list(self._guids), list(self._indexes)
         return found
 
-    def _read_ids(self, rows: np.ndarray) -> None:
+    def _read_ids(self, rows: np.ndarray, heads: np.ndarray) -> None:
         rows = self._long_enough(rows, ID_HEADER)
-        self._frames.schema[rows] = self._bytes(rows, 1, 4).astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
-        self._read_indexes(rows, ID_HEADER)
+        head = heads[rows]
+        self._frames.schema[rows] = head >> 24 & 0xFFFF_FFFF
+        self._read_indexes(rows, ID_HEADER, head >> 16 & 0xFF)
 
     def _read_guids(self, rows: np.ndarray) -> None:
         rows = self._long_enough(rows, GUID_HEADER)
         distinct, inverse = np.unique(self._bytes(rows, 1, 16), axis=0, return_inverse=True)
         codes = np.array([self._guid(guid.tobytes()) for guid in distinct], np.int64)
         self._frames.schema[rows] = codes[inverse.reshape(-1)] if len(rows) else NO_SCHEMA
-        self._read_indexes(rows, GUID_HEADER)
+        self._read_indexes(rows, GUID_HEADER, self._bytes(rows, GUID_HEADER, 1)[:, 0])
 
     def _read_bare(self, rows: np.ndarray, otherwise: int) -> None:
         if self._bare is None:
@@ -200,11 +202,11 @@ class _Splitter:
         long: np.ndarray = rows[~short]
         return long
 
-    def _read_indexes(self, rows: np.ndarray, header: int) -> None:
+    def _read_indexes(self, rows: np.ndarray, header: int, first_bytes: np.ndarray) -> None:
         """Fill `index` and `body` (or `verdict`) of rows whose message index begins after `header` bytes."""
         found = self._frames
         found.body[rows] = header + 1
-        for row in rows[self._bytes(rows, header, 1)[:, 0] != 0]:
+        for row in rows[first_bytes != 0]:
             first = self._start[row] + header
             end = min(self._start[row] + self._length[row], first + LONGEST_INDEX)
             try:
@@ -215,8 +217,16 @@ class _Splitter:
             found.index[row] = self._indexes.setdefault(path, len(self._indexes))
             found.body[row] = header + size
 
+    def _heads(self) -> np.ndarray:
+        """The first 8 bytes of each value as a number; the caller never looks at what lies beyond a short one."""
+        last = len(self._data) - 8
+        words = np.ndarray((last + 1,), ">u8", self._data, strides=(1,))  # one begins at each byte
+        nearest = np.minimum(self._start, last)
+        heads: np.ndarray = words[nearest] << ((self._start - nearest) * 8).astype(np.uint64)
+        return heads
+
     def _bytes(self, rows: np.ndarray, first: int, count: int) -> np.ndarray:
-        """Bytes of each row's value; the caller never looks at what lies beyond a short one."""
+        """Bytes of each row's value, as `_heads`."""
         positions = (self._start[rows] + first)[:, None] + np.arange(count)
         found: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
         return found
@@ -272,10 +282,10 @@ def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _extents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(where each value starts, its length, all bytes), from the array's buffers."""
+    """(where each value starts, its length, all bytes, at least 8), from the array's buffers."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    data = (
-        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(1, np.uint8)
-    )
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    if len(data) < 8:
+        data = np.pad(data, (0, 8 - len(data)))
     return offsets[:-1], np.diff(offsets), data

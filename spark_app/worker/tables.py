@@ -115,7 +115,7 @@ def _moment(micros: int, count: int) -> pa.Array:
 
 def spans(records: pa.Table) -> dict[str, list[int]]:
     """ "topic/partition" -> [first offset, last offset, records]."""
-    grouped = records.group_by(["topic", "partition"]).aggregate(
+    grouped = records.group_by(["topic", "partition"], use_threads=False).aggregate(
         [("offset", "min"), ("offset", "max"), ("offset", "count")]
     )
     rows = grouped.to_pylist()
@@ -136,7 +136,7 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
         numbers = numbers.astype(np.min_scalar_type(numbers.max()))  # numpy sorts small ones without comparing them
         order = np.argsort(numbers, kind="stable")
         distinct, starts = np.unique(numbers[order], return_index=True)
-        ordered = rows.drop_columns([NUMBER]).take(pa.array(order)).combine_chunks()
+        ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
         for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):
             pieces.setdefault(int(number), []).append(ordered.slice(start, end - start))
     for number, parts in pieces.items():

@@ -17,11 +17,12 @@ from tests.support.answers import Answers, serve
 
 
 @pytest.fixture(scope="session")
-def spark_settings() -> Iterator[Settings]:
-    """The defaults, with this machine's Java and jars."""
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The defaults, with this machine's Java and jars, and a temporary folder of its own as the app has it."""
     found, jars = java.find(), ensure("spark")
     archive = found.archive("spark", fingerprint(read("spark")) + str(jars))
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TMPDIR", str(tmp_path_factory.mktemp("own")))
         environment.setenv("JAVA_HOME", str(found.spark_home()))
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         environment.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # these JVMs never get old

@@ -63,6 +63,13 @@ def test_time_is_utc_and_there_is_no_ui(spark: SparkSession, spark_settings: Set
     assert tuple(spark.sql(moment).collect()[0]) == ("1970-01-01 00:00", "UTC")
 
 
+def test_workers_are_met_at_sockets_that_nobody_else_can_open(spark: SparkSession) -> None:
+    folder = Path(os.environ["TMPDIR"])
+    assert sum(spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()) == 5
+    assert any(path.is_socket() for path in folder.iterdir())
+    assert folder.stat().st_mode & 0o077 == 0
+
+
 def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)

@@ -48,6 +48,16 @@ def test_some_of_a_first_batch_is_looked_at_first(
     assert (report.silver, parts.files()) == ({"rummy": 2, "uno": 1}, named(report))
 
 
+def test_a_second_task_is_worth_its_files(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores. A task writes a file per table that the records touch, which is known of the unit before."""
+    monkeypatch.setattr(unit, "FILE_RECORDS", 10_000)
+    parts = new_parts()
+    parts.learn(1)
+    assert [parts.units.tasks(records) for records in (20_000, 20_001, 10**9)] == [1, 2, 2]
+    parts.run(events(1, [*PLAYERS, ("chess", "d")]))
+    assert [parts.units.tasks(records) for records in (59_999, 60_000, 10**9)] == [1, 2, 2]
+
+
 def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1, 3)

@@ -1,0 +1,27 @@
+"""The process that Spark forks its Python workers from: PySpark's own, but for how a worker ends.
+
+Spark closes the socket of a worker that had no task for a minute. PySpark's worker takes that for an error and tries to
+say so to the socket, which at a TCP port nobody notices; at a file it fails, with a traceback in the app's log.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from pyspark import daemon
+
+_work = daemon.worker
+
+
+def work(sock: socket.socket, authenticated: bool) -> int:
+    """One task, which is waited for. Anything but 0 ends the process: there will be no more."""
+    try:
+        waits = sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return 1
+    return _work(sock, authenticated) if waits else 1
+
+
+if __name__ == "__main__":
+    daemon.worker = work
+    daemon.manager()
