@@ -1,14 +1,20 @@
-"""The process that Spark forks its Python workers from: PySpark's own, but for how a worker ends.
+"""The process that Spark forks its Python workers from: PySpark's own, but for how a worker begins and ends.
+
+What every worker needs is loaded before the first one is forked; it would take each half a second of CPU. The threads
+that come with it (OpenBLAS's, jemalloc's) begin anew after a fork.
 
 Spark closes the socket of a worker that had no task for a minute. PySpark's worker takes that for an error and tries to
-say so to the socket, which at a TCP port nobody notices; at a file it fails, with a traceback in the app's log.
+say so to the socket: at a TCP port nobody notices, at a file it fails, with a traceback in the app's log.
 """
 
 from __future__ import annotations
 
 import socket
 
+import pyspark.worker  # noqa: F401
 from pyspark import daemon
+
+from spark_app.worker import one_pass  # noqa: F401
 
 _work = daemon.worker
 

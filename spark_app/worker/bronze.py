@@ -6,18 +6,20 @@ In: row groups of files and, where not all records are meant, their offsets. Out
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
 
-FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # what other writers make of a timestamp
-FILES = pa.fs.LocalFileSystem()
+if TYPE_CHECKING:
+    from pyarrow.dataset import ParquetFileFormat
 
 Partition = tuple[str, str | None, int]  # topic, topic id, partition
 # For each partition the ranges of its offsets that are meant: [first, end] with the end excluded, ascending and apart.
@@ -60,11 +62,18 @@ class Share:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for piece in self.pieces:
-            fragment = FORMAT.make_fragment(piece.path, FILES, row_groups=[piece.group])
+            fragment = _format().make_fragment(piece.path, LocalFileSystem(), row_groups=[piece.group])
             fitting = piece.rows * self.batch_bytes // max(piece.bytes, 1)
             size = max(1, min(self.batch_records, fitting))
             for batch in fragment.to_batches(BRONZE_SCHEMA, batch_size=size, batch_readahead=1, use_threads=False):
                 yield batch if self.ranges is None else batch.filter(within(batch, self.ranges))
+
+
+@functools.cache
+def _format() -> ParquetFileFormat:
+    from pyarrow.dataset import ParquetFileFormat  # loads pandas, which a worker leaves out before it reads
+
+    return ParquetFileFormat(coerce_int96_timestamp_unit="us")  # what other writers make of a timestamp
 
 
 def find_pieces(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
@@ -73,7 +82,7 @@ def find_pieces(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
     if ranges is not None:
         first, last = bounds(ranges)
         wanted = (pc.field("offset") >= first) & (pc.field("offset") <= last)
-    files = (FORMAT.make_fragment(path, FILES) for path in paths)
+    files = (_format().make_fragment(path, LocalFileSystem()) for path in paths)
     groups = (group for file in files for group in file.split_by_row_group(wanted, BRONZE_SCHEMA))
     rows = ((group.path, group.row_groups[0]) for group in groups)
     return [Piece(path, row_group.id, row_group.num_rows, row_group.total_byte_size) for path, row_group in rows]

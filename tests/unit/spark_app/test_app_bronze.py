@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
