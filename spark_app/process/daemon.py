@@ -9,6 +9,7 @@ say so to the socket: at a TCP port nobody notices, at a file it fails, with a t
 
 from __future__ import annotations
 
+import gc
 import socket
 
 import pyspark.worker  # noqa: F401
@@ -29,5 +30,6 @@ def work(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # a worker collects garbage after each task: not among what is here for good
     daemon.worker = work
     daemon.manager()
