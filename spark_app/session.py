@@ -135,7 +135,10 @@ def _options(settings: Settings) -> dict[str, str]:
 def _holds_sockets(folder: Path) -> bool:
     """Whether Spark meets its Python workers at sockets in the folder. At a TCP port each job waits 40 ms for one side
     to acknowledge what it got; but who may write to a socket may use it, and its path must be short."""
-    found = folder.stat()
+    try:
+        found = folder.stat()
+    except OSError:
+        return False  # Spark says what is wrong with it
     private = found.st_uid == os.getuid() and not found.st_mode & 0o077
     return private and len(os.fsencode(folder)) <= SOCKET_FOLDER
 

@@ -31,3 +31,8 @@ def test_sockets_are_only_where_nobody_else_can_open_them(
     folder.chmod(mode)
     monkeypatch.setenv("TMPDIR", str(folder))
     assert session._options(Settings())[SOCKETS] == held
+
+
+def test_a_temporary_folder_that_is_missing_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    assert session._options(Settings())[SOCKETS] == "false"
