@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,6 @@ JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThresh
 JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 
 ENDS_S = 2.0  # a JVM that was killed
-SOCKET_FOLDER = 60  # characters: of the 103 that a socket's path may have everywhere, Spark's names take 43
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
@@ -134,13 +135,16 @@ def _options(settings: Settings) -> dict[str, str]:
 
 def _holds_sockets(folder: Path) -> bool:
     """Whether Spark meets its Python workers at sockets in the folder. At a TCP port each job waits 40 ms for one side
-    to acknowledge what it got; but who may write to a socket may use it, and its path must be short."""
+    to acknowledge what it got; but who may write to a socket may use it."""
+    trial = folder / f".{uuid.uuid4()}.socket"  # a path is limited: this one is a little longer than Spark's
     try:
         found = folder.stat()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(trial))
+        trial.unlink()
     except OSError:
-        return False  # Spark says what is wrong with it
-    private = found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return private and len(os.fsencode(folder)) <= SOCKET_FOLDER
+        return False  # what is wrong with the folder, if anything, Spark says
+    return found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _jars(folder: Path) -> list[str]:
