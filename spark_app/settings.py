@@ -201,7 +201,7 @@ class Batch(Section):
     bytes: PositiveInt = Field(
         256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
     )
-    arrow_records: PositiveInt = Field(10_000, description="most records handed to a worker at once")
+    arrow_records: PositiveInt = Field(50_000, description="most records handed to a worker at once")
     arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")
     buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
     small: PositiveInt = Field(20_000, description="a batch of fewer records is read by one task: one file per table")

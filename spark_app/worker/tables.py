@@ -140,7 +140,7 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
         for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):
             pieces.setdefault(int(number), []).append(ordered.slice(start, end - start))
     for number, parts in pieces.items():
-        yield number, pa.concat_tables(parts, promote_options="default")
+        yield number, parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
 
 
 def split_by_value(rows: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:

@@ -66,21 +66,23 @@ class Decoder:
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
         """Without a judgement; None where ptars has no answer for one of them."""
-        return self._decode_fast(b"".join(to_batches(payloads, len(payloads) or 1)), np.arange(len(payloads)))
+        batches = [batch.to_pybytes() for batch in to_batches(payloads, len(payloads) or 1)]
+        return self._decode_fast(batches, np.arange(len(payloads)))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
             judgement = self._parser.judge(payloads)
-            fast = self._decode_fast(b"".join(judgement.written), np.array(judgement.rows, np.int64))
+            accepted = np.delete(np.arange(len(payloads)), [row for row, _ in judgement.refused])
+            fast = self._decode_fast(judgement.written, accepted)
             if fast is not None:
                 return replace(fast, rejects=_refusals(judgement.refused) + fast.rejects)
         messages, refused = self._parser.parse(payloads)
         table, rows, rejects = self._builder.build(messages)
         return Decoded(table, np.array(rows, np.int64), _refusals(refused) + rejects)
 
-    def _decode_fast(self, batch: bytes, rows: np.ndarray) -> Decoded | None:
-        """A batch of the payloads of these rows by ptars; None where it has no answer for one of them."""
-        built = None if self._fast is None else self._fast.build(batch)
+    def _decode_fast(self, batches: list[bytes], rows: np.ndarray) -> Decoded | None:
+        """Batches of the payloads of these rows by ptars; None where it has no answer for one of them."""
+        built = None if self._fast is None else self._fast.build(batches)
         if built is None:
             return None
         table, bad = built

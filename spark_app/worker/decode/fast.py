@@ -26,10 +26,10 @@ class FastColumns:
         self._schema = arrow_schema(message)
         self._handler = handler
 
-    def build(self, batch: bytes) -> tuple[pa.Table, np.ndarray] | None:
+    def build(self, batches: list[bytes]) -> tuple[pa.Table, np.ndarray] | None:
         """(columns of the members that are in range, which members are not); None where ptars has no answer."""
         try:
-            members = self._handler.array_to_record_batch(pa.array([batch], pa.binary())).column(0).flatten()
+            members = self._handler.array_to_record_batch(pa.array(batches, pa.binary())).column(0).flatten()
             columns = pa.RecordBatch.from_struct_array(members)
         except BaseException as error:
             _pass_interrupts(error)

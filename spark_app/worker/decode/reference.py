@@ -38,9 +38,8 @@ Refused = tuple[int, str]  # row, what the parser says
 
 @dataclass
 class Judgement:
-    """What the reference parser says of payloads: the accepted rows as it writes them, in batches, and the refused."""
+    """What the reference parser says of payloads: the accepted as it writes them, in batches, and the refused."""
 
-    rows: list[int] = field(default_factory=list)
     written: list[bytes] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
 
@@ -68,7 +67,6 @@ class ReferenceParser:
             if written is None:
                 self._judge_each(payloads.slice(start, SLICE), start, judgement)
             else:
-                judgement.rows += range(start, min(start + SLICE, len(payloads)))
                 judgement.written.append(written)
         return judgement
 
@@ -83,11 +81,8 @@ class ReferenceParser:
 
     def _judge_each(self, payloads: pa.Array, start: int, judgement: Judgement) -> None:
         """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
-        written = []
-        for row, message in self._messages(payloads.to_pylist(), start, judgement.refused):
-            judgement.rows.append(row)
-            written.append(self._write(message))
-        judgement.written.append(to_batch(written))
+        accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
+        judgement.written.append(to_batch([self._write(message) for _, message in accepted]))
 
     def _write(self, message: Message) -> bytes:
         if self._holds_maps:

@@ -1,6 +1,7 @@
 """A version with another type for a column: each value fits exactly, or its row is refused; nothing raises."""
 
 import datetime
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,24 @@ def test_integer_does_not_become_a_timestamp(value: int) -> None:
 def test_statistics_of_a_timestamp_beyond_the_calendar_do_not_crash(tmp_path: Path) -> None:
     rows = pa.table({"t": pa.array([2**62], pa.int64()).cast(TIMESTAMP)})
     assert "t" not in files.write_file(tmp_path, "a.parquet", rows, "zstd").stats.split("nullCount")[0]
+
+
+@pytest.mark.parametrize(
+    ("micros", "bound"),
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (1_700_000_000_123_456, "2023-11-14T22:13:20.123456Z"),
+        (-30_610_224_000_000_000, "1000-01-01T00:00:00.000000Z"),
+        (-30_610_224_000_000_001, None),
+        (253_370_764_799_999_999, "9998-12-31T23:59:59.999999Z"),
+        (253_370_764_800_000_000, None),
+    ],
+)
+def test_bound_of_a_timestamp_is_exact_or_none(tmp_path: Path, micros: int, bound: str | None) -> None:
+    rows = pa.table({"t": pa.array([micros], pa.int64()).cast(TIMESTAMP)})
+    stats = json.loads(files.write_file(tmp_path, "a.parquet", rows, "zstd").stats)
+    assert (stats["minValues"].get("t"), stats["maxValues"].get("t")) == (bound, bound)
 
 
 def test_nan_leaves_no_upper_bound(tmp_path: Path) -> None:
