@@ -2,8 +2,9 @@
 
 All sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
 a row UDF with generated classes and a filtered append for each game, with Spark's own settings and with the app's. They
-run on one JVM, each on a lake of its own; at the end all must have every record. Each takes its rounds one after the
-other, the first for warmth: Spark ends Python workers that have no task for a minute, and a rival's turn is longer.
+run on one JVM, each on a lake of its own; at the end all must have every record. They take turns, so that a machine
+that is slow for a while is slow for all, and the first turn is for warmth. A turn has several rounds where they are
+short, and the first of them is for warmth, too: Spark ends Python workers that have no task for a minute.
 """
 
 from __future__ import annotations
@@ -39,16 +40,24 @@ from spark_app.lake import Lake
 
 WRONG = 65
 FILES = 4  # of bronze: as many tasks
+TURN_S, TURN_ROUNDS = 6.0, 5  # what a turn lasts, at most
 
 
 @dataclass
 class Side:
-    """One way, into a lake of its own. `seconds` and `cpu` have an entry for each measured round."""
+    """One way, into a lake of its own.
+
+    Attributes:
+        take: all of bronze, in the round with this number.
+        rounds: that were taken.
+        seconds, cpu: of each measured round.
+    """
 
     name: str
     lake: Path
     shape: Shape
-    take: Callable[[int], None]  # all of bronze, in the round with this number
+    take: Callable[[int], None]
+    rounds: int = 0
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     silver: int = 0
@@ -57,25 +66,36 @@ class Side:
     def rate(self) -> float:
         return self.shape.records / median(self.seconds)
 
-    def measure(self, number: int) -> None:
-        used, began = cpu_seconds(os.getpid()), time.perf_counter()
-        self.take(number)
-        if number:  # the first round is for warmth
-            self.seconds.append(time.perf_counter() - began)
-            self.cpu.append(cpu_seconds(os.getpid()) - used)
+    def measure(self) -> None:
+        """One turn."""
+        rounds = [self._time()]
+        while len(rounds) < TURN_ROUNDS and sum(seconds for seconds, _ in rounds) < TURN_S:
+            rounds.append(self._time())
+        for seconds, cpu in rounds[1:] or rounds:
+            self.seconds.append(seconds)
+            self.cpu.append(cpu)
 
-    def verify(self, rounds: int) -> None:
+    def warm_up(self) -> None:
+        self._time()
+
+    def _time(self) -> tuple[float, float]:
+        used, began = cpu_seconds(os.getpid()), time.perf_counter()
+        self.take(self.rounds)
+        self.rounds += 1
+        return time.perf_counter() - began, cpu_seconds(os.getpid()) - used
+
+    def verify(self) -> None:
         self.silver = count_silver(count_rows(self.lake))
-        if self.silver != self.shape.records * rounds:
+        if self.silver != self.shape.records * self.rounds:
             raise LocalError(
-                f"{self.name}: {self.silver:,} rows in silver after {rounds} x {self.shape.words()}", WRONG
+                f"{self.name}: {self.silver:,} rows in silver after {self.rounds} x {self.shape.words()}", WRONG
             )
 
     def row(self) -> list[object]:
         return [self.name, self.shape.games, median(self.seconds), median(self.cpu), self.rate]
 
     def found(self) -> dict[str, object]:
-        kept = {"side": self.name, "games": self.shape.games, "silver": self.silver}
+        kept = {"side": self.name, "games": self.shape.games, "silver": self.silver, "rounds": self.rounds}
         return kept | {"seconds": self.seconds, "cpu": self.cpu}
 
 
@@ -86,7 +106,7 @@ def run(options: Options) -> Finding:
         _generate_classes(workshop)
         compared = [_compare(workshop, shape, options.rounds) for shape in shapes]
     result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for one in compared for side in one])
-    print(f"medians of {options.rounds} rounds of {options.records:,} records")
+    print(f"medians of {options.rounds} turns with {options.records:,} records")
     return Finding(list(_figures(compared)), {"sides": [side.found() for one in compared for side in one]})
 
 
@@ -105,10 +125,14 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
     sides = (_app(workshop, shape, landed), *rivals)
     for side in sides:
-        for number in range(1 + rounds):
-            side.measure(number)
-            result.tell(f"{shape.games} games: {side.name}, round {number} of {rounds}")
-        side.verify(1 + rounds)
+        result.tell(f"{shape.games} games: {side.name}, for warmth")
+        side.warm_up()
+    for number in range(rounds):
+        for side in sides:
+            result.tell(f"{shape.games} games: {side.name}, turn {number + 1} of {rounds}")
+            side.measure()
+    for side in sides:
+        side.verify()
     return sides
 
 
