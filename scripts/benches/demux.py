@@ -68,6 +68,7 @@ class Side:
 
     def measure(self) -> None:
         """One turn."""
+        os.sync()  # whoever makes a file durable waits for what another has left for the disk to write
         rounds = [self._time()]
         while len(rounds) < TURN_ROUNDS and sum(seconds for seconds, _ in rounds) < TURN_S:
             rounds.append(self._time())
