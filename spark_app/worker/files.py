@@ -83,7 +83,10 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 def _bounds(found: list[pq.Statistics]) -> tuple[Any, Any]:
     if found[0].logical_type.type == "TIMESTAMP":  # in microseconds; as a datetime it takes five times as long
         return _moment(min(s.min_raw for s in found)), _moment(max(s.max_raw for s in found))
-    return _bound(min(s.min for s in found)), _bound(max(s.max for s in found))
+    try:
+        return _bound(min(s.min for s in found)), _bound(max(s.max for s in found))
+    except ValueError:  # a text that is not UTF-8
+        return None, None
 
 
 def _moment(micros: int) -> str | None:

@@ -120,6 +120,13 @@ def test_bound_of_a_timestamp_is_exact_or_none(tmp_path: Path, micros: int, boun
     assert (stats["minValues"].get("t"), stats["maxValues"].get("t")) == (bound, bound)
 
 
+def test_text_that_is_not_utf8_leaves_no_bounds(tmp_path: Path) -> None:
+    buffers = [None, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe")]
+    rows = pa.table({"s": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    stats = json.loads(files.write_file(tmp_path, "a.parquet", rows, "zstd").stats)
+    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"s": 0})
+
+
 def test_nan_leaves_no_upper_bound(tmp_path: Path) -> None:
     entry = files.write_file(tmp_path, "a.parquet", pa.table({"x": [1.0, float("nan")]}), "zstd")
     assert '"maxValues": {}' in entry.stats
