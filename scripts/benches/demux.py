@@ -3,8 +3,8 @@
 All sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
 a row UDF with generated classes and a filtered append for each game, with Spark's own settings and with the app's. They
 run on one JVM, each on a lake of its own; at the end all must have every record. They take turns, so that a machine
-that is slow for a while is slow for all, and the first turn is for warmth. A turn has several rounds where they are
-short, and the first of them is for warmth, too: Spark ends Python workers that have no task for a minute.
+that is slow for a while is slow for all, after a round for warmth. A turn has several rounds where they are short, and
+the first of them is for warmth, too: Spark ends Python workers that have no task for a minute.
 """
 
 from __future__ import annotations
@@ -67,19 +67,17 @@ class Side:
         return self.shape.records / median(self.seconds)
 
     def measure(self) -> None:
-        """One turn."""
+        """A turn."""
         os.sync()  # whoever makes a file durable waits for what another has left for the disk to write
-        rounds = [self._time()]
+        rounds = [self.time_round()]
         while len(rounds) < TURN_ROUNDS and sum(seconds for seconds, _ in rounds) < TURN_S:
-            rounds.append(self._time())
+            rounds.append(self.time_round())
         for seconds, cpu in rounds[1:] or rounds:
             self.seconds.append(seconds)
             self.cpu.append(cpu)
 
-    def warm_up(self) -> None:
-        self._time()
-
-    def _time(self) -> tuple[float, float]:
+    def time_round(self) -> tuple[float, float]:
+        """(seconds, CPU seconds)."""
         used, began = cpu_seconds(os.getpid()), time.perf_counter()
         self.take(self.rounds)
         self.rounds += 1
@@ -127,7 +125,7 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     sides = (_app(workshop, shape, landed), *rivals)
     for side in sides:
         result.tell(f"{shape.games} games: {side.name}, for warmth")
-        side.warm_up()
+        side.time_round()
     for number in range(rounds):
         for side in sides:
             result.tell(f"{shape.games} games: {side.name}, turn {number + 1} of {rounds}")
