@@ -123,6 +123,7 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "spark_app.process.daemon",
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",  # SQL sets it: RDDs would have workers of their own
         "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),
         "spark.cleaner.periodicGC.interval": "10min",
     }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
+from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -35,15 +37,14 @@ class BronzeRecords:
         """At most so many records of each task."""
         return replace(self, shares=tuple(replace(share, limit=num) for share in self.shares))
 
-    def mapInArrow(self, func: Callable[[Batches], Batches], schema: str) -> DataFrame:  # noqa: N802 a DataFrame's
+    def mapInArrow(self, func: Callable[[Batches], Batches], schema: str) -> RDD[dict[str, Any]]:  # noqa: N802
+        """As a DataFrame's, but without a plan, which Spark would make anew for each unit: it takes 40 ms."""
         shares = self.shares
 
-        def run(numbers: Batches) -> Batches:
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    yield from func(shares[number].read())
+        def run(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+            return (row for number in numbers for batch in func(shares[number].read()) for row in batch.to_pylist())
 
-        return self.session.range(0, len(shares), 1, len(shares)).mapInArrow(run, schema)
+        return self.session.sparkContext.parallelize(range(len(shares)), len(shares)).mapPartitions(run)
 
     def read(self) -> pa.Table:
         """The records, by this process."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import TaskContext
+from pyspark import RDD, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -38,7 +38,7 @@ class Records(Protocol):
 
     def limit(self, num: int, /) -> Records: ...
 
-    def mapInArrow(self, func: Any, schema: str) -> DataFrame: ...  # noqa: N802
+    def mapInArrow(self, func: Any, schema: str) -> DataFrame | RDD[dict[str, Any]]: ...  # noqa: N802
 
 
 @dataclass(frozen=True)

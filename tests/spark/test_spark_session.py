@@ -8,9 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -68,6 +69,15 @@ def test_workers_are_met_at_sockets_that_nobody_else_can_open(spark: SparkSessio
     assert sum(spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()) == 5
     assert any(path.is_socket() for path in folder.iterdir())
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_workers_of_frames_and_of_rdds_come_from_one_process(spark: SparkSession) -> None:
+    def parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (pa.RecordBatch.from_pydict({"pid": [os.getppid()]}) for _ in batches)
+
+    by_frame = spark.range(0, 1, 1, 1).mapInArrow(parent, "pid long").collect()
+    by_rdd = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
+    assert [row["pid"] for row in by_frame] == by_rdd
 
 
 def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, new_parts: NewParts) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_app.schemas.columns import merge_columns
@@ -95,6 +96,15 @@ def test_nested_fields_keep_their_names_whatever_their_order(
 @pytest.mark.parametrize("value", [2**62, 5])
 def test_integer_does_not_become_a_timestamp(value: int) -> None:
     assert fit_one(pa.int64(), value, TIMESTAMP) == ([None], 1)
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
+def test_file_says_itself_what_type_a_column_has(tmp_path: Path, kind: pa.DataType, value: Any) -> None:
+    rows = pa.table({"f": pa.array([value, None], kind)})
+    files.write_file(tmp_path / "new" / "folder", "a.parquet", rows, "zstd")
+    found = pq.read_table(tmp_path / "new" / "folder" / "a.parquet")
+    assert found.equals(rows)
+    assert found.schema.metadata is None
 
 
 def test_statistics_of_a_timestamp_beyond_the_calendar_do_not_crash(tmp_path: Path) -> None:
