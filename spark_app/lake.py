@@ -49,12 +49,15 @@ class Lake:
         self.synced = self.state / "synced.json"
         self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
+        self._folders: dict[str, Path] = {}  # of tables: each batch asks for each of them several times
 
     def table(self, name: str) -> Path:
         """The folder of a table. Names are checked where they are admitted; this is the second fence."""
-        if not name or name != os.path.basename(name) or name.startswith((".", STATE)):
-            raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
-        return self.root / name
+        if name not in self._folders:
+            if not name or name != os.path.basename(name) or name.startswith((".", STATE)):
+                raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
+            self._folders[name] = self.root / name
+        return self._folders[name]
 
     def tables(self) -> list[str]:
         """Names of the Delta tables that exist, sorted."""

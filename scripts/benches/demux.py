@@ -40,7 +40,7 @@ from spark_app.lake import Lake
 
 WRONG = 65
 FILES = 4  # of bronze: as many tasks
-TURN_S, TURN_ROUNDS = 6.0, 5  # what a turn lasts, at most
+TURN_S, TURN_ROUNDS = 6.0, 10  # what a turn lasts, at most
 
 
 @dataclass

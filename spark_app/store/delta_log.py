@@ -52,8 +52,12 @@ def versions(log: Path, kind: str = ".json") -> dict[int, Path]:
     return {int(match[1]): path for match, path in found if match and match[2] == kind}
 
 
+def entry_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
 def entry_path(log: Path, version: int) -> Path:
-    return log / f"{version:020d}.json"
+    return log / entry_name(version)
 
 
 def checkpoint_path(log: Path, version: int) -> Path:

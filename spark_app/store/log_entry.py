@@ -7,6 +7,7 @@ a tenth of a millisecond. Everything else that changes a table (columns, compact
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -19,7 +20,7 @@ from deltalake import DeltaTable
 
 from spark_app.errors import ContractError
 from spark_app.records import FileEntry
-from spark_app.store.delta_log import SEQUENCE, UNIT, entry_path, folder
+from spark_app.store.delta_log import SEQUENCE, UNIT, entry_name, folder
 from spark_app.store.manifest import Manifest
 
 # What an entry with nothing but files is right for: it serves no identity columns, row ids, mapped names and the like.
@@ -38,15 +39,20 @@ def append(table: Path, version: int, manifest: Manifest, app: str) -> None:
         FileNotFoundError: the log does not have the version before.
     """
     log = folder(table)
-    entry_path(log, version - 1).stat()
-    entry = entry_path(log, version)
-    temporary = entry.with_name(f".{entry.name}.tmp")
-    temporary.unlink(missing_ok=True)  # what a kill left may be another name of an entry
+    entry, temporary = f"{log}/{entry_name(version)}", f"{log}/.{entry_name(version)}.tmp"
+    os.stat(f"{log}/{entry_name(version - 1)}")
+    _remove(temporary)  # what a kill left may be another name of an entry
     try:
-        temporary.write_text("\n".join(map(json.dumps, _lines(table.name, manifest, app))))
+        with open(temporary, "wb") as file:
+            file.write("\n".join(map(json.dumps, _lines(table.name, manifest, app))).encode())
         os.link(temporary, entry)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class Manifests:
         self._check_balance(manifest)
         for table, change in manifest.tables.items():
             for entry in change.adds:
-                _check_file(self._lake.table(table) / entry.path, entry)
+                _check_file(f"{self._lake.table(table)}/{entry.path}", entry)
 
     def _check_balance(self, manifest: Manifest) -> None:
         """Each record taken is placed, and the files hold as many rows as are counted."""
@@ -234,7 +234,7 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _check_file(path: Path, entry: FileEntry) -> None:
-    size = os.path.getsize(path) if path.exists() else -1
+def _check_file(path: str, entry: FileEntry) -> None:
+    size = os.path.getsize(path) if os.path.exists(path) else -1
     if size != entry.size:
         raise ContractError(f"{path} has {size} bytes instead of {entry.size}: nothing was decided")

@@ -1,13 +1,16 @@
 """The pass on Spark, and what follows from what it met."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
 import polars as pl
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from spark_app.driver import unit
+from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.errors import SchemaBump
 from spark_app.records import Report
 from tests.spark.parts import ORIGIN, Parts, events, source
@@ -123,3 +126,25 @@ def test_failing_pass_leaves_no_files(new_parts: NewParts) -> None:
         parts.run(events(1, PLAYERS))
     assert parts.lake.table("bronze_events").is_dir()
     assert parts.files() == []
+
+
+def test_failing_pass_from_bronze_says_last_what_failed(spark: SparkSession, new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
+    parts.take(events(1, PLAYERS), replace(ORIGIN, land_only=True))
+    parts.lake.table("silver_uno_events").touch()
+    with pytest.raises(PySparkException) as failed:
+        parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
+    assert "silver_uno_events" in str(failed.value).splitlines()[-1]
+
+
+def test_worker_that_dies_fails_the_pass_from_bronze(
+    spark: SparkSession, new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.take(events(1, PLAYERS), replace(ORIGIN, land_only=True))
+    monkeypatch.setattr("spark_app.driver.unit._task", lambda plan, catalog: lambda batches: os._exit(1))
+    with pytest.raises(PySparkException, match="worker exited unexpectedly"):
+        parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
