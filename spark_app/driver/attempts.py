@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
+from spark_app.errors import last_words
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.records import Report
@@ -50,7 +51,7 @@ class Attempts:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
-            log.error("the pass from bronze failed, trying fewer", records=self._limit, reason=str(error)[-300:])
+            log.error("the pass from bronze failed, trying fewer", records=self._limit, reason=last_words(error))
             return None
 
     def succeeded(self) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin, UnitRunner
-from spark_app.errors import ContractError, SchemaBump
+from spark_app.errors import ContractError, SchemaBump, last_words
 from spark_app.kafka import source
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
@@ -124,7 +124,7 @@ class Ingest:
                 last = tries > self._settings.batch.attempts + LANDINGS and not full
                 if self._stop.is_set() or unanswered or last:
                     raise
-                log.error("the pass failed, trying again", tries=tries, reason=_reason(error))
+                log.error("the pass failed, trying again", tries=tries, reason=last_words(error))
                 if full:
                     self._room.wait(error)
                 else:
@@ -155,9 +155,3 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
         low, high = start.get(topic, {}).get(partition, 0), end[topic][partition]
         if first < low or last >= high or count > last - first + 1:
             raise ContractError(f"{key}: {count} records from {first} to {last}, outside the batch's {low} to {high}")
-
-
-def _reason(error: Exception) -> str:
-    """The last line before Java's stack: that is the message, of Python or of Java."""
-    lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
-    return lines[-1][:450] if lines else type(error).__name__

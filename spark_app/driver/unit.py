@@ -153,7 +153,7 @@ class UnitRunner:
         except Exception as error:
             self._lake.remove_files(plan.prefix)
             if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only, and not all of them
-                raise PySparkException(_reason(error)) from None
+                raise PySparkException(str(error)) from None
             raise
         return report
 
@@ -164,16 +164,6 @@ class UnitRunner:
                 self._broadcast.unpersist()
             self._broadcast, self._broadcast_of = self._session.sparkContext.broadcast(catalog), catalog
         return self._broadcast
-
-
-def _reason(error: Py4JJavaError) -> str:
-    """What the causes of a failed job say, the innermost last; of the job itself Spark says where in its code."""
-    cause = error.java_exception.getCause() or error.java_exception
-    said = []
-    while cause is not None:
-        said.append(cause.getMessage())
-        cause = cause.getCause()
-    return "\n".join(filter(None, said))
 
 
 def _task(plan: one_pass.Plan, catalog: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
