@@ -73,7 +73,9 @@ class Share:
 def _format() -> ParquetFileFormat:
     from pyarrow.dataset import ParquetFileFormat  # loads pandas, which a worker leaves out before it reads
 
-    return ParquetFileFormat(coerce_int96_timestamp_unit="us")  # what other writers make of a timestamp
+    shared = {field.name for field in BRONZE_SCHEMA if pa.types.is_dictionary(field.type)}
+    int96 = "us"  # what other writers make of a timestamp
+    return ParquetFileFormat(dictionary_columns=shared, coerce_int96_timestamp_unit=int96)
 
 
 def find_pieces(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:

@@ -20,6 +20,7 @@ from spark_app.records import FileEntry
 
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
 STATISTICS_COLUMNS = 32  # Delta's own default
+MOST_SHARED = 8  # texts of a dictionary that is written as it is: it has all of the task, and goes into each file
 LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
@@ -50,6 +51,7 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     The folder entry is made durable by the driver, once per folder, before the unit is decided.
     """
     footer: list[pq.FileMetaData] = []
+    table = _spell_out(table)
     columns = _describe(table.schema)
     options = {
         "compression": compression if table.nbytes > SMALL_BYTES else "snappy",
@@ -82,8 +84,20 @@ def _open(folder: Path, name: str) -> pa.OSFile:
         return pa.OSFile(path, "wb")
 
 
+def _spell_out(table: pa.Table) -> pa.Table:
+    """Text instead of dictionaries with more entries than the rows may need."""
+    for position, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(position).unify_dictionaries()
+            if column.num_chunks and len(column.chunk(0).dictionary) > MOST_SHARED:
+                column = column.cast(field.type.value_type)
+            table = table.set_column(position, field.name, column)
+    return table
+
+
 @functools.lru_cache(maxsize=1024)
 def _describe(schema: pa.Schema) -> Columns:
+    schema = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
     footer: list[pq.FileMetaData] = []
     pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
     paths = [footer[0].schema.column(number).path for number in range(footer[0].num_columns)]

@@ -12,11 +12,12 @@ from spark_app.records import LINEAGE_SCHEMA, SOURCE_SCHEMA, Cause, SchemaKey
 from spark_app.worker.framing import Frames
 
 TIMESTAMP = pa.timestamp("us", "UTC")
+SHARED = pa.dictionary(pa.int32(), pa.string())  # text that many rows have: the pass moves numbers, a file has text
 COORDINATES = ["topic", "topic_id", "partition", "offset"]
 BRONZE_SCHEMA = pa.schema(
     [
-        *SOURCE_SCHEMA,
-        ("topic_id", pa.string()),
+        *[field.with_type(SHARED) if field.name == "topic" else field for field in SOURCE_SCHEMA],
+        ("topic_id", SHARED),
         ("schema_id", pa.int64()),
         ("schema_guid", pa.string()),
         ("landed_at", TIMESTAMP),

@@ -35,7 +35,7 @@ def headers_of(headers: Sequence[Sequence[tuple[str, bytes]] | None]) -> pa.Arra
 def batch_of(
     values: Sequence[bytes | None],
     first: int = 0,
-    topic: str = "t",
+    topic: str | Sequence[str] = "t",
     partition: int = 0,
     **columns_given: pa.Array,
 ) -> pa.RecordBatch:
@@ -45,7 +45,7 @@ def batch_of(
         "key": [b"k%d" % offset for offset in offsets],
         "value": list(values),
         "headers": [None if offset % 2 else "[]" for offset in offsets],
-        "topic": [topic] * len(values),
+        "topic": [topic] * len(values) if isinstance(topic, str) else topic,
         "partition": [partition] * len(values),
         "offset": list(offsets),
         "timestamp": [1_700_000_000_000_000 + offset for offset in offsets],

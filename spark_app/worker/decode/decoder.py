@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
 from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
-from spark_app.worker.decode.batch import to_batches
+from spark_app.worker.decode.batch import to_members, together
 from spark_app.worker.decode.columns import ColumnBuilder
 from spark_app.worker.decode.defaults import Blanks
 from spark_app.worker.decode.fast import fast_columns
@@ -66,8 +66,8 @@ class Decoder:
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
         """Without a judgement; None where ptars has no answer for one of them."""
-        batches = [batch.to_pybytes() for batch in to_batches(payloads, len(payloads) or 1)]
-        return self._decode_fast(batches, np.arange(len(payloads)))
+        batch = together(to_members(payloads)).to_pybytes()
+        return self._decode_fast([batch], np.arange(len(payloads)))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:

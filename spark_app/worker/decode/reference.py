@@ -13,10 +13,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.worker.decode.batch import batch_of, to_batch, to_batches
+from spark_app.worker.decode.batch import batch_of, to_batch, to_members, together
 from spark_app.worker.decode.typemap import holds_maps
 
-SLICE = 64  # payloads parsed by one call: a bad one sends as many to be parsed one by one
+SLICES = 512, 32  # payloads parsed by one call: a bad one sends as many to be parsed in smaller ones, then one by one
 SLICE_BYTES = 1 << 20  # of theirs: a message can take 40 times as much memory as its payload
 
 if api_implementation.Type() != "upb":
@@ -61,14 +61,21 @@ class ReferenceParser:
         unknown, which would be written as it came.
         """
         judgement = Judgement()
-        for number, batch in enumerate(to_batches(payloads, SLICE)):
-            start = number * SLICE
-            written = self._judge_together(batch)
-            if written is None:
-                self._judge_each(payloads.slice(start, SLICE), start, judgement)
-            else:
-                judgement.written.append(written)
+        self._judge_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
         return judgement
+
+    def _judge_slices(
+        self, payloads: pa.Array, members: pa.Array, start: int, judgement: Judgement, size: int, *smaller: int
+    ) -> None:
+        for first in range(0, len(payloads), size):
+            some, batch = payloads.slice(first, size), members.slice(first, size)
+            written = self._judge_together(together(batch))
+            if written is not None:
+                judgement.written.append(written)
+            elif smaller:
+                self._judge_slices(some, batch, start + first, judgement, *smaller)
+            else:
+                self._judge_each(some, start + first, judgement)
 
     def _judge_together(self, batch: pa.Buffer) -> bytes | None:
         """None when one of them is refused, or parsed they might take too much memory."""

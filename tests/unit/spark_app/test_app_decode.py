@@ -88,11 +88,12 @@ def test_each_record_of_a_batch_is_judged_alone() -> None:
     """The parser gets many at a time: what is read must not depend on the neighbours."""
     decoder, message = prepare(ODD)
     refused, odd = b"\x0a\x05\x08", b"\x2a\x05\x0a\x01a\x10\x01" * 2
-    payloads = [message(n=n).SerializeToString() for n in range(1000)]
-    payloads[63], payloads[64], payloads[500], payloads[501], payloads[999] = refused, odd, b"", refused, odd
+    payloads = [message(n=n).SerializeToString() for n in range(1100)]  # those before 512 and after 1023 without one
+    payloads[512], payloads[543], payloads[544], payloads[1023] = b"", refused, odd, refused
+    payloads[0], payloads[1099] = odd, odd
     decoded = decoder.decode(pa.array(payloads, pa.binary()))
-    assert decoded.rows.tolist() == [n for n in range(1000) if n not in (63, 501)]
-    assert [(row, cause) for row, cause, _ in decoded.rejects] == [(n, Cause.DECODE_PAYLOAD) for n in (63, 501)]
+    assert decoded.rows.tolist() == [n for n in range(1100) if n not in (543, 1023)]
+    assert [(row, cause) for row, cause, _ in decoded.rejects] == [(n, Cause.DECODE_PAYLOAD) for n in (543, 1023)]
     due = [by_reference(decoder, payloads[n])[0] for n in decoded.rows]
     assert decoded.table.to_pylist() == due
 

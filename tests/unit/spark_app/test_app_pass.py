@@ -1,5 +1,6 @@
 """The pass as a whole, without Spark: mixed records in, real Parquet files out, each record placed once."""
 
+import json
 import random
 import time
 from collections import Counter
@@ -8,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.records import Catalog, Cause, Layout, Report
-from spark_app.worker import one_pass
+from spark_app.worker import files, one_pass
+from spark_app.worker.bronze import Share, find_pieces
 from spark_app.worker.route import Routing
 from spark_app.worker.tables import BRONZE_SCHEMA
 from tests.support.examples import examples
@@ -208,6 +211,37 @@ def test_rows_from_bronze_keep_what_bronze_says_and_are_not_landed_again(tmp_pat
     silver = second["silver_rummy_events"]
     assert set(silver["_topic_id"].to_pylist()) == {"id-of-t"}
     assert {moment.timestamp() for moment in silver["_landed_at"].to_pylist()} == {5.0}
+
+
+@pytest.mark.parametrize("topics", [1, files.MOST_SHARED, files.MOST_SHARED + 1, 100])
+def test_topics_are_text_in_every_file_however_many_a_task_has(tmp_path: Path, topics: int) -> None:
+    """Kafka's records first, with topics whose id is not known, then the same records from bronze."""
+    names = [f"topic-{n:03}" for n in range(topics)]
+    ids = {name: f"id-of-{name}" for name in names[::2]}
+    batches = [
+        batch_of([event(OLD, "rummy"), b"", event(NEW, "Go_Fish")] * 50, first, topic=dice.choices(names, k=150))
+        for dice, first in ((random.Random(n), 150 * n) for n in range(3))
+    ]
+    first = run(batches, plan_for(tmp_path / "first", topic_ids=ids))
+    bronze = read_back(tmp_path / "first", first)[LAYOUT.bronze]
+    paths = [str(tmp_path / "first" / LAYOUT.bronze / entry.path) for entry in first.files[LAYOUT.bronze]]
+    share = Share(tuple(find_pieces(paths, None)), None, 100, 1 << 20)
+    again = run(list(share.read()), plan_for(tmp_path / "again", write_bronze=False, topic_ids={}))
+    truth = {150 * n + row: topic for n, b in enumerate(batches) for row, topic in enumerate(b["topic"].to_pylist())}
+    assert dict(zip(bronze["offset"].to_pylist(), bronze["topic"].to_pylist(), strict=True)) == truth
+    for report, folder in ((first, tmp_path / "first"), (again, tmp_path / "again")):
+        tables = read_back(folder, report)
+        for name in ("silver_rummy_events", "silver_go_fish_events", LAYOUT.quarantine):
+            own = "" if name == LAYOUT.quarantine else "_"
+            found = pl.DataFrame(tables[name]).select(f"{own}offset", f"{own}topic", f"{own}topic_id").rows()
+            kind = 1 if own == "" else int("fish" in name) * 2
+            assert sorted(found) == [(o, truth[o], ids.get(truth[o])) for o in range(450) if o % 3 == kind]
+            (entry,) = report.files[name]
+            stats = json.loads(entry.stats)
+            shown = {topic for _, topic, _ in found}
+            assert (stats["minValues"][f"{own}topic"], stats["maxValues"][f"{own}topic"]) == (min(shown), max(shown))
+            assert {f["type"] for f in json.loads(entry.schema)["fields"] if "topic" in f["name"]} == {"string"}
+    assert first.spans == again.spans
 
 
 @pytest.mark.parametrize("schema_id", [2**31 - 1, 2**31, 2**32 - 1])
