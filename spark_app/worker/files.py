@@ -88,10 +88,12 @@ def _spell_out(table: pa.Table) -> pa.Table:
     """Text instead of dictionaries with more entries than the rows may need."""
     for position, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            column = table.column(position).unify_dictionaries()
+            column = table.column(position)
+            if column.num_chunks > 1:
+                column = column.unify_dictionaries()
+                table = table.set_column(position, field.name, column)
             if column.num_chunks and len(column.chunk(0).dictionary) > MOST_SHARED:
-                column = column.cast(field.type.value_type)
-            table = table.set_column(position, field.name, column)
+                table = table.set_column(position, field.name, column.cast(field.type.value_type))
     return table
 
 
