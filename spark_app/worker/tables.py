@@ -42,10 +42,10 @@ def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str]
     if "landed_at" in batch.schema.names:
         return rows.select(BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
     topics = pc.dictionary_encode(batch.column("topic"))
-    ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+    ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string()).dictionary_encode()
     schemas = frames.schema.copy()  # Arrow would share it, and the caller may yet hold a record back
     columns = [
-        *rows.select(SOURCE_SCHEMA.names).columns,
+        *[topics if name == "topic" else batch.column(name) for name in SOURCE_SCHEMA.names],
         ids.take(topics.indices),
         pa.array(schemas, mask=schemas < 0),
         pa.array(frames.guids, pa.string()).take(pa.array(-2 - schemas, mask=schemas > -2)),
