@@ -11,19 +11,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_app.records import RESERVED, Cause, Reject
 from spark_app.schemas.columns import find_clash, grows, merge_columns
 from spark_app.worker import unwrap
+from spark_app.worker.conversions import CONVERSIONS
 
-INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
-REAL = pa.float64()
-# What is converted, as (the message's type, the column's): what a registry takes for compatible, and numbers, which
-# message types of one table may disagree on.
-CHANGES = frozenset(
-    {(INTEGER, BIG), (BIG, INTEGER), (FLAG, INTEGER), (INTEGER, FLAG), (INTEGER, TEXT), (TEXT, BYTES), (BYTES, TEXT)}
-    | {(INTEGER, REAL), (REAL, INTEGER)}
-)
 NOTHING = pa.schema([])
 CLASH = "its columns clash with those of the table's other message types: they differ only by case"
 
@@ -80,34 +74,27 @@ def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list
     result = pa.table(fitted, schema=pa.schema([columns.field(name) for name in table.schema.names]))
     rows = np.arange(table.num_rows)
     if bad:
-        rows = np.setdiff1d(rows, list(bad))
-        result = result.take(pa.array(rows))
+        good = np.ones(table.num_rows, bool)
+        good[list(bad)] = False
+        rows, result = np.flatnonzero(good), result.filter(pa.array(good))
     return result, rows, [(row, Cause.DECODE_TYPE, detail) for row, detail in sorted(bad.items())]
 
 
 def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
+    """(the column in its table's type, NULL where a value does not fit; the rows of those values)."""
     if column.type == kind:
         return column, []
     if grows(column.type, kind):
         return column.cast(kind), []
-    fits = (column.type, kind) in CHANGES
-    if fits and _survives(column, kind):
+    survives = CONVERSIONS.get((column.type, kind))
+    if survives is None:
+        return pa.chunked_array([pa.nulls(len(column), kind)]), _rows_where(column.is_valid())
+    fitting = pc.fill_null(survives(column), True)
+    if pc.all(fitting, min_count=0).as_py():
         return column.cast(kind), []
-    values = [column.slice(row, 1) for row in range(len(column))]
-    good = [value.null_count == 1 or (fits and _survives(value, kind)) for value in values]
-    kept = pa.chunked_array(
-        [v if ok else pa.nulls(1, v.type) for v, ok in zip(_flat(values), good, strict=True)], column.type
-    )
-    misfits = [row for row, ok in enumerate(good) if not ok]
-    return (kept.cast(kind) if fits else pa.chunked_array([pa.nulls(len(column), kind)])), misfits
+    return pc.if_else(fitting, column, pa.scalar(None, column.type)).cast(kind), _rows_where(pc.invert(fitting))
 
 
-def _survives(value: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    try:
-        return bool(value.cast(kind).cast(value.type).equals(value))
-    except pa.ArrowException:
-        return False
-
-
-def _flat(values: list[pa.ChunkedArray]) -> list[pa.Array]:
-    return [value.combine_chunks() for value in values]
+def _rows_where(mask: pa.ChunkedArray) -> list[int]:
+    rows: list[int] = np.flatnonzero(mask.to_numpy()).tolist()
+    return rows

@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import math
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from spark_app.schemas.columns import merge_columns
 from spark_app.worker import files
+from spark_app.worker.conversions import CONVERSIONS
 from spark_app.worker.fit import fit
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -140,3 +146,48 @@ def test_text_that_is_not_utf8_leaves_no_bounds(tmp_path: Path) -> None:
 def test_nan_leaves_no_upper_bound(tmp_path: Path) -> None:
     entry = files.write_file(tmp_path, "a.parquet", pa.table({"x": [1.0, float("nan")]}), "zstd")
     assert '"maxValues": {}' in entry.stats
+
+
+ODD: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, 2, 2**53, 2**53 + 1, -(2**53), -(2**53) - 1]),
+    pa.float64(): st.floats() | st.sampled_from([2.0**53, 2.0**53 + 2, -0.0, 2.0**63, -(2.0**63)]),
+    pa.decimal128(20, 0): st.integers(-(2**63) - 2, 2**64 - 1).map(Decimal) | st.sampled_from([Decimal(2**63)]),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=3),
+    pa.binary(): st.binary(max_size=3) | st.text(max_size=3).map(str.encode),
+}
+
+
+def survives(value: pa.Array, kind: pa.DataType) -> bool:
+    """Whether one value can be changed back into itself, by Arrow's own casts, which refuse what they would change."""
+    try:
+        return bool(value.cast(kind).cast(value.type).equals(value))
+    except pa.ArrowException:
+        return False
+
+
+@pytest.mark.parametrize(("kind", "column"), CONVERSIONS, ids=lambda kind: str(kind))
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_each_value_lands_if_it_can_be_changed_back_into_itself(
+    kind: pa.DataType, column: pa.DataType, data: st.DataObject
+) -> None:
+    values = pa.array(data.draw(st.lists(st.none() | ODD[kind], max_size=8)), kind)
+    table, rows, rejects = fit(pa.table({"f": values}), pa.schema([("f", column)]))
+    due = [row for row in range(len(values)) if not values[row].is_valid or survives(values.slice(row, 1), column)]
+    assert rows.tolist() == due
+    assert sorted([*rows, *(row for row, *_ in rejects)]) == list(range(len(values)))
+    assert table["f"].combine_chunks().equals(values.take(pa.array(due, pa.int64())).cast(column))
+
+
+def test_one_bad_value_costs_no_slice_of_each_other() -> None:
+    values = pa.chunked_array([pa.array([*range(1, 50_000), 2**53 + 1], pa.int64())])
+    columns = pa.schema([("f", pa.float64())])
+    clean, one_bad = pa.table({"f": values.slice(0, 49_999)}), pa.table({"f": values})
+    seconds: dict[bool, float] = {}
+    for bad in (False, True):
+        for _ in range(5):
+            start = time.process_time()
+            fit(one_bad if bad else clean, columns)
+            seconds[bad] = min(seconds.get(bad, math.inf), time.process_time() - start)
+    assert seconds[True] < 200 * seconds[False]  # a slice of the column for each value would take 20,000 times as long
