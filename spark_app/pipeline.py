@@ -256,7 +256,7 @@ class Pipeline:
     def _aggregate(self) -> None:
         self._folds += 1
         try:
-            self.status.gold_done(self._aggregator.run())
+            self.status.gold_done(self._aggregator.run(), self._aggregator.failed())
         finally:
             self._folds += 1
 

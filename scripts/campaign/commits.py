@@ -24,7 +24,7 @@ from spark_app.driver.settle import TableDesk
 from spark_app.gold import aggregate
 from spark_app.gold import tables as gold_tables
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import Calculator, Computed
 from spark_app.lake import Lake
 from spark_app.records import Layout
 from spark_app.settings import Settings
@@ -69,8 +69,8 @@ class ByArrow(Calculator):
     def __init__(self) -> None:
         pass
 
-    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
-        return {name: _totals(pa.concat_tables(map(_read, paths))) for name, paths in files.items()}
+    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
+        return Computed({name: _totals(pa.concat_tables(map(_read, paths))) for name, paths in files.items()}, {})
 
 
 def gold_of(opened: OpenLake) -> Aggregator:

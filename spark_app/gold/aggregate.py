@@ -1,22 +1,32 @@
-"""One run of an interval: plan, compute, write all touched tables side by side."""
+"""One run of an interval: plan, compute, write all touched tables side by side.
+
+A table that fails costs the others nothing: it is computed anew by a later run, after a pause that grows.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from typing import Any
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
 from spark_app.gold.compute import Calculator
 from spark_app.gold.definition import Definition
+from spark_app.gold.failures import Failures
 from spark_app.gold.plan import Planner, Work
 from spark_app.gold.tables import GoldTables
+from spark_app.space import is_full
 from spark_app.store.commit import THREADS
 
 SYNC_EVERY_S = 30.0
+OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # what a write raises for what is in its table
 
 
 class Aggregator:
@@ -38,6 +48,7 @@ class Aggregator:
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `run` and `renew` must not meet
+        self._failures = Failures()
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
@@ -48,12 +59,26 @@ class Aggregator:
         with self._running:
             self._sync()
 
+    def failed(self) -> dict[str, str]:
+        """Gold table -> why it is not what silver says."""
+        return {self._layout.gold_of(name): reason for name, reason in self._failures.reasons().items()}
+
     def run(self) -> dict[str, int]:
-        """Bring gold up to the last finished unit; returns routing name -> rows of each touched gold table."""
+        """Bring gold up to the last finished unit; returns routing name -> rows of each touched gold table.
+
+        A table that fails is left as it was, and computed anew: at once, then by a later run.
+        """
+        rows = self._run()
+        return rows | (self._run() if self._failures.any_due() else {})
+
+    def _run(self) -> dict[str, int]:
         with self._running:
             with self._between_units:
                 work = self._planner.plan(self._folded)
-            return {} if work is None else self._carry_out(work)
+            if work is None:
+                return {}
+            work.leave_out(self._failures.waiting())
+            return self._carry_out(work)
 
     def renew(self, names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
         """Compute gold of the routing names from silver; returns per gold table what differed and was replaced, as
@@ -83,7 +108,10 @@ class Aggregator:
         """Compare gold with what the silver files say. Tables whose silver was rebuilt are replaced in any case: their
         transaction has to move on."""
         found = {}
-        for name, part in self._calculator.of_files(files, work.fields).items():
+        computed = self._calculator.of_files(files, work.fields)
+        for error in computed.failed.values():
+            raise error
+        for name, part in computed.parts.items():
             found[self._layout.gold_of(name)] = difference = self._tables.compare(name, part)
             if replace and (difference["differing"] or name in work.rebuilt):
                 self._tables.replace(name, part, work.upto)
@@ -91,16 +119,29 @@ class Aggregator:
 
     def _carry_out(self, work: Work) -> dict[str, int]:
         if self._definition.foldable:
-            parts = self._calculator.of_files(work.fold, work.fields)
+            parts, failed = self._calculator.of_files(work.fold, work.fields)
         else:
-            parts = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
-        whole = self._calculator.of_files(work.whole, work.fields)
-        jobs = {name: self._pool.submit(self._tables.merge, name, part, work.upto) for name, part in parts.items()}
-        jobs |= {name: self._pool.submit(self._tables.replace, name, part, work.upto) for name, part in whole.items()}
+            parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
+        whole, failed_whole = self._calculator.of_files(work.whole, work.fields)
+        jobs = self._submit(self._tables.merge, parts, work) | self._submit(self._tables.replace, whole, work)
         wait(jobs.values())  # all: if one fails, the next run must not fold the same files beside those that go on
-        rows = {name: job.result() for name, job in jobs.items()}
+        rows, failed_jobs = _results(jobs)
+        self._set_apart(failed | failed_whole | failed_jobs, work)
+        self._failures.clear(rows)
         self._finish(work)
         return rows
+
+    def _submit(self, write: Callable[..., int], parts: dict[str, pa.Table], work: Work) -> dict[str, Future[int]]:
+        return {name: self._pool.submit(write, name, part, work.upto) for name, part in parts.items()}
+
+    def _set_apart(self, failed: dict[str, Exception], work: Work) -> None:
+        """Without a definition a table is computed anew: its new files need not be known any longer."""
+        if failed:
+            work.leave_out(failed)
+            known = self._planner.definitions()
+            self._planner.define({name: digest for name, digest in known.items() if name not in failed})
+        for name, error in failed.items():
+            self._failures.add(name, self._layout.gold_of(name), error)
 
     def _finish(self, work: Work) -> None:
         self._folded = max(work.upto, self._folded)
@@ -113,3 +154,21 @@ class Aggregator:
     def _sync(self) -> None:
         self._tables.sync(self._folded)
         self._next_sync = time.monotonic() + SYNC_EVERY_S
+
+
+def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:
+    """(rows of the tables written, what the others failed with).
+
+    Raises:
+        Exception: no table is to blame for it, as where the disk is full.
+    """
+    rows: dict[str, int] = {}
+    failed: dict[str, Exception] = {}
+    for name, job in jobs.items():
+        try:
+            rows[name] = job.result()
+        except OF_ONE_TABLE as error:
+            if is_full(error):
+                raise
+            failed[name] = error
+    return rows, failed

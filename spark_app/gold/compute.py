@@ -1,14 +1,20 @@
 """From silver files to aggregates: all that gold asks of Spark.
 
 One job reads the tables that have the same fields. A field that does not suit its function in one table (a sum over
-text that is no number) is NULL there.
+text that is no number) is NULL there. A sum of integers is exact: where one is beyond 64 bits, the column of its table
+is `WIDE_SUM`. Where a job fails, its tables are asked for in halves, so that one table costs the others no gold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -16,13 +22,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.reader import folder_of_row
 from spark_app.gold.definition import Definition
-from spark_app.settings import Aggregate, Settings
+from spark_app.gold.fold import narrow
+from spark_app.settings import Settings
+from spark_app.space import is_full
 from spark_app.worker.tables import split_by_value
 
 TABLE = "_protolake_table"
 FUNCTIONS: dict[str, Callable[[Column], Column]] = {
     "count": F.count,
-    "sum": F.sum,
+    "sum": F.try_sum,
     "min": F.min,
     "max": F.max,
     "mean": F.mean,
@@ -30,6 +38,17 @@ FUNCTIONS: dict[str, Callable[[Column], Column]] = {
     "median": F.median,
 }
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
+SUMMED = "_protolake_summed_"  # + gold column: how many values its sum is of
+WIDE = "decimal(38,0)"
+
+Read = Callable[[list[str]], DataFrame]  # routing names -> the rows that count, with `TABLE`
+
+
+class Computed(NamedTuple):
+    """By routing name: a row per key, or why there is none."""
+
+    parts: dict[str, pa.Table]
+    failed: dict[str, Exception]
 
 
 class Calculator:
@@ -40,43 +59,88 @@ class Calculator:
         self._layout = settings.tables.layout
         self._definition = Definition.of(settings)
 
-    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> dict[str, pa.Table]:
+    def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
         """Aggregates of the rows of the files."""
-        parts: dict[str, pa.Table] = {}
+        computed = Computed({}, {})
         for schema, names in _alike(files, fields):
-            parts |= self._collect(self._read({name: files[name] for name in names}, schema), names)
-        return parts
+            self._compute(names, partial(self._read, files, schema), computed)
+        return computed
 
     def of_touched_keys(
         self, new: dict[str, list[str]], rows: dict[str, list[str]], fields: dict[str, pa.Schema]
-    ) -> dict[str, pa.Table]:
+    ) -> Computed:
         """Aggregates over all `rows` of the keys that the new files touch."""
         key = self._definition.key
-        parts: dict[str, pa.Table] = {}
-        for schema, names in _alike(new, fields):
-            touched = self._read({name: new[name] for name in names}, schema)
+        computed = Computed({}, {})
+
+        def read(schema: pa.Schema, names: list[str]) -> DataFrame:
+            touched = self._read(new, schema, names)
             touched = touched.select(F.col(key).alias("touched_key"), F.col(TABLE).alias("touched_table")).distinct()
             same = (F.col(TABLE) == F.col("touched_table")) & F.col(key).eqNullSafe(F.col("touched_key"))
-            found = self._read({name: rows[name] for name in names}, schema).join(touched, same, "left_semi")
-            parts |= self._collect(found, names)
-        return parts
+            return self._read(rows, schema, names).join(touched, same, "left_semi")
 
-    def _read(self, files: dict[str, list[str]], fields: pa.Schema) -> DataFrame:
-        """The fields of all files in one DataFrame, with the table's name. Missing columns are NULL."""
-        paths = [path for group in files.values() for path in group]
+        for schema, names in _alike(new, fields):
+            self._compute(names, partial(read, schema), computed)
+        return computed
+
+    def _compute(self, names: list[str], read: Read, computed: Computed) -> None:
+        """One job for all; where it fails, one for each half, down to the tables that fail alone.
+
+        Raises:
+            Exception: the disk is full, or the JVM is gone: no table is to blame.
+        """
+        try:
+            computed.parts.update(self._collect(read, names))
+        except (PySparkException, Py4JJavaError) as error:
+            if is_full(error):
+                raise
+            if len(names) == 1:
+                self._session.range(1).collect()  # where Spark itself is gone, no table is to blame
+                computed.failed[names[0]] = error
+                return
+            middle = len(names) // 2
+            for some in (names[:middle], names[middle:]):
+                self._compute(some, read, computed)
+
+    def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
+        """The fields of all files of the tables in one DataFrame, with the table's name. Missing columns are NULL."""
+        paths = [path for name in names for path in files[name]]
         rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*paths)
         return rows.withColumn(TABLE, folder_of_row())
 
-    def _collect(self, rows: DataFrame, names: Iterable[str]) -> dict[str, pa.Table]:
-        columns = [self._column(rows, name, aggregate) for name, aggregate in self._definition.aggregates.items()]
+    def _collect(self, read: Read, names: list[str]) -> dict[str, pa.Table]:
+        parts = self._aggregate(read(names), names)
+        beyond = [name for name, part in parts.items() if _is_beyond(part)]
+        if beyond:
+            parts |= self._aggregate(read(beyond), beyond, WIDE)
+        return {name: narrow(part.select(_result(part))) for name, part in parts.items()}
+
+    def _aggregate(self, rows: DataFrame, names: Iterable[str], sums: str | None = None) -> dict[str, pa.Table]:
+        """A row per key of each table, with the count of `SUMMED` beside each sum of integers; `sums` is the type that
+        these are summed in, if it is not their own."""
+        columns = []
+        for name, aggregate in self._definition.aggregates.items():
+            field = self._definition.field_of(aggregate)
+            value = _suited(rows, field, aggregate.function) if field else F.lit(1)
+            if aggregate.function == "sum" and isinstance(rows.schema[field].dataType, T.IntegralType):
+                columns.append(F.count(value).alias(f"{SUMMED}{name}"))
+                value = value.cast(sums) if sums else value
+            columns.append(FUNCTIONS[aggregate.function](value).alias(name))
         result = rows.groupBy(TABLE, self._definition.key).agg(*columns).toArrow()
         name_of = {self._layout.silver_of(name): name for name in names}
         return {name_of[table]: rows for table, rows in split_by_value(result, TABLE)}
 
-    def _column(self, rows: DataFrame, name: str, aggregate: Aggregate) -> Column:
-        field = self._definition.field_of(aggregate)
-        value = _suited(rows, field, aggregate.function) if field else F.lit(1)
-        return FUNCTIONS[aggregate.function](value).alias(name)
+
+def _is_beyond(part: pa.Table) -> bool:
+    """Whether a sum of integers did not fit: it is NULL, although it has values."""
+    sums = [name for name in part.column_names if name.startswith(SUMMED)]
+    return any(
+        pc.any(pc.and_(pc.is_null(part[name.removeprefix(SUMMED)]), pc.greater(part[name], 0))).as_py() for name in sums
+    )
+
+
+def _result(part: pa.Table) -> list[str]:
+    return [name for name in part.column_names if not name.startswith(SUMMED)]
 
 
 def _suited(rows: DataFrame, field: str, function: str) -> Column:

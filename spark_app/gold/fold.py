@@ -1,15 +1,43 @@
 """Folding a row per key into a table of rows per key, in memory. The same as the merge of `GoldTables`, which large
 tables go through: NULL gives way to any value, NaN is the greatest number, as for Spark.
+
+A sum of integers is exact: where one is beyond 64 bits, the column becomes `WIDE_SUM`, in which none can be.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.gold.definition import FOLDED, Definition
+
+WIDE_SUM = pa.decimal128(38, 0)
+INTEGER = pa.int64()
+
+
+def narrow(part: pa.Table) -> pa.Table:
+    """The table with each `WIDE_SUM` column as 64-bit integers, if all its values fit."""
+    for position, field in enumerate(part.schema):
+        if field.type == WIDE_SUM:
+            with contextlib.suppress(pa.ArrowInvalid):
+                part = part.set_column(position, field.name, part[field.name].cast(INTEGER))
+    return part
+
+
+def widen(columns: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """The columns, with those as `WIDE_SUM` that `other` has so."""
+    wide = {field.name for field in columns if field.type == INTEGER and other.field(field.name).type == WIDE_SUM}
+    return pa.schema([field.with_type(WIDE_SUM) if field.name in wide else field for field in columns])
+
+
+def beyond_64_bits(rows: pa.Table, key: str) -> dict[str, list[Any]]:
+    """Column -> the keys whose sum does not fit 64 bits, of the columns that are wide."""
+    wide = [field.name for field in rows.schema if field.type == WIDE_SUM]
+    outside = {name: pc.or_(pc.greater(rows[name], 2**63 - 1), pc.less(rows[name], -(2**63))) for name in wide}
+    return {name: rows[key].filter(mask).to_pylist() for name, mask in outside.items()}
 
 
 def can_fold(columns: pa.Schema, part: pa.Schema) -> bool:
@@ -19,27 +47,28 @@ def can_fold(columns: pa.Schema, part: pa.Schema) -> bool:
 
 def fold(old: pa.Table, part: pa.Table, definition: Definition) -> pa.Table:
     """The rows of `old` with those of `part` folded in, or in their place where that cannot be folded; then its new
-    keys. Columns and types are those of `old`."""
+    keys. Columns and types are those of `old`, but for sums that have become wide."""
+    old = old.cast(widen(old.schema, part.schema))
     part = part.select(old.column_names).cast(old.schema)
     key = definition.key
     at = pc.index_in(old[key], value_set=part[key])  # of each old row in `part`
     found = pc.is_valid(at)
-    columns = [old[key]]
+    columns = {}
     for name in old.column_names:
-        if name == key:
-            continue
-        how = FOLDED[definition.aggregates[name].function] if definition.foldable else None
-        columns.append(pc.if_else(found, _folded(how, old[name], part[name].take(at)), old[name]))
-    folded = pa.table(columns, [key, *(name for name in old.column_names if name != key)])
+        how = FOLDED[definition.aggregates[name].function] if definition.foldable and name != key else None
+        new = old[name] if name == key else _folded(how, old[name], part[name].take(at))
+        columns[name] = pc.if_else(found, new, old[name].cast(new.type))
+    folded = pa.table(columns)
     new = part.filter(pc.is_null(pc.index_in(part[key], value_set=old[key])))
-    return pa.concat_tables([folded.select(old.column_names).cast(old.schema), new])
+    return pa.concat_tables([folded, new.cast(folded.schema)])
 
 
 def _folded(how: str | None, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
     if how is None:
         return new
     if how == "+":
-        return pc.coalesce(_sum(old, new), old, new)
+        total = _sum(old, new)
+        return pc.coalesce(total, old.cast(total.type), new.cast(total.type))
     first, second = (new, old) if how == "least" else (old, new)
     before = pc.fill_null(pc.or_(pc.less(first, second), _is_nan(second)), False)
     return pc.if_else(pc.and_(pc.is_valid(new), pc.or_(pc.is_null(old), before)), new, old)
@@ -48,13 +77,16 @@ def _folded(how: str | None, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.C
 def _sum(old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     Raises:
-        ArrowInvalid: it does not fit the type.
+        ArrowInvalid: it has more digits than a decimal can.
     """
     kind = old.type
-    if not pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        wide = pa.decimal256(kind.precision, kind.scale)
+        return pc.add_checked(old.cast(wide), new.cast(wide)).cast(kind)
+    try:
         return pc.add_checked(old, new)
-    wide = pa.decimal256(kind.precision, kind.scale)
-    return pc.add_checked(old.cast(wide), new.cast(wide)).cast(kind)
+    except pa.ArrowInvalid:
+        return _sum(old.cast(WIDE_SUM), new.cast(WIDE_SUM))
 
 
 def _is_nan(values: pa.ChunkedArray) -> Any:

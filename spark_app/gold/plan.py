@@ -6,6 +6,7 @@ A changed definition, a file that is gone, or silver that a rebuild has added to
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -34,6 +35,12 @@ class Work:
     whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
     rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
     rebuilt: set[str] = field(default_factory=set)
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Neither computed nor taken for what is defined: a later run computes these tables anew."""
+        for name in names:
+            for of_table in (self.definitions, self.fold, self.whole, self.rows):
+                of_table.pop(name, None)
 
 
 class Planner:
@@ -71,7 +78,8 @@ class Planner:
 
     def define(self, definitions: dict[str, str]) -> None:
         """Write down how the gold tables are made now."""
-        write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
+        if definitions != read_json(self._lake.gold):
+            write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
 
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table."""

@@ -5,7 +5,6 @@ Each commit carries the transaction (lake id + "/gold", last unit folded): a tab
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +13,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from spark_app import failpoints
 from spark_app.driver.opened import OpenLake
+from spark_app.gold.compare import differing_keys
 from spark_app.gold.definition import FOLDED, Definition
-from spark_app.gold.fold import can_fold, fold
+from spark_app.gold.fold import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
 from spark_app.ops.events import log
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintain import tidy
@@ -72,36 +72,51 @@ class GoldTables:
             raise
 
     def _fold(self, gold: str, table: DeltaTable, part: pa.Table, upto: int) -> None:
-        columns = pa.schema(table.schema().to_arrow())
+        columns = _columns(table)
         if _sum(table, "size_bytes") <= SMALL_BYTES and can_fold(columns, part.schema):
-            rows = fold(_read(self._handles.files(gold), columns), part, self._definition)
-            with failpoints.around("gold.merge"):
-                write_deltalake(
-                    table,
-                    rows,
-                    mode="overwrite",
-                    writer_properties=self._writer,
-                    commit_properties=self._transaction(upto),
-                )
+            self._overwrite(gold, table, columns, part, upto)
         else:
-            key = _quoted(self._definition.key)
-            merge = table.merge(
-                part,
-                f"t.{key} IS NOT DISTINCT FROM s.{key}",
-                source_alias="s",
-                target_alias="t",
+            self._merge(table, columns, part, upto)
+
+    def _overwrite(self, gold: str, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
+        rows = fold(_read(self._handles.files(gold), columns), part, self._definition)
+        self._tell_wide(gold, columns, rows)
+        with failpoints.around("gold.merge"):
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                schema_mode=None if rows.schema.types == columns.types else "overwrite",
                 writer_properties=self._writer,
                 commit_properties=self._transaction(upto),
             )
-            with failpoints.around("gold.merge"):
-                merge.when_matched_update(_updates(self._definition)).when_not_matched_insert_all().execute()
+
+    def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
+        """
+        Raises:
+            DeltaError, pa.ArrowInvalid: a sum does not fit its column, among others.
+        """
+        key = _quoted(self._definition.key)
+        merge = table.merge(
+            part.cast(pa.schema([columns.field(name) for name in part.column_names])),
+            f"t.{key} IS NOT DISTINCT FROM s.{key}",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=self._writer,
+            commit_properties=self._transaction(upto),
+        )
+        with failpoints.around("gold.merge"):
+            updates = _updates(self._definition, columns)
+            merge.when_matched_update(updates).when_not_matched_insert_all().execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> int:
         """Write the whole table anew; returns its rows."""
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
-        if self._handles.get(gold) is None:
+        table = self._handles.get(gold)
+        if table is None:
             self._synced.forget(gold)
+        self._tell_wide(gold, _columns(table) if table else pa.schema([]), part)
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._handles.uri(gold),
@@ -121,11 +136,16 @@ class GoldTables:
         table = self.get(name)
         if table is not None:
             table.update_incremental()
-        key = self._definition.key
-        new = {row[key]: row for row in part.to_pylist()}
-        old = {row[key]: row for row in table.to_pyarrow_table().to_pylist()} if table else {}
-        wrong = [k for k in new.keys() | old.keys() if not _same(new.get(k), old.get(k))]
+        found = None if table is None else _read(self._handles.files(self._layout.gold_of(name)), _columns(table))
+        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
+
+    def _tell_wide(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
+        """Once for each column that gets it: somebody reads the column's type."""
+        for name, keys in beyond_64_bits(rows, self._definition.key).items():
+            if name not in before.names or before.field(name).type != WIDE_SUM:
+                words = "sums are beyond 64 bits: their column is DECIMAL(38,0) from now on"
+                log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
 
     def _transaction(self, upto: int) -> CommitProperties:
         return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
@@ -142,13 +162,17 @@ def _sum(table: DeltaTable, what: str) -> int:
     return int(sum(table.get_add_actions()[what].to_pylist()))
 
 
+def _columns(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
 def _read(files: list[str], columns: pa.Schema) -> pa.Table:
     """A small table. Delta's own reader costs eight times as much."""
     parts = [pq.ParquetFile(path).read(use_threads=False).select(columns.names).cast(columns) for path in files]
     return pa.concat_tables(parts) if parts else columns.empty_table()
 
 
-def _updates(definition: Definition) -> dict[str, str]:
+def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
     """Column -> the SQL that folds the new value into the old one."""
     updates = {}
     for name, aggregate in definition.aggregates.items():
@@ -157,22 +181,17 @@ def _updates(definition: Definition) -> dict[str, str]:
         if how is None:
             updates[column] = f"s.{column}"
         elif how == "+":
-            updates[column] = f"coalesce(t.{column} + s.{column}, t.{column}, s.{column})"
+            total = _checked_sum(column) if columns.field(name).type == INTEGER else f"t.{column} + s.{column}"
+            updates[column] = f"coalesce({total}, t.{column}, s.{column})"
         else:
             updates[column] = f"{how}(t.{column}, s.{column})"
     return updates
 
 
-def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """Floating-point sums depend on the order of the rows; all else must be equal."""
-    if one is None or other is None or one.keys() != other.keys():
-        return False
-    return all(
-        math.isclose(value, other[name], rel_tol=1e-9)
-        if isinstance(value, float) and isinstance(other[name], float)
-        else value == other[name]
-        for name, value in one.items()
-    )
+def _checked_sum(column: str) -> str:
+    """Integers that are added wrap around without a word; a cast from a decimal that is too large fails."""
+    wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
+    return f"CAST({' + '.join(wide)} AS BIGINT)"
 
 
 def _quoted(name: str) -> str:

@@ -63,6 +63,7 @@ class Status:
             "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
+            "gold_failed": {},
             "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
         }
@@ -157,9 +158,10 @@ class Status:
             add_counts(quarantine, {cause: -count for cause, count in resolved.items()})
             self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
 
-    def gold_done(self, rows: dict[str, int]) -> None:
-        """Gold rows per routing name after a run of `aggregate`."""
+    def gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
+        """Gold rows per routing name after a run of `aggregate`, and why a gold table is behind."""
         with self._lock:
+            self.value["gold_failed"] = failed
             for name, count in rows.items():
                 self._table(name)["gold"] = count
 

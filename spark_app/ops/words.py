@@ -19,6 +19,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *(f"held back   {n:,} offsets of {p}: a transaction was left open" for p, n in value["held_back"].items()),
         f"quarantine  {sum(value['quarantine'].values()):,} open{_by_cause(value['quarantine'])}",
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
+        *(f"gold        {table} failed, it is computed anew: {why}" for table, why in _gold_failed(value)),
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]
@@ -26,6 +27,10 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         seen = ", ".join(_version(key, value["versions"]) for key in sorted(table["schema_ids"], key=_by_number))
         lines.append(f"{name:<24}{table['silver']:>12,}{table['gold']:>12,}  {seen}")
     return lines
+
+
+def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted(value.get("gold_failed", {}).items())
 
 
 def _or_dash(number: float | None) -> str:

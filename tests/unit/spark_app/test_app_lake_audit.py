@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.audit import Verdict
+from spark_app.audit import Verdict, gold
 from spark_app.audit.frames import KEY_HEADER, VALUE_HEADER
 from spark_app.records import Cause, Decodable
 from spark_app.schemas.ledger import find_message
@@ -232,3 +233,18 @@ def test_another_setting_of_defaults_is_said(tmp_path: Path) -> None:
         update={"decode": lake.settings.decode.model_copy(update={"defaults": False})}
     )
     check(lake, 2, rows=1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "function", "due"),
+    [
+        ([1e308, 1e308, -math.inf], "sum", gold.DEPENDS),
+        ([1e308, 1e308], "mean", gold.DEPENDS),
+        ([1e308, -1.0], "sum", 1e308),
+        ([1.0, -math.inf], "mean", -math.inf),
+    ],
+)
+def test_a_sum_that_depends_on_the_order_of_the_rows_proves_nothing(
+    numbers: list[float], function: str, due: object
+) -> None:
+    assert gold._aggregate(pa.array(numbers), function) == due

@@ -113,11 +113,13 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert not re.search("None|[{}]", "\n".join(status_lines(status.value)))
     report = Report(bronze=5_000, silver={"a": 3}, quarantine={"frame_short": 1_000}, schema_ids={"a": {"7": 3}})
     status.batch_done(1, report, 0.5)
+    status.gold_done({}, {"gold_a_player_agg": "its silver is damaged"})
     status.end("stopped", None)
     lines = status_lines(read_json(lake.status))
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
+    assert "gold        gold_a_player_agg failed, it is computed anew: its silver is damaged" in lines
     assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 

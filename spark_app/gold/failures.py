@@ -1,0 +1,51 @@
+"""Gold tables that could not be computed or written, and when each is tried again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spark_app.errors import last_words
+from spark_app.ops.events import log
+
+PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the second, and so on
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`again_at` in monotonic seconds."""
+
+    reason: str
+    times: int
+    again_at: float
+
+
+class Failures:
+    """By routing name. They are forgotten with the process: the next one tries all tables at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Failure] = {}
+
+    def add(self, name: str, table: str, error: Exception) -> None:
+        times = self._found[name].times + 1 if name in self._found else 1
+        pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
+        self._found[name] = Failure(last_words(error), times, time.monotonic() + pause)
+        log.error("gold table failed: it is computed anew", table=table, reason=last_words(error), in_s=pause)
+
+    def clear(self, names: Iterable[str]) -> None:
+        """They have been written."""
+        for name in names:
+            self._found.pop(name, None)
+
+    def any_due(self) -> bool:
+        """Whether there is one that need not wait."""
+        return len(self._found) > len(self.waiting())
+
+    def waiting(self) -> set[str]:
+        """Those whose pause is not over."""
+        now = time.monotonic()
+        return {name for name, failure in self._found.items() if failure.again_at > now}
+
+    def reasons(self) -> dict[str, str]:
+        return {name: failure.reason for name, failure in self._found.items()}
