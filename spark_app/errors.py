@@ -6,6 +6,8 @@ that the pipeline itself cannot go on, and says what, where and what to do next.
 
 from enum import IntEnum
 
+from spark_app.text import one_line
+
 
 class ExitCode(IntEnum):
     """sysexits numbers. Held codes mean that a relaunch cannot help: an operator has to act."""
@@ -25,9 +27,12 @@ class ExitCode(IntEnum):
 
 
 class ProtolakeError(Exception):
-    """The root. One line, no traceback for the user."""
+    """The root. One line, no traceback for the user; what others wrote in it cannot steer the terminal."""
 
     exit_code = ExitCode.BUG
+
+    def __init__(self, text: str):
+        super().__init__(one_line(text))
 
 
 class UsageError(ProtolakeError):
@@ -53,7 +58,7 @@ class ContractError(ProtolakeError):
 
     def __init__(self, what: str, remedy: str = ""):
         super().__init__(f"{what}: {remedy}" if remedy else what)
-        self.what = what
+        self.what = one_line(what)
 
 
 class UnreachableError(ProtolakeError):

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from spark_app.contexts import context_of
 from spark_app.records import Layout
 
 PREFIX = "PROTOLAKE_"
@@ -51,8 +54,11 @@ class KafkaSettings(Section):
 class RegistrySettings(Section):
     """Where schemas come from: any server with Confluent's API."""
 
-    url: str = Field("http://127.0.0.1:8081", description="base address")
-    subject: str = Field("", description="subject of the values; empty = <topic>-value")
+    url: str = Field("http://127.0.0.1:8081", description="base address, without user, password or query")
+    subject: str = Field(
+        "",
+        description="subject of the values; empty = <topic>-value; `:.sales:orders-value` is one of a context",
+    )
     key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
     username: str = Field("", description="for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
@@ -70,11 +76,33 @@ class RegistrySettings(Section):
     @field_validator("url")
     @classmethod
     def _no_secrets(cls, value: str) -> str:
-        if "@" in value.split("//", 1)[-1].split("/", 1)[0]:
-            raise ValueError("holds a user or password: use registry.username and registry.password_file")
         if not value.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
+        parts = urlsplit(value)
+        if "@" in parts.netloc:
+            raise ValueError("holds a user or password: use registry.username and registry.password_file")
+        if "?" in value or "#" in value:
+            raise ValueError("holds a query, which may be a secret: use registry.username and registry.password_file")
         return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _one_context(self) -> RegistrySettings:
+        if self.key_subject and context_of(self.subject) != context_of(self.key_subject):
+            raise ValueError("subject and key_subject are of two contexts, so that an id would have two meanings")
+        return self
+
+    @property
+    def tells_password(self) -> bool:
+        """Whether the password goes over a network as it is."""
+        host = urlsplit(self.url).hostname or ""
+        return bool(self.username) and self.url.startswith("http://") and not _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Event(Section):

@@ -140,7 +140,9 @@ class Server(ABC):
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something; stack trace lines do not."""
+    """The last line of a log that says something; stack trace lines do not. What steers terminals is spelt out."""
     lines = log.read_text(errors="replace").splitlines()[-200:] if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
-    return said[-1][:300] if said else "(its log is empty)"
+    if not said:
+        return "(its log is empty)"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in said[-1][:300])

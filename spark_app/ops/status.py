@@ -15,6 +15,7 @@ from typing import Any
 from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.records import Layout, Report, add_counts
+from spark_app.text import one_line
 
 EVERY_S = 1.0
 RATE_WINDOW_S = 60.0
@@ -99,6 +100,7 @@ class Status:
 
     def waiting(self, reason: str | None) -> None:
         """Waiting in place for something outside, or, with None, no longer."""
+        reason = reason and one_line(reason)
         with self._lock:
             if reason != self.value["reason"]:
                 self._say(reason)
@@ -173,7 +175,7 @@ class Status:
         lag = self.value["lag"]
         self.lag_of = lambda: lag
         with self._lock:
-            self.value.update(state=state, reason=reason)
+            self.value.update(state=state, reason=reason and one_line(reason))
             self.value["bumps"] += bump
         with contextlib.suppress(OSError):  # on a full disk the exit code still says it
             self._write()

@@ -25,13 +25,22 @@ from typing import Protocol
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
+from spark_app.text import one_line
 from spark_app.worker.decode.typemap import WRAPPERS, is_json, is_map, map_fields
 
 IMPORT_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}")
 ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 
 
-class SchemaRefused(Exception):
+class Answered(Exception):
+    """What became of a question for a schema. Its text holds names and words of the registry and of the schema's
+    author, and ends in logs, in tables and on terminals."""
+
+    def __init__(self, text: str):
+        super().__init__(one_line(text))
+
+
+class SchemaRefused(Answered):
     """The schema cannot be used, now or later; the text says why."""
 
 
@@ -52,6 +61,7 @@ class Caps:
     compile_bytes: int
     messages: int = 1000
     all_leaves: int = 20_000
+    clocks: float = 3.0  # seconds on the clock for each second of CPU
 
     @property
     def answer_bytes(self) -> int:
@@ -63,7 +73,7 @@ class Caps:
 
     @property
     def compile_clock_s(self) -> float:
-        return 3 * self.compile_s
+        return self.clocks * self.compile_s
 
     def check_source(self, sources: _Sized, name: str, size: int) -> None:
         """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from spark_app.schemas.caps import Caps, SchemaRefused, check_name
+from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known
@@ -35,8 +35,12 @@ NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.
 CHILD = Path(__file__).with_name("protoc.py")
 
 
-class CompileFailed(Exception):
+class CompileFailed(Answered):
     """Says nothing about the schema: no space left, no process to be had, a machine that is too busy."""
+
+
+class ClockRanOut(CompileFailed):
+    """protoc has not had its seconds of CPU yet: with more time on the clock it gets them, or is done."""
 
 
 class NotCompiled(SchemaRefused):
@@ -141,7 +145,7 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
     try:
         return process.wait(caps.compile_clock_s)
     except subprocess.TimeoutExpired:
-        raise CompileFailed(f"protoc took more than {caps.compile_clock_s:g} s on the clock") from None
+        raise ClockRanOut(f"protoc took more than {caps.compile_clock_s:g} s on the clock") from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

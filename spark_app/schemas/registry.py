@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -20,18 +21,21 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from spark_app import config
-from spark_app.schemas import transport
-from spark_app.schemas.caps import Caps, SchemaRefused, check_name
+from spark_app.contexts import context_of, name_in_context, qualify
+from spark_app.errors import ConfigurationError
+from spark_app.schemas import access, transport
+from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
 from spark_app.schemas.well_known import is_well_known
 from spark_app.settings import RegistrySettings
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
 MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them
+MOST_CONTEXTS = 16  # that are asked for the subjects of a GUID
 T = TypeVar("T")
 ROOT = ""  # the import name of the schema itself: nobody imports it
 
 
-class RegistryUnreachable(Exception):
+class RegistryUnreachable(Answered):
     """No answer, or one that says nothing about the schema (a server error, a gateway's page).
 
     Attributes:
@@ -41,7 +45,19 @@ class RegistryUnreachable(Exception):
     status = 0
 
 
-class SchemaNotFound(Exception):
+class RegistryRefused(RegistryUnreachable):
+    """It answers, and refuses this client: 401, 403, or no agreement on TLS.
+
+    Attributes:
+        remedy: the settings to check.
+    """
+
+    def __init__(self, text: str, remedy: str):
+        super().__init__(f"{text}: {remedy}")
+        self.remedy = remedy
+
+
+class SchemaNotFound(Answered):
     """The registry does not know the id; it may later."""
 
 
@@ -66,10 +82,11 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings, caps: Caps):
         conf = client_settings(settings)
-        self._rest = SchemaRegistryClient(conf)._rest_client
+        self._rest = _open_client(conf)._rest_client
         transport.bind(self._rest.session, caps.answer_bytes)
         self._caps = caps
         self.form = settings.format
+        self._context = context_of(settings.subject)
         self._time_limit = partial(transport.time_limit, 2 * settings.timeout_s)
         self._secrets = _secrets(conf)
         self.url = settings.url
@@ -87,29 +104,63 @@ class Registry:
         path = f"schemas/ids/{key}" if isinstance(key, int) else f"schemas/guids/{quote(key, safe='')}"
         sources = Sources()
         with self._time_limit():
-            answer = self._get_schema(path, form)
+            answer = self._get_schema(path, form, **_within(self._context))
             told = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
             if told is not None and told != (key if isinstance(key, int) else key.lower()):
                 raise RegistryUnreachable(f"asked for {key}, the answer is about {str(told)[:50]}")
-            self._add(sources, ROOT, answer.schema, form)
+            self._add(sources, ROOT, answer.schema, form, self._context)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
-        """schema id -> version of the subject; empty when there is no such subject."""
+        """schema id -> version of the subject; empty when there is no such subject.
+
+        Raises:
+            RegistryUnreachable
+        """
         found: dict[int, int] = {}
         path = f"subjects/{quote(subject, safe='')}/versions"
-        try:
-            versions = self._get(path)
-            known = [v for v in versions if isinstance(v, int)] if isinstance(versions, list) else []
-            for version in known[-MOST_VERSIONS:]:
+        for version in self._list(path, int)[-MOST_VERSIONS:]:
+            with suppress(SchemaNotFound, SchemaRefused):  # deleted meanwhile, or too large to be one of ours
                 schema_id = self._get_schema(f"{path}/{version}").schema_id
                 if isinstance(schema_id, int):
                     found.setdefault(schema_id, version)
-        except SchemaNotFound:
-            pass  # no such subject, or a version deleted meanwhile
         return found
 
-    def _add(self, sources: Sources, name: str, schema: Schema, form: str) -> None:
+    def subjects_of(self, key: int | str) -> dict[str, int]:
+        """subject -> version of the schema in it, the subjects without their context. Empty where the registry cannot
+        tell.
+
+        Raises:
+            RegistryUnreachable
+        """
+        found: dict[str, int] = {}
+        with self._time_limit():
+            for schema_id, context in [(key, self._context)] if isinstance(key, int) else self._ids_of(key):
+                found |= self._subjects_of_id(schema_id, context)
+        return found
+
+    def _ids_of(self, guid: str) -> list[tuple[int, str]]:
+        """(id, context) of a GUID, which all contexts share."""
+        items = self._list(f"schemas/guids/{quote(guid, safe='')}/ids", dict)[:MOST_CONTEXTS]
+        found = [(item.get("id"), context_of(f":{str(item.get('context')).strip(':')}:")) for item in items]
+        return [(schema_id, context) for schema_id, context in found if isinstance(schema_id, int)]
+
+    def _subjects_of_id(self, schema_id: int, context: str) -> dict[str, int]:
+        found = self._list(f"schemas/ids/{schema_id}/versions", dict, deleted=True, **_within(context))
+        pairs = [(one.get("subject"), one.get("version")) for one in found]
+        return {name_in_context(s): v for s, v in pairs if isinstance(s, str) and isinstance(v, int)}
+
+    def _list(self, path: str, kind: type[T], **query: Any) -> list[T]:
+        """The items of that kind in a list that the registry gives; none where it has no such list."""
+        try:
+            answer = self._get(path, **query)
+        except SchemaNotFound:
+            return []
+        except SchemaRefused as error:
+            raise RegistryUnreachable(str(error)) from None
+        return [item for item in answer if isinstance(item, kind)] if isinstance(answer, list) else []
+
+    def _add(self, sources: Sources, name: str, schema: Schema, form: str, context: str) -> None:
         text = schema.schema_str
         if not isinstance(text, str) or not text:
             raise RegistryUnreachable("the answer holds no schema")
@@ -129,8 +180,9 @@ class Registry:
         self._caps.check_files(len(sources.names() | {str(r.name) for r in references}))
         for reference in references:
             if reference.name not in sources.names() and not is_well_known(str(reference.name)):
-                answer = self._get_schema(_version_path(reference), form, deleted=True)
-                self._add(sources, str(reference.name), answer.schema, form)
+                path, inner = _version_path(reference, context)
+                answer = self._get_schema(path, form, deleted=True)
+                self._add(sources, str(reference.name), answer.schema, form, inner)
 
     def _get_schema(self, path: str, form: str = "", **query: Any) -> RegisteredSchema:
         form = form or self.form
@@ -148,19 +200,39 @@ class Registry:
             message = self._clean(str(error.error_message))
             if error.http_status_code in SAYS_NO:
                 raise SchemaNotFound(message) from None
-            unreachable = RegistryUnreachable(f"HTTP {error.http_status_code}: {message}")
+            unreachable = _no_answer(f"HTTP {error.http_status_code}: {message}", error.http_status_code)
             unreachable.status = error.http_status_code
             raise unreachable from None
         except transport.TooLarge as error:
             raise SchemaRefused(str(error)) from None
         except Exception as error:  # the client lets through whatever its HTTP library raises
-            raise RegistryUnreachable(self._clean(f"{type(error).__name__}: {error}")) from None
+            raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
     def _clean(self, text: str) -> str:
         """Short, and without the password, which a server may send back: messages end in logs and in the ledger."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text[:500]
+
+
+def _within(context: str) -> dict[str, str]:
+    """What asks for an id of the context. Of that alone, not of a subject in it: a topic's records may be of several
+    subjects, and where a subject is named, registries do not look for the id in others."""
+    return {"subject": context} if context else {}
+
+
+def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
+    remedy = access.remedy_of(status, error)
+    return RegistryUnreachable(text) if remedy is None else RegistryRefused(text, remedy)
+
+
+def _open_client(conf: dict[str, object]) -> SchemaRegistryClient:
+    try:
+        return SchemaRegistryClient(conf)
+    except (OSError, ValueError) as error:  # it reads the files at once
+        files = [str(path) for key, path in conf.items() if key.startswith("ssl.")]
+        keys = "registry.ca_file, registry.certificate_file and registry.key_file"
+        raise ConfigurationError(f"{keys}: {', '.join(files)} cannot be used ({error})") from None
 
 
 def client_settings(settings: RegistrySettings) -> dict[str, object]:
@@ -184,8 +256,9 @@ def _secrets(conf: dict[str, object]) -> list[str]:
     return [secret for secret in (base64.b64encode(login.encode()).decode(), password) if secret]
 
 
-def _version_path(reference: SchemaReference) -> str:
-    """Where a reference is. Its parts come from outside and must stay one segment of the path each."""
+def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
+    """(where a reference of a schema of that context is, the reference's own context). Its parts come from outside and
+    must stay one segment of the path each."""
     subject, version = reference.subject, reference.version
     if not isinstance(subject, str) or subject in ("", ".", "..") or _size(subject) > 4096:
         raise SchemaRefused(f"reference {reference.name} has the subject {str(subject)[:100]!r}")
@@ -195,7 +268,8 @@ def _version_path(reference: SchemaReference) -> str:
         version_text = str(version)
     else:
         raise SchemaRefused(f"reference {reference.name} has the version {str(version)[:100]!r}")
-    return f"subjects/{quote(subject, safe='')}/versions/{version_text}"
+    subject = qualify(subject, context)
+    return f"subjects/{quote(subject, safe='')}/versions/{version_text}", context_of(subject)
 
 
 def _size(text: str) -> int:

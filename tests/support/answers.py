@@ -21,7 +21,8 @@ Say = Callable[[BaseHTTPRequestHandler], None]
 class Answers(dict[str, tuple[int, Any] | Say]):
     """Path, with its query or without, -> (status, body), or a function that answers all by itself.
 
-    A body that is no text is sent as JSON. `asked` lists every path in order, `logins` what came as Authorization.
+    A body that is no text is sent as JSON. `asked` lists every path in order, `queries` what came behind their "?", and
+    `logins` what came as Authorization.
     """
 
     url = ""
@@ -29,6 +30,7 @@ class Answers(dict[str, tuple[int, Any] | Say]):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.queries: list[str] = []
         self.logins: list[str | None] = []
 
     def schema(self, schema_id: int, text: str, **more: Any) -> None:
@@ -42,14 +44,16 @@ class Answers(dict[str, tuple[int, Any] | Say]):
 
 
 @contextmanager
-def serve(certificate: Path | None = None) -> Iterator[Answers]:
-    """A server until the end of the block; with TLS when there is a certificate."""
+def serve(certificate: Path | None = None, clients: Path | None = None) -> Iterator[Answers]:
+    """A server until the end of the block; with TLS when there is a certificate, and for those only whose own is by the
+    authority in `clients`, when that is given."""
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.split("?")[0]
+            path, _, query = self.path.partition("?")
             answers.asked.append(path)
+            answers.queries.append(query)
             answers.logins.append(self.headers["Authorization"])
             answer = answers.get(self.path) or answers.get(path, UNKNOWN)
             if callable(answer):
@@ -75,6 +79,9 @@ def serve(certificate: Path | None = None) -> Iterator[Answers]:
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_REQUIRED
         server.socket = context.wrap_socket(server.socket, server_side=True)
     answers.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
     try:

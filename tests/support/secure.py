@@ -32,6 +32,9 @@ class Authority:
         plain = serialization.NoEncryption()
         private = own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
         self.server_file.write_bytes(private + _pem(server) + _pem(authority))
+        late = _certificate(_name(HOST), name, own.public_key(), key, ended=True)
+        self.expired_file = folder / "expired.pem"
+        self.expired_file.write_bytes(private + _pem(late) + _pem(authority))
 
 
 class SecureKafka(Kafka):
@@ -81,6 +84,7 @@ def _certificate(
     public: ec.EllipticCurvePublicKey,
     signer: ec.EllipticCurvePrivateKey,
     authority: bool = False,
+    ended: bool = False,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -90,7 +94,7 @@ def _certificate(
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now - datetime.timedelta(minutes=1) if ended else now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
     )
     if not authority:
