@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
@@ -40,7 +39,7 @@ from spark_app.process import scratch
 from spark_app.process.life import Life
 from spark_app.process.room import Room, Stopped
 from spark_app.recovery.service import Service
-from spark_app.schemas.registry import RegistryUnreachable
+from spark_app.schemas.registry import RegistryRefused, RegistryUnreachable
 from spark_app.settings import Settings
 from spark_app.store import checkpoint, inventory
 from spark_app.store.findings import refuse
@@ -108,6 +107,8 @@ class Pipeline:
             ContractError: tables, state and checkpoint are not of one lake and moment.
         """
         opened = OpenLake.of(self.lake, self._settings)
+        if self._settings.registry.tells_password:
+            log.warning("the registry's password is sent in clear: use https://", url=self._settings.registry.url)
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
         checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
         self.status.learn_rows(counts.count_rows(opened), opened.tables.admitted)
@@ -153,13 +154,13 @@ class Pipeline:
 
     def _learn_subjects(self, opened: OpenLake) -> None:
         try:
-            for subject in self._settings.subjects:
-                self._room.retry(partial(opened.schemas.learn_subject, subject))
+            self._room.retry(opened.schemas.learn_subjects)
             self._room.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
-        except RegistryUnreachable:
-            if opened.schemas.ledger.entries:
-                return  # what is known keeps flowing; what is new waits
-            raise
+        except RegistryUnreachable as error:
+            if not opened.schemas.ledger.entries:
+                raise
+            # What is known keeps flowing, what is new waits.
+            log.warning("versions not asked for, the registry does not answer", reason=str(error))
 
     def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
@@ -217,7 +218,7 @@ class Pipeline:
         if not self._land_only and self._is_due("deferred", DEFERRED_EVERY_S):
             self._room.retry(self._decode_deferred)
         self._room.retry(self._service.step)
-        if opened.schemas.ledger.has_unnamed() and self._is_due("names", NAMES_EVERY_S):
+        if self._is_due("names", NAMES_EVERY_S):
             self._room.retry(lambda: self._name_versions(opened))
         if self._is_due("forget", FORGET_EVERY_S):
             opened.manifests.forget(self._settings.lake.keep_manifests, opened.committer.synced.oldest)
@@ -230,7 +231,7 @@ class Pipeline:
         return due
 
     def _name_versions(self, opened: OpenLake) -> None:
-        versions = opened.schemas.ask_versions(self._settings.subject)
+        versions = opened.schemas.ask_versions()
         with self._unit_lock:
             opened.schemas.ledger.name_versions(versions)
 
@@ -272,6 +273,8 @@ class Pipeline:
         while not self._stop.is_set():
             try:
                 return ask()
+            except RegistryRefused as error:
+                self._give_up(f"{what} {where}", error)
             except (*topics.UNANSWERED, RegistryUnreachable) as error:
                 if time.monotonic() > deadline:
                     self._give_up(f"{what} {where}", error)
@@ -281,6 +284,8 @@ class Pipeline:
 
     def _give_up(self, where: str, error: Exception) -> NoReturn:
         seconds = self._settings.run.patience_s
+        if isinstance(error, RegistryRefused):
+            raise ConfigurationError(f"{where} refuses this client ({error})")
         if isinstance(error, topics.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
         if isinstance(error, topics.LoginRefused):

@@ -76,7 +76,7 @@ class Workshop:
         lake = Lake(path)
         lake.prepare()
         opened = OpenLake.of(lake, settings)
-        opened.schemas.learn_subject(settings.subject)
+        opened.schemas.learn_subjects()
         return Stand(opened, UnitRunner(self.spark, lake, settings, opened.schemas, opened.tables))
 
     def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of
+from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of, subjects_of
 from spark_app.lake import Lake, file_prefix
 from spark_app.ops.events import log
 from spark_app.records import FileEntry, Report
@@ -59,7 +59,7 @@ class OpenLake:
             committer,
             Maintainer(committer.tables, settings.lake, committer.synced),
             TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
-            SchemaDesk(Ledger(lake.schemas), registry, settings.schemas),
+            SchemaDesk(Ledger(lake.schemas), registry, settings.schemas, subjects_of(settings)),
             redone,
         )
         opened.remove_undecided()

@@ -1,8 +1,9 @@
 """Answers what a pass met outside its closed set: new schemas, new routing values, new message types of a table.
 
-A schema id (or GUID) that resolves and was never met is a bump: it goes into the ledger, the batch is not decided, and
-the app leaves (or, on an empty lake or by setting, goes on in place). One that does not resolve is no reason to leave:
-its records wait. So a corrupt frame cannot make the app restart, and no id can do it twice.
+A schema id (or GUID) that resolves, was never met and is of the topics' own subjects is a bump: it goes into the
+ledger, the batch is not decided, and the app leaves (or, on an empty lake or by setting, goes on in place). One of a
+foreign subject is settled in place. One that does not resolve is no reason to leave: its records wait. So neither a
+corrupt frame nor somebody else's schema can make the app restart, and no id can do it twice.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import fields
 
 import pyarrow as pa
 
+from spark_app.driver.resolvers import RESOLVERS, Resolvers
 from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
@@ -22,13 +24,12 @@ from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.descriptors import CompileFailed
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
-from spark_app.schemas.resolution import resolve
-from spark_app.settings import Event, Schemas, Tables
+from spark_app.schemas.subjects import Subjects
+from spark_app.settings import Event, Schemas, Settings, Tables
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
-RESOLVERS = 2  # schemas asked for and compiled side by side
-RETRY_S = 20.0  # at most between two questions for one schema
+RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
 ANSWERS_S = 1.0  # that a look at what waits may take: no unit is decided meanwhile
 
 
@@ -36,32 +37,39 @@ def caps_of(settings: Schemas) -> Caps:
     return Caps(**settings.model_dump(include={field.name for field in fields(Caps)}))
 
 
+def subjects_of(settings: Settings) -> Subjects:
+    return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
+
+
 class SchemaDesk:
     """Settles schema ids."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas):
+    def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas, subjects: Subjects):
         self.ledger = ledger
         self._registry = registry
-        self._caps = caps_of(settings)
         self._settings = settings
+        self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
-        self._asked: dict[SchemaKey, Future[bytes]] = {}
-        self._pool = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
+        self._resolvers = Resolvers(registry, caps_of(settings))
+        self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of what this process settled
+        self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
 
-    def learn_subject(self, subject: str) -> None:
-        """Settle every version of the subject: before the first batch, so that known versions are no bump.
+    def learn_subjects(self) -> None:
+        """Settle every version of the configured subjects: before the first batch, so that known ones are no bump.
 
         Raises:
             RegistryUnreachable
         """
-        versions = self._registry.subject_versions(subject)
-        for schema_id in versions:
-            self._settle_open(schema_id)
-        self.ledger.name_versions(versions)
-        self.ledger.save()
+        for subject in self._subjects.configured:
+            versions = self._registry.subject_versions(subject)
+            for schema_id in versions:
+                self._settle_open(schema_id)
+            self.ledger.name_versions(versions)
+            self._unnamed.difference_update(versions)
+            self.ledger.save()
 
     def learn(self, schema_id: int) -> None:
-        """Settle a schema that the settings name (0 = none), as `learn_subject` does."""
+        """Settle a schema that the settings name (0 = none), as `learn_subjects` does."""
         if schema_id:
             self._settle_open(schema_id)
             self.ledger.save()
@@ -72,12 +80,28 @@ class SchemaDesk:
         if entry is None or entry.outcome == "waiting":
             self.settle(schema_id)
 
-    def ask_versions(self, subject: str) -> dict[int, int]:
-        """schema id -> version of the subject; for people only, so that failures do not matter."""
-        try:
-            return self._registry.subject_versions(subject)
-        except RegistryUnreachable:
-            return {}
+    def ask_versions(self) -> dict[SchemaKey, int]:
+        """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
+        and each until the registry has answered: a schema of other subjects never gets one."""
+        found: dict[SchemaKey, int] = {}
+        for key in list(self._unnamed)[: self._settings.lookups]:
+            try:
+                version = self._subjects.version(self._registry.subjects_of(key))
+            except RegistryUnreachable:
+                break
+            self._unnamed.discard(key)
+            if version is not None:
+                found[key] = version
+        return found
+
+    def bumps(self, keys: Iterable[SchemaKey], known: Iterable[str]) -> list[SchemaKey]:
+        """Those of the keys, which were settled just now, that are the topics' own; `known` are the message types that
+        tables have rows of."""
+        names = {message.rpartition("/")[2].partition("#")[0] for message in known}
+        return [key for key in keys if self._is_own(key, names)]
+
+    def _is_own(self, key: SchemaKey, known: set[str]) -> bool:
+        return self._subjects.own(self._found.get(key, {}), self.ledger.message_names(key), known)
 
     def meet(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
         """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
@@ -94,7 +118,7 @@ class SchemaDesk:
             if others >= self._settings.lookups:
                 break
             for ahead in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
-                self._ask(ahead)
+                self._resolvers.ask(ahead)
             self.settle(key, max(0.0, deadline - time.monotonic()))
             if self.ledger.entries[key].outcome == "decodable":
                 decodable.append(key)
@@ -112,11 +136,13 @@ class SchemaDesk:
         """
         now = time.monotonic()
         deadline = None if patience is None else now + patience
-        due = [e for e in self.ledger.waiting() if e.key in self._asked or self._next_try.get(e.key, 0) <= now]
+        waiting = self.ledger.waiting()
+        due = [e for e in waiting if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now]
         for entry in due[: self._settings.lookups]:
             self.settle(entry.key, None if deadline is None else max(0.0, deadline - time.monotonic()))
             waited = time.time() - entry.met_at
-            self._next_try[entry.key] = now + min(max(1.0, waited / 4), RETRY_S)
+            pause = min(max(1.0, waited / 4), RETRY_S)
+            self._next_try[entry.key] = now + max(pause, self._resolvers.pause(entry.key))
         settled = [e for e in due if self.ledger.entries[e.key].outcome != "waiting"]
         if settled:
             self.ledger.save()
@@ -127,13 +153,12 @@ class SchemaDesk:
         other work, and is entered as waiting until it is asked for again."""
         old = self.ledger.entries.get(key)
         met_at = min(old.met_at, time.time()) if old else time.time()  # a clock that was set back must not hold it up
-        answer = self._ask(key)
+        answer = self._resolvers.ask(key)
         wait([answer], patience)
         if not answer.done():
             return self.ledger.add_waiting(key, "its answer, or compiling it, takes long", met_at)
-        del self._asked[key]
         try:
-            descriptor_set = answer.result()
+            settled = self._resolvers.take(key)
         except SchemaRefused as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
@@ -143,14 +168,11 @@ class SchemaDesk:
         except SchemaNotFound as error:
             self._not_found(key, str(error), met_at)
         else:
-            self.ledger.add_decodable(key, descriptor_set, met_at)
-            log.info("schema settled", schema=key)
-
-    def _ask(self, key: SchemaKey) -> Future[bytes]:
-        """The answer, or the one that is under way."""
-        if key not in self._asked:
-            self._asked[key] = self._pool.submit(resolve, self._registry, key, self._caps)
-        return self._asked[key]
+            self._found[key] = settled.subjects or {}
+            if settled.subjects is None:
+                self._unnamed.add(key)
+            self.ledger.add_decodable(key, settled.descriptor_set, met_at, self._subjects.version(self._found[key]))
+            log.info("schema settled", schema=key, subjects=sorted(self._found[key])[:10])
 
     def _not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""

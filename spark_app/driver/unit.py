@@ -5,6 +5,7 @@ All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recover
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -77,7 +78,7 @@ class UnitRunner:
         """One report for all tasks; its files are durable but named by nobody yet.
 
         Raises:
-            SchemaBump: the records hold a schema id that was never met.
+            SchemaBump: the records hold a schema of the topics' own that was never met.
         """
         if origin.settles and sequence == 1:
             self._scout(records, sequence, origin)
@@ -99,12 +100,14 @@ class UnitRunner:
 
     def _settle(self, report: Report, origin: Origin) -> bool:
         """Answer what a run met; True when the next one will know more."""
-        bumps = self._schemas.meet(map(read_schema_key, report.new_ids))
-        if bumps and not origin.settle_in_place:
-            raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
+        settled = self._schemas.meet(map(read_schema_key, report.new_ids))
         before = self._tables.messages
+        if settled and not origin.settle_in_place:
+            bumps = self._schemas.bumps(settled, itertools.chain(*before.values()))
+            if bumps:
+                raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
         self._tables.admit(report.new_values)
-        return bool(bumps) or self._tables.messages != before
+        return bool(settled) or self._tables.messages != before
 
     def discard(self, report: Report) -> None:
         """Remove the files of a run that will not be decided."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -59,12 +59,12 @@ class Ledger:
         self._catalog: Catalog | None = None
         self._saved = True
 
-    def add_decodable(self, key: SchemaKey, descriptor_set: bytes, met_at: float) -> None:
+    def add_decodable(self, key: SchemaKey, descriptor_set: bytes, met_at: float, version: int | None = None) -> None:
         name = digest(descriptor_set)
         path = self._folder / f"{name}.fds"
         if not path.exists():
             write_durably(path, descriptor_set, "descriptors")
-        self._put(Entry(key, "decodable", met_at, digest=name))
+        self._put(Entry(key, "decodable", met_at, digest=name, version=version))
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
         self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
@@ -75,17 +75,19 @@ class Ledger:
     def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
         self._put(Entry(key, "waiting", met_at, detail=detail))
 
-    def name_versions(self, versions: dict[int, int]) -> None:
-        """Enter the versions of ids that are known."""
-        for key in versions.keys() & self.entries.keys():
-            self.entries[key] = replace(self.entries[key], version=versions[int(key)])
-            self._saved = False
+    def name_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
+        """Enter the versions of schemas that are known."""
+        for key, version in versions.items():
+            if key in self.entries:
+                self.entries[key] = replace(self.entries[key], version=version)
+                self._saved = False
 
-    def has_unnamed(self) -> bool:
-        """Whether a decodable id has no version yet, perhaps because it was met before the subject was asked."""
-        return any(
-            e.outcome == "decodable" and e.version is None and isinstance(e.key, int) for e in self.entries.values()
-        )
+    def message_names(self, key: SchemaKey) -> list[str]:
+        """Full names of the messages of a schema's own file; none where it is not decodable."""
+        entry = self.entries.get(key)
+        if entry is None or entry.outcome != "decodable":
+            return []
+        return list(message_schemas(self._descriptor_set(entry.digest)))
 
     def _put(self, entry: Entry) -> None:
         self.entries.pop(entry.key, None)
@@ -101,7 +103,7 @@ class Ledger:
             self._saved = True
 
     def waiting(self) -> list[Entry]:
-        return [entry for entry in self.entries.values() if entry.outcome == "waiting"]
+        return [entry for entry in list(self.entries.values()) if entry.outcome == "waiting"]
 
     def versions(self) -> dict[str, int]:
         """schema id -> version of the subject, for people. Also from the status thread, hence the copy."""

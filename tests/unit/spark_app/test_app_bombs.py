@@ -15,6 +15,7 @@ from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.descriptors import CompileFailed, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import ROOT, Registry, Sources
+from spark_app.schemas.subjects import Subjects
 from spark_app.settings import RegistrySettings, Schemas
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
@@ -89,7 +90,7 @@ def test_bomb_is_compiled_once(answers: Answers, tmp_path: Path) -> None:
     settings = Schemas()
     for _ in range(3):  # three starts of the app
         registry = Registry(RegistrySettings(url=answers.url), caps_of(settings))
-        desk = SchemaDesk(Ledger(tmp_path), registry, settings)
+        desk = SchemaDesk(Ledger(tmp_path), registry, settings, Subjects(()))
         assert desk.meet([7]) == []
         assert not desk.retry_waiting()
         assert desk.ledger.entries[7].outcome == "refused"

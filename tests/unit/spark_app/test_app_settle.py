@@ -11,6 +11,7 @@ from scripts.campaign.units import open_lake
 from spark_app.driver.settle import SchemaDesk, caps_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
+from spark_app.schemas.subjects import Subjects
 from spark_app.settings import RegistrySettings, Schemas
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
@@ -28,10 +29,10 @@ def answers() -> Iterator[Answers]:
 def desk(answers: Answers, folder: Path, **more: float) -> SchemaDesk:
     settings = Schemas(**{"lookups": 3} | more)
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), caps_of(settings))
-    return SchemaDesk(Ledger(folder), registry, settings)
+    return SchemaDesk(Ledger(folder), registry, settings, Subjects(("orders-value",)))
 
 
-def test_new_schema_is_a_bump_once(answers: Answers, tmp_path: Path) -> None:
+def test_new_schema_is_met_once(answers: Answers, tmp_path: Path) -> None:
     answers.schema(7, PROTO3 + "message M { string x = 1; }")
     assert desk(answers, tmp_path).meet([7]) == [7]
     assert desk(answers, tmp_path).meet([7]) == []

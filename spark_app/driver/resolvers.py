@@ -1,0 +1,77 @@
+"""Asks for schemas and compiles them, beside the batches.
+
+protoc is judged by its CPU. On a busy machine the clock may run out first: then the schema is tried again, later and
+with twice as much time, until protoc is done or has had its seconds of CPU. Such tries have a lane of their own, so a
+schema that is dear to compile keeps others waiting once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from spark_app.records import SchemaKey
+from spark_app.schemas.caps import Caps
+from spark_app.schemas.descriptors import ClockRanOut
+from spark_app.schemas.registry import Registry, RegistryUnreachable
+from spark_app.schemas.resolution import resolve
+
+RESOLVERS = 2  # schemas asked for and compiled side by side
+MOST_CLOCKS = 48.0  # seconds on the clock for each of CPU, at last
+PAUSE = 4.0  # seconds before the next try for each that the last one took: a fifth of one resolver is all that one gets
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A schema that compiles. `subjects` is `Registry.subjects_of`; None where the registry did not say."""
+
+    descriptor_set: bytes
+    subjects: Mapping[str, int] | None
+
+
+class Resolvers:
+    """One answer for each schema that is asked for."""
+
+    def __init__(self, registry: Registry, caps: Caps):
+        self._registry = registry
+        self._caps = caps
+        self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
+        self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
+        self._asked: dict[SchemaKey, Future[Answer]] = {}
+        self._clocks: dict[SchemaKey, float] = {}  # of the last try, where they ran out
+
+    def ask(self, key: SchemaKey) -> Future[Answer]:
+        """The answer, or the one that is under way; see `resolve` for what it raises."""
+        if key not in self._asked:
+            lane = self._again if key in self._clocks else self._first
+            self._asked[key] = lane.submit(self._resolve, key)
+        return self._asked[key]
+
+    def is_asked(self, key: SchemaKey) -> bool:
+        return key in self._asked
+
+    def take(self, key: SchemaKey) -> Answer:
+        """The answer that is there; the next question is a new one."""
+        return self._asked.pop(key).result()
+
+    def pause(self, key: SchemaKey) -> float:
+        """Seconds that the next question must wait, because of the last one's cost."""
+        clocks = self._clocks.get(key, 0.0)
+        return PAUSE * replace(self._caps, clocks=clocks).compile_clock_s if clocks else 0.0
+
+    def _resolve(self, key: SchemaKey) -> Answer:
+        last = self._clocks.pop(key, None)
+        clocks = self._caps.clocks if last is None else min(2 * last, MOST_CLOCKS)
+        try:
+            descriptor_set = resolve(self._registry, key, replace(self._caps, clocks=clocks))
+        except ClockRanOut:
+            self._clocks[key] = clocks
+            raise
+        return Answer(descriptor_set, self._subjects(key))
+
+    def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
+        try:
+            return self._registry.subjects_of(key)
+        except RegistryUnreachable:
+            return None

@@ -1,0 +1,171 @@
+"""A registry that refuses us is a setting that is wrong, not an outage; and its address holds no secret."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_app import config
+from spark_app.errors import ConfigurationError
+from spark_app.pipeline import Pipeline
+from spark_app.schemas.registry import Registry, RegistryRefused, RegistryUnreachable
+from spark_app.settings import RegistrySettings, Settings
+from tests.support.answers import Answers, serve
+from tests.support.protos import CAPS
+from tests.support.secure import Authority
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with serve() as answers:
+        yield answers
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def ask(url: str, **settings: Any) -> None:
+    Registry(RegistrySettings(url=url, timeout_s=2, **settings), CAPS).fetch(1)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_login_names_the_login(answers: Answers, status: int) -> None:
+    answers["/schemas/ids/1"] = (status, {"error_code": status, "message": "no"})
+    with pytest.raises(RegistryRefused, match=r"registry\.password_file"):
+        ask(answers.url)
+
+
+@pytest.mark.parametrize("status", [302, 407, 429, 500, 502, 503])
+def test_other_answers_are_outages(answers: Answers, status: int) -> None:
+    answers["/schemas/ids/1"] = (status, {"error_code": status, "message": "no"})
+    with pytest.raises(RegistryUnreachable) as caught:
+        ask(answers.url)
+    assert not isinstance(caught.value, RegistryRefused)
+
+
+def test_a_registry_that_is_down_is_an_outage() -> None:
+    with pytest.raises(RegistryUnreachable) as caught:
+        ask("https://127.0.0.1:1")
+    assert not isinstance(caught.value, RegistryRefused)
+
+
+def test_a_registry_without_tls_names_its_address(answers: Answers) -> None:
+    with pytest.raises(RegistryRefused, match=r"registry\.url: it answers without TLS"):
+        ask(answers.url.replace("http:", "https:"))
+
+
+def test_a_connection_that_is_cut_in_the_handshake_is_an_outage() -> None:
+    """As a gateway does whose registry starts."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(2)], daemon=True).start()
+        with pytest.raises(RegistryUnreachable) as caught:
+            ask(f"https://127.0.0.1:{server.getsockname()[1]}")
+    assert not isinstance(caught.value, RegistryRefused)
+
+
+def test_an_unknown_authority_names_its_file(authority: Authority) -> None:
+    with serve(authority.server_file) as answers, pytest.raises(RegistryRefused, match=r"registry\.ca_file"):
+        ask(answers.url)
+
+
+def test_an_expired_certificate_of_the_registry_is_named(authority: Authority) -> None:
+    with serve(authority.expired_file) as answers, pytest.raises(RegistryRefused, match=r"expired.*certificate"):
+        ask(answers.url, ca_file=str(authority.ca_file))
+
+
+@pytest.mark.parametrize("own", ["none", "expired"])
+def test_a_missing_or_expired_certificate_of_ours_names_its_file(authority: Authority, own: str) -> None:
+    more = {} if own == "none" else dict.fromkeys(("certificate_file", "key_file"), str(authority.expired_file))
+    more["ca_file"] = str(authority.ca_file)
+    refused = pytest.raises(RegistryRefused, match=r"registry\.certificate_file")
+    with serve(authority.server_file, authority.ca_file) as answers, refused:
+        ask(answers.url, **more)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"ca_file": "gone"},
+        {"ca_file": "no PEM"},
+        {"certificate_file": "no PEM", "key_file": "no PEM"},
+        {"key_file": "x"},
+    ],
+)
+def test_a_certificate_file_that_cannot_be_used_is_a_setting(files: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "no PEM").write_text("nothing")
+    with pytest.raises(ConfigurationError, match=r"registry\.ca_file"):
+        ask("https://127.0.0.1:1", **{key: str(tmp_path / name) for key, name in files.items()})
+
+
+def refuse_login(answers: Answers) -> str:
+    answers["/subjects/protobuf_game_stream-value/versions"] = (401, {"error_code": 401, "message": "no"})
+    return answers.url
+
+
+def test_a_start_that_is_refused_and_knows_nothing_ends_at_once(answers: Answers, tmp_path: Path) -> None:
+    settings = Settings(registry={"url": refuse_login(answers)}, lake={"path": str(tmp_path)})  # type: ignore[arg-type]
+    pipeline = Pipeline(settings)
+    pipeline.lake.prepare()
+    opened = pipeline._open_lake()
+    began = time.monotonic()
+    with pytest.raises(ConfigurationError, match=r"401.*registry\.password_file"):
+        pipeline._await("registry", lambda: pipeline._learn_subjects(opened))
+    assert time.monotonic() - began < settings.run.patience_s / 10
+
+
+def test_a_start_that_is_refused_goes_on_with_what_it_knows(answers: Answers, tmp_path: Path) -> None:
+    settings = Settings(registry={"url": refuse_login(answers)}, lake={"path": str(tmp_path)})  # type: ignore[arg-type]
+    pipeline = Pipeline(settings)
+    pipeline.lake.prepare()
+    opened = pipeline._open_lake()
+    opened.schemas.ledger.add_waiting(7, "", 0)
+    assert pipeline._await("registry", lambda: pipeline._learn_subjects(opened)) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@registry:8081",
+        "http://user@registry:8081",
+        "https://registry:8081/?token=secret",
+        "https://registry:8081?token=secret",
+        "https://registry:8081/#secret",
+    ],
+)
+def test_an_address_that_may_hold_a_secret_is_refused_and_not_shown(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTOLAKE_REGISTRY__URL", url)
+    with pytest.raises(ConfigurationError, match=r"registry\.password_file") as caught:
+        config.load()
+    assert "secret" not in str(caught.value).replace("may be a secret", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://registry:8081", True),
+        ("http://10.0.0.7:8081", True),
+        ("https://registry:8081", False),
+        ("http://127.0.0.1:8081", False),
+        ("http://[::1]:8081", False),
+        ("http://localhost:8081", False),
+    ],
+)
+def test_a_password_that_would_go_in_clear_is_warned_of(
+    url: str, told: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "password").write_text("secret")
+    login = {"url": url, "username": "me", "password_file": str(tmp_path / "password")}
+    pipeline = Pipeline(Settings(registry=login, lake={"path": str(tmp_path)}))  # type: ignore[arg-type]
+    pipeline.lake.prepare()
+    pipeline._open_lake()
+    said = capfd.readouterr().err
+    assert ("in clear" in said) == told
+    assert "secret" not in said
