@@ -22,11 +22,13 @@ LONGEST_VARINT = 5
 
 @dataclass(frozen=True)
 class Frame:
-    """`key` is None where nothing names the schema: a bare record. `body` is where the payload begins."""
+    """`key` is None where nothing names the schema: a bare record. `body` is where the payload begins. `broken` is what
+    the record is refused for if its schema is Protobuf, because its message index cannot be read."""
 
     key: SchemaKey | None
     index: MessageIndex
     body: int
+    broken: Cause | None = None
 
 
 BARE = Frame(None, FIRST, 0)
@@ -45,7 +47,7 @@ def frame_of(value: bytes, headers: Sequence[Header] = (), header: str = VALUE_H
     try:
         index, taken = _read_index(value, size)
     except ValueError:
-        return Cause.FRAME_INDEX
+        return Frame(_key(value[:size]), (), size, Cause.FRAME_INDEX)
     return Frame(_key(value[:size]), index, size + taken)
 
 
@@ -60,12 +62,12 @@ def is_schema_id(key: int | None) -> bool:
 
 def _header_frame(data: bytes) -> Frame | Cause:
     size = SIZES.get(data[0]) if data else None
-    if size is None or len(data) <= size:
+    if size is None or len(data) < size:
         return Cause.FRAME_HEADER
     try:
         return Frame(_key(data[:size]), _read_index(data, size)[0], 0)
     except ValueError:
-        return Cause.FRAME_HEADER
+        return Frame(_key(data[:size]), (), 0, Cause.FRAME_HEADER)
 
 
 def _key(frame: bytes) -> SchemaKey:
@@ -74,7 +76,7 @@ def _key(frame: bytes) -> SchemaKey:
 
 def _read_index(data: bytes, start: int) -> tuple[MessageIndex, int]:
     """(message index, bytes that it takes)."""
-    if data[start] == 0:
+    if data[start : start + 1] == b"\0":
         return FIRST, 1
     count, position = _read_number(data, start)
     if not 0 <= count <= DEEPEST:

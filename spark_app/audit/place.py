@@ -79,12 +79,14 @@ class Places:
         bare: whether the record has no frame of its own, so that the settings decide what it is.
         causes: record -> causes that its bytes prove.
         unknown: records whose schema the ledger cannot decode.
+        broken: records whose message index cannot be read. Earlier releases did not keep the schema of such.
     """
 
     keys: list[SchemaKey | None]
     bare: list[bool]
     causes: dict[int, frozenset[Cause]] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)
 
 
 class Judge:
@@ -119,8 +121,20 @@ class Judge:
                 continue
             assert frame.key is not None
             places.keys[row] = frame.key
-            groups.setdefault((frame.key, frame.index, frame.body), []).append(row)
+            if frame.broken is not None:
+                self._break(row, frame, places)
+            else:
+                groups.setdefault((frame.key, frame.index, frame.body), []).append(row)
         return places, groups
+
+    def _break(self, row: int, frame: Frame, places: Places) -> None:
+        """Note a record whose message index cannot be read: what its schema is decides, where that is known."""
+        assert frame.key is not None
+        assert frame.broken is not None
+        places.causes[row] = frozenset({frame.broken})
+        places.broken.add(row)
+        if not self._schemas.is_decodable(frame.key):
+            places.unknown.add(row)
 
     def _bare_frame(self, value: bytes) -> Frame | Cause:
         if self._bare is None:
@@ -208,6 +222,8 @@ class Judge:
             frame = _inner_frame(payload, number)
             if isinstance(frame, Cause):
                 places.causes[row] = frozenset({frame})
+            elif frame.broken is not None:
+                self._break(row, frame, places)
             else:
                 assert frame.key is not None
                 groups.setdefault((frame.key, frame.index, frame.body), []).append(place)
@@ -279,7 +295,9 @@ class Judge:
     def key_text(self, key: bytes | None, headers: Sequence[Any]) -> Json | None:
         """The record key as JSON, None where it has no frame or cannot be decoded."""
         frame = None if key is None else frame_of(key, headers, KEY_HEADER)
-        if not isinstance(frame, Frame) or frame.key is None or not self._schemas.is_decodable(frame.key):
+        if not isinstance(frame, Frame) or frame.key is None or frame.broken is not None:
+            return None
+        if not self._schemas.is_decodable(frame.key):
             return None
         kind = self._schemas.message(frame.key, frame.index)
         try:

@@ -77,7 +77,7 @@ def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -
 
 
 def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """A bare record has the schema that the settings once named, or none."""
+    """A bare record has the schema that the settings once named, or none; one with a broken index perhaps none."""
     keys = [chunk.places.keys[record] for record in records]
     ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
     guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())
@@ -87,5 +87,7 @@ def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np
     bare = np.array([chunk.places.bare[record] for record in records], bool)
     excused = differ & bare & (none | chunk.once_read[slots])
     chunk.verdict.note(OTHER_BARE, int(excused.sum()))
-    other: np.ndarray = differ & ~excused
+    broken = np.array([record in chunk.places.broken for record in records], bool)
+    unnamed = none & np.asarray(rows["schema_guid"].combine_chunks().is_null())
+    other: np.ndarray = differ & ~excused & ~(broken & unnamed)
     return other

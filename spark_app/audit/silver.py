@@ -176,7 +176,7 @@ def _judge_unread(chunk: Chunk, table_at: np.ndarray, judged: np.ndarray) -> Non
     for slot in np.flatnonzero((table_at >= 0) & ~judged & (chunk.record_at >= 0)):
         record, name = int(chunk.record_at[slot]), chunk.silver[table_at[slot]].table.name
         causes = places.causes.get(record, frozenset())
-        if record in places.unknown:
+        if record in places.unknown and record not in places.broken:
             chunk.verdict.note(NO_SCHEMA)
         elif places.bare[record]:
             chunk.verdict.note(OTHER_BARE)

@@ -11,7 +11,8 @@ named, in this order of precedence, by
                     framed and bare records can be told apart
 
 Refused here: values that are too short, have another magic byte where no schema is set for bare ones, or a message
-index that is not a list of zig-zag varints.
+index that is not a list of zig-zag varints. These keep the name of their schema: JSON and Avro have no message
+index, so what such a record is depends on what its schema turns out to be.
 
 The message index is a count and that many numbers, each a zig-zag varint. [0], by far the usual case, has a short form:
 the single byte 0. Everything is read from the array's buffers at once; only another index byte costs a Python loop.
@@ -38,6 +39,7 @@ DEEPEST_INDEX = 32  # protoc refuses deeper nesting
 LONGEST_INDEX = 5 * (DEEPEST_INDEX + 1)
 LARGEST_ID = 2**31 - 1
 FIRST_MESSAGE: MessageIndex = (0,)
+NO_MESSAGE: MessageIndex = ()
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 
 OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX, WRONG_HEADER, WRONG_WRAPPER, HELD = range(8)
@@ -57,11 +59,11 @@ class Frames:
     """One entry per record value.
 
     Attributes:
-        verdict: OK, TOMBSTONE (a NULL value), HELD (set by the caller: not now) or why there is no frame; int8.
-        schema: the schema id; -1 where there is no frame; -2 - n for the GUID `guids[n]`; int64.
+        verdict: OK, TOMBSTONE (a NULL value), HELD (set by the caller: not now) or what is wrong with the frame; int8.
+        schema: the schema id; -1 where nothing names one; -2 - n for the GUID `guids[n]`; int64.
         guids: the distinct GUIDs of the batch.
         index: position in `indexes` of the record's message index; int64.
-        indexes: the distinct message indexes of the batch; [0] is always first.
+        indexes: the distinct message indexes of the batch; [0] is always first, one that cannot be read is empty.
         body: where in the value the payload begins, bytes; int64.
     """
 
@@ -73,14 +75,14 @@ class Frames:
     body: np.ndarray
 
     def key_of(self, row: int) -> SchemaKey:
-        """What names the schema of a row that is framed."""
+        """What names the schema of a row."""
         code = int(self.schema[row])
         return code if code >= 0 else self.guids[-2 - code]
 
     def groups(self) -> Iterator[np.ndarray]:
-        """The rows of each kind of frame: one schema, message index and place of the payload. One stable sort, so that
-        a batch of one kind keeps its order."""
-        framed = np.flatnonzero(self.verdict == OK)
+        """The rows of each kind of frame that names a schema: one schema, message index, place of the payload and
+        verdict. One stable sort, so that a batch of one kind keeps its order."""
+        framed = np.flatnonzero(self.schema != NO_SCHEMA)
         if not len(framed):
             return
         kind = (self.schema[framed] * len(self.indexes) + self.index[framed]) << 8 | self.body[framed]
@@ -90,6 +92,12 @@ class Frames:
         order = np.argsort(kind, kind="stable")
         _, starts = np.unique(kind[order], return_index=True)
         yield from np.split(framed[order], starts[1:])
+
+    def nameless(self, verdict: int) -> np.ndarray:
+        """The rows with that verdict that name no schema."""
+        rows = np.flatnonzero(self.verdict == verdict)
+        found: np.ndarray = rows[self.schema[rows] == NO_SCHEMA]
+        return found
 
     def refuse(self, rows: np.ndarray, verdict: int) -> None:
         self.verdict[rows] = verdict
@@ -163,7 +171,7 @@ class _Splitter:
             return self._frames.refuse(rows, otherwise)
         schema_id, index = self._bare
         self._frames.schema[rows] = schema_id
-        self._frames.index[rows] = self._indexes.setdefault(index, len(self._indexes))
+        self._frames.index[rows] = self._place_of(index)
 
     def _read_headers(self, headers: pa.Array, header: str, alive: np.ndarray) -> np.ndarray:
         """Which rows have their schema in a header: each distinct header is read once."""
@@ -180,17 +188,23 @@ class _Splitter:
             except (ValueError, binascii.Error):
                 self._frames.refuse(rows, WRONG_HEADER)
                 continue
-            self._frames.schema[rows], self._frames.index[rows] = schema, index
+            self._frames.schema[rows], self._frames.index[rows] = schema, self._place_of(index)
+            self._frames.verdict[rows] = OK if index else WRONG_HEADER
         return np.asarray(named)
 
-    def _read_header(self, data: bytes) -> tuple[int, int]:
-        """(schema code, position of the message index)."""
+    def _read_header(self, data: bytes) -> tuple[int, MessageIndex]:
+        """(schema code, message index, which is empty where it cannot be read)."""
         size = {ID_MAGIC: ID_HEADER, GUID_MAGIC: GUID_HEADER}.get(data[0] if data else -1)
-        if size is None or len(data) <= size:
-            raise ValueError("no frame")
-        index, _ = read_message_index(data[size:])
+        if size is None or len(data) < size:
+            raise ValueError("no schema")
         schema = int.from_bytes(data[1:size], "big") if size == ID_HEADER else self._guid(data[1:size])
-        return schema, self._indexes.setdefault(index, len(self._indexes))
+        try:
+            return schema, read_message_index(data[size:])[0]
+        except ValueError:
+            return schema, NO_MESSAGE
+
+    def _place_of(self, index: MessageIndex) -> int:
+        return self._indexes.setdefault(index, len(self._indexes))
 
     def _guid(self, data: bytes) -> int:
         return -2 - self._guids.setdefault(str(uuid.UUID(bytes=data)), len(self._guids))
@@ -212,9 +226,8 @@ class _Splitter:
             try:
                 path, size = read_message_index(self._data[first:end].tobytes())
             except ValueError:
-                found.refuse(row, WRONG_INDEX)
-                continue
-            found.index[row] = self._indexes.setdefault(path, len(self._indexes))
+                found.verdict[row], path, size = WRONG_INDEX, NO_MESSAGE, 1
+            found.index[row] = self._place_of(path)
             found.body[row] = header + size
 
     def _heads(self) -> np.ndarray:

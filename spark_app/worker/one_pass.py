@@ -27,7 +27,6 @@ from spark_app.records import (
     DecodeOptions,
     FileEntry,
     Layout,
-    MessageIndex,
     Reject,
     Report,
     SchemaKey,
@@ -172,16 +171,15 @@ class _Task:
     def _decode(self, payloads: _Payloads) -> None:
         frames = payloads.frames
         for verdict, cause in framing.CAUSES.items():
-            self._reject_all(payloads.rows[frames.verdict == verdict], cause, "", payloads.within.rstrip("/"))
+            self._reject_all(payloads.rows[frames.nameless(verdict)], cause, "", payloads.within.rstrip("/"))
         for group in frames.groups():
-            index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
-            self._decode_group(payloads, group, frames.key_of(group[0]), index, body)
+            self._decode_group(payloads, group)
 
-    def _decode_group(
-        self, payloads: _Payloads, group: np.ndarray, key: SchemaKey, index: MessageIndex, body: int
-    ) -> None:
+    def _decode_group(self, payloads: _Payloads, group: np.ndarray) -> None:
         """Decode what one schema wrote as one message; `group` are positions among the payloads."""
-        rows = payloads.rows[group]
+        frames, rows = payloads.frames, payloads.rows[group]
+        key, verdict = frames.key_of(group[0]), int(frames.verdict[group[0]])
+        index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
         if framing.is_beyond(key):
             return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is no schema id: they end at 2^31 - 1")
         refused = self.catalog.refused.get(key)
@@ -190,6 +188,8 @@ class _Task:
         decodable = self.catalog.decodable.get(key)
         if decodable is None:
             return self._wait(rows, key)
+        if verdict != framing.OK:  # it is Protobuf, and so should have had a message index
+            return self._reject_all(rows, framing.CAUSES[verdict], "", payloads.within.rstrip("/"))
         options, wrapper = self.plan.options, self.plan.wrapper if payloads.outer is None else None
         if wrapper is not None:
             options = replace(options, defaults=True)  # an empty payload is an event whose fields are all unset

@@ -3,6 +3,7 @@
 import io
 import struct
 import time
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +81,7 @@ def test_what_is_refused_is_no_frame_of_any_schema(values: list[bytes | None]) -
         assert (verdict == framing.TOMBSTONE) == (value is None)
         if verdict == framing.OK or value is None:
             continue
-        assert schema_id == -1
+        assert (schema_id == framing.NO_SCHEMA) == (verdict != framing.WRONG_INDEX)
         official = read_officially(value)
         assert official is None or _names_no_message(official[1]) or _has_long_varint(value)
 
@@ -169,10 +170,30 @@ def test_a_header_that_names_the_schema_comes_before_the_frame(records: list[Any
     assert read(pa.array(values, pa.binary()), headers_of(headers)) == due
 
 
-@pytest.mark.parametrize("data", [b"", b"\0\0\0\0\1", b"\2\0\0\0\1\0", b"\0\0\0\0\1\x80", b"\1" + bytes(16)])
+@pytest.mark.parametrize("data", [b"", b"\0\0\0\0", b"\2\0\0\0\1\0", b"\1" + bytes(15)])
 def test_a_header_that_names_no_schema_is_refused(data: bytes) -> None:
     frames = framing.split(pa.array([frame(1, b"x")], pa.binary()), headers_of([[(framing.VALUE_HEADER, data)]]))
     assert (frames.verdict.tolist(), frames.schema.tolist()) == ([framing.WRONG_HEADER], [framing.NO_SCHEMA])
+
+
+GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
+
+
+@pytest.mark.parametrize(("head", "key"), [(b"\0\0\0\0\7", 7), (b"\1" + GUID.bytes, str(GUID))])
+@pytest.mark.parametrize("rest", [b'{"a": 1}', b"\x80", b"\1"], ids=["JSON", "cut off", "negative"])
+def test_a_frame_whose_index_cannot_be_read_still_names_its_schema(head: bytes, key: SchemaKey, rest: bytes) -> None:
+    frames = framing.split(pa.array([frame(1, b"x"), head + rest, frame(key, b"y")], pa.binary()))
+    assert frames.verdict.tolist() == [framing.OK, framing.WRONG_INDEX, framing.OK]
+    assert [frames.key_of(row) for row in range(3)] == [1, key, key]
+    assert sorted(group.tolist() for group in frames.groups()) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(("head", "key"), [(b"\0\0\0\0\7", 7), (b"\1" + GUID.bytes, str(GUID))])
+@pytest.mark.parametrize("rest", [b"", b"\x80"], ids=["none, as of JSON and Avro", "cut off"])
+def test_a_header_without_a_message_index_still_names_the_schema(head: bytes, key: SchemaKey, rest: bytes) -> None:
+    headers = headers_of([[(framing.VALUE_HEADER, head + rest)]])
+    frames = framing.split(pa.array([b'{"a": 1}'], pa.binary()), headers)
+    assert (frames.verdict.tolist(), frames.key_of(0)) == ([framing.WRONG_HEADER], key)
 
 
 @given(st.lists(st.none() | BYTES | FRAMES, max_size=8))

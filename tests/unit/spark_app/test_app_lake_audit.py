@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from google.protobuf import message_factory
@@ -18,6 +20,7 @@ from spark_app.audit import Verdict, gold
 from spark_app.audit.frames import KEY_HEADER, VALUE_HEADER
 from spark_app.records import Cause, Decodable
 from spark_app.schemas.ledger import find_message
+from spark_app.worker import framing
 from tests.support.examples import examples
 from tests.support.frames import batch_of, frame, headers_of
 from tests.support.lakes import SmallLake
@@ -70,6 +73,27 @@ def test_every_kind_of_record(tmp_path: Path) -> None:
     lake.take(batch_of(KINDS), batch_of(KINDS, first=5, partition=1))
     lake.take(batch_of(KINDS * 3, first=len(KINDS)))
     assert check(lake, 5 * SILVER, gold=2).records == 5 * len(KINDS)
+
+
+def test_frames_whose_index_cannot_be_read_as_earlier_releases_kept_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without their schema, whatever that is, and as bad frames."""
+    split = framing.split
+
+    def forget(*given: Any, **more: Any) -> framing.Frames:
+        frames = split(*given, **more)
+        for verdict in (framing.WRONG_INDEX, framing.WRONG_HEADER):
+            frames.refuse(np.flatnonzero(frames.verdict == verdict), verdict)
+        return frames
+
+    lake = kinds_lake(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(framing, "split", forget)
+        lake.take(batch_of(KINDS))
+    kept = pl.read_delta(str(tmp_path / "quarantine_events")).filter(pl.col("cause") == "frame_index")
+    assert (len(kept), kept["schema_id"].null_count()) == (3, 3)
+    check(lake, SILVER, gold=2)
 
 
 def test_chunks_of_any_size_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import struct
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,15 @@ def due_for(value: bytes) -> tuple[str, dict[str, Any] | None]:
     try:
         header.from_bytes(stream)
     except (SerializationError, EOFError, ValueError, struct.error):
-        return "frame_.*", None
+        named = _key_of(value)
+        return "frame_.*" if named is None or named in SCHEMAS else f"frame_.*|{_unsettled(named)}", None
     key: SchemaKey = header.id if header.guid is None else str(header.guid)
     index = tuple(header.message_indexes)
     shortest = header.id_to_bytes() if header.guid is None else header.guid_to_bytes()
     longer = stream.tell() != len(shortest)
     odd = "frame_index|" if longer or len(index) > 32 or not 0 <= min(index) <= max(index) < 2**31 else ""
     if key not in SCHEMAS:
-        return odd + ("schema_unknown" if isinstance(key, int) and key > 2**31 - 1 else LAYOUT.deferred), None
+        return odd + _unsettled(key), None
     kind = class_at(key, index)
     if kind is None:
         return odd + "schema_index", None
@@ -81,6 +83,18 @@ def due_for(value: bytes) -> tuple[str, dict[str, Any] | None]:
         return f"{odd}{row}", None
     game = row.get("game_name")
     return odd + (LAYOUT.silver_of(game.lower()) if game in GAMES else "route_.*"), row
+
+
+def _key_of(value: bytes) -> SchemaKey | None:
+    """What names the schema where the frame is cut off, or wrong, behind it."""
+    size = {0: 5, 1: 17}.get(value[0], 99) if value else 99
+    if len(value) <= size:
+        return None
+    return int.from_bytes(value[1:5], "big") if size == 5 else str(uuid.UUID(bytes=value[1:17]))
+
+
+def _unsettled(key: SchemaKey) -> str:
+    return "schema_unknown" if isinstance(key, int) and key > 2**31 - 1 else LAYOUT.deferred
 
 
 def mutated(dice: random.Random, count: int) -> list[bytes]:

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +60,9 @@ KINDS: dict[str, tuple[bytes | None, str]] = {
     "index cut off": (b"\0\0\0\0\1\x80", "frame_index"),
     "index of nothing": (frame(OLD, b"", (7,)), "schema_index"),
     "refused schema": (frame(REFUSED, b"x"), "schema_invalid"),
+    "refused schema without an index": (b'\0\0\0\0\x08{"a": 1}', "schema_invalid"),
     "waiting schema": (frame(WAITING, b"x"), "deferred_events"),
+    "waiting schema without an index": (b'\0\0\0\0\x09{"a": 1}', "deferred_events"),
     "id beyond all ids": (frame(NO_ID, b"x"), "schema_unknown"),
     "broken payload": (frame(OLD, b"\x0a\xff"), "decode_payload"),
     "year 30,000,000": (event(OLD, "rummy", at=FAR), "decode_range"),
@@ -170,6 +173,20 @@ def test_values_land_with_their_fields_and_lineage(tmp_path: Path) -> None:
         ("t", "id-of-t", 8),
     ]
     assert report.schema_ids == {"rummy": {"1": 1, "2": 1}}
+
+
+def test_a_record_of_another_kind_of_schema_keeps_its_id_and_names_the_kind(tmp_path: Path) -> None:
+    """JSON and Avro have no message index; a Protobuf record should have one."""
+    heads = [bytes(SchemaId("JSON", schema_id=key).id_to_bytes()) for key in (REFUSED, OLD, STRANGE)]
+    report = run([batch_of([head + b'{"a": 1}' for head in heads])], plan_for(tmp_path, settled=True))
+    tables = read_back(tmp_path, report)
+    refused = tables[LAYOUT.quarantine].select(["cause", "detail", "schema_id", "refused_schema"]).to_pylist()
+    assert [list(row.values()) for row in refused] == [
+        ["schema_invalid", "no", REFUSED, str(REFUSED)],
+        ["frame_index", None, OLD, None],
+    ]
+    assert tables[LAYOUT.deferred]["waits_for"].to_pylist() == [str(STRANGE)]
+    assert tables[LAYOUT.bronze]["schema_id"].to_pylist() == [REFUSED, OLD, STRANGE]
 
 
 def test_land_only_defers_every_record_but_tombstones(tmp_path: Path) -> None:
