@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
-from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known
+from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
 from spark_app.worker.decode.reference import load_files
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
@@ -114,6 +114,7 @@ def _compile_in(folder: Path, sources: Sources, caps: Caps) -> bytes:
         titles[file] = _title(name)
         if not is_well_known(name):
             places.append(f"-I{name or OWN_FILE}={file}")
+    places += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
     (folder / "in.fds").write_bytes(_compiled_set(sources).SerializePartialToString())
     places.append("--descriptor_set_in=in.fds")
     code = _call_protoc(folder, [*places, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)

@@ -1,6 +1,9 @@
 """Files that everybody imports and nobody registers: Google's, which come with protoc, and Confluent's.
 
 They are always these, whatever a registry serves under their names: column types rely on what their messages are.
+
+The rules of protovalidate are another matter: `buf/validate/validate.proto` only annotates, and has many versions. One
+that is registered counts; ours (of protovalidate 1.2.2, Apache-2.0) is for schemas that import it and register nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +34,13 @@ def confluent_files() -> dict[str, FileDescriptorProto]:
     modules = (meta_pb2, decimal_pb2, variant_pb2, older_pb2)
     files = [FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb) for module in modules]
     return {file.name: file for file in files}
+
+
+@functools.cache
+def spare_files() -> dict[str, Path]:
+    """Import name -> .proto file, for who imports it without a reference."""
+    name = "buf/validate/validate.proto"
+    return {name: Path(__file__).with_name("buf") / "validate" / "validate.proto"}
 
 
 def is_well_known(name: str) -> bool:

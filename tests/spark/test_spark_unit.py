@@ -81,6 +81,7 @@ def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_p
 def test_bump_leaves_no_file_and_no_table(new_parts: NewParts, answers: Answers) -> None:
     answers.schema(2, source(2))
     parts = new_parts(answers.url)
+    answers["/schemas/ids/2/versions"] = (200, [{"subject": parts.settings.subject, "version": 2}])
     parts.learn(1)
     values = events(1, PLAYERS) + events(2, PLAYERS)
     with pytest.raises(SchemaBump, match=r"\[2\]"):
@@ -89,6 +90,18 @@ def test_bump_leaves_no_file_and_no_table(new_parts: NewParts, answers: Answers)
     again = new_parts(answers.url)
     assert again.take(values).silver == {"rummy": 4, "uno": 2}
     assert again.read("silver_uno_events")["col_custom_1"].to_list() == [None, "a"]
+
+
+def test_a_schema_of_a_foreign_subject_is_settled_in_place(new_parts: NewParts, answers: Answers) -> None:
+    """Whoever can write to the topic can name any id of the registry."""
+    answers.schema(2, source(2))
+    answers["/schemas/ids/2/versions"] = (200, [{"subject": "somebody-elses-value", "version": 1}])
+    parts = new_parts(answers.url)
+    parts.learn(1)
+    report = parts.take(events(1, PLAYERS) + events(2, PLAYERS))
+    assert report.silver == {"rummy": 4, "uno": 2}
+    assert parts.read("silver_uno_events")["col_custom_1"].to_list() == [None, "a"]
+    assert parts.ledger.versions() == {}
 
 
 def test_settling_in_place_goes_on_to_the_tables_that_only_new_schemas_name(
