@@ -59,7 +59,7 @@ FIELDS = {
     "Point": "a message; also a group, or one that is `DELIMITED`",
     "Event": "a message within itself, or 15 levels deep: JSON text, nothing is dropped",
     "repeated int32": "an absent one is empty, not NULL",
-    "map<string, Point>": "sorted by key; of a key that comes twice the last counts",
+    "map<string, Point>": "its entries in no order that says anything; of a key that comes twice the last counts",
 }
 SAMPLE = """syntax = "proto3";
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";

@@ -52,7 +52,7 @@ Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
 CAUSE_HELP: Mapping[Cause, str] = {
     Cause.FRAME_SHORT: "shorter than a frame: magic byte, schema id or GUID, and message index",
     Cause.FRAME_MAGIC: "the first byte is neither 0 nor 1, and no schema is set for records without a frame",
-    Cause.FRAME_INDEX: "the message index is not a zig-zag varint list",
+    Cause.FRAME_INDEX: "the message index is not a zig-zag varint list, and the schema is Protobuf",
     Cause.FRAME_HEADER: "the `__value_schema_id` header is not a schema id or GUID with a message index",
     Cause.FRAME_WRAPPER: "the message is no wrapper, or does not name the schema of what it holds",
     Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than the patience",

@@ -1,8 +1,10 @@
 """Payloads to columns: what Google's parser says is what lands. Payloads are written by Google's classes."""
 
 import contextlib
+import datetime
 import subprocess
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +33,7 @@ message M {
 ANY = 'import "google/protobuf/any.proto"; message M { google.protobuf.Any a = 1; } message R { int32 x = 1; }'
 VALUE = 'import "google/protobuf/struct.proto"; message M { google.protobuf.Value v = 1; }'
 IN_A_MAP = 'import "google/protobuf/timestamp.proto"; message M { map<string, google.protobuf.Timestamp> m = 1; }'
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEGATIVE = b"\x20\xff\xff\xff\xff\x0f"  # n = -1 in 5 bytes; written back it takes 10
 NO_FIELD = b"\xf2\x3f\x01x"  # a number that no message has
 UNPACKED = b"\x10\x01\x18\x01"  # p = [1], q = [1], not packed; written back each takes a byte more
@@ -295,6 +298,58 @@ def test_of_enum_aliases_the_first_one_lands_on_both_paths() -> None:
     decoder, message = prepare(DEFAULTS)
     payload = message(l=["NIL"]).SerializeToString()
     assert [row["l"] for row in land(decoder, payload, payload + NO_FIELD)[0]] == [["ZERO"], ["ZERO"]]
+
+
+LAX = """
+import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
+import "google/protobuf/wrappers.proto";
+message M {
+  int32 n = 1; repeated fixed64 w = 2; oneof o { int32 a = 3; string b = 4; } map<string, int32> m = 5;
+  google.protobuf.Timestamp t = 6; google.protobuf.Duration d = 7; google.protobuf.Int64Value v = 8;
+  repeated fixed32 x = 9;
+}
+"""
+GROUP, END, OTHER_END = b"\x83\x06", b"\x84\x06", b"\x8c\x06"  # tags of the unknown fields 96 and 97
+# What decoding.md says is read otherwise without strictness: payload -> (fields by Google's parser, None = refused;
+# fields without strictness). No serializer writes these.
+OTHERWISE: dict[str, tuple[bytes, dict[str, Any] | None, dict[str, Any]]] = {
+    "ragged list of 8 bytes": (b"\x12\x0c" + b"\0" * 12, None, {"w": [0]}),
+    "ragged list of 4 bytes": (b"\x4a\x06" + b"\0" * 6, None, {"x": [0]}),
+    "tag of six bytes": (b"\x88\x80\x80\x80\x80\0\5", None, {"n": 5}),
+    "field number 2^29": (b"\x80\x80\x80\x80\x10\1", None, {}),
+    "groups that do not match": (GROUP + OTHER_END, None, {}),
+    "groups 101 deep": (GROUP * 101 + END * 101, None, {}),
+    "two members of a oneof": (b"\x18\5\x22\1x", {"b": "x"}, {"a": 5, "b": "x"}),
+    "a map key twice": (b"\x2a\5\x0a\1k\x10\1\x2a\5\x0a\1k\x10\2", {"m": [("k", 2)]}, {"m": [("k", 1), ("k", 2)]}),
+    "an entry with an unknown field": (b"\x2a\7\x0a\1k\x10\1\x18\1", {}, {"m": [("k", 1)]}),
+    "an entry's key of another type": (b"\x2a\4\x08\1\x10\1", {}, {"m": [("", 1)]}),
+    "parts of a timestamp": (
+        b"\x32\2\x08\5\x32\3\x10\xe8\7",
+        {"t": EPOCH + timedelta(seconds=5, microseconds=1)},
+        {"t": EPOCH + timedelta(microseconds=1)},
+    ),
+    "parts of a duration": (b"\x3a\2\x08\5\x3a\3\x10\xe8\7", {"d": 5_000_001}, {"d": 1}),
+    "a wrapper twice": (b"\x42\2\x08\5\x42\0", {"v": 5}, {"v": 0}),
+}
+
+
+@pytest.mark.parametrize(("payload", "due", "lax"), OTHERWISE.values(), ids=OTHERWISE)
+def test_what_lands_otherwise_without_strictness(
+    payload: bytes, due: dict[str, Any] | None, lax: dict[str, Any]
+) -> None:
+    nothing = {"n": 0, "w": [], "a": None, "b": None, "m": [], "t": None, "d": None, "v": None, "x": []}
+    rows, causes = land(prepare(LAX)[0], payload)
+    assert (rows, causes) == (([], [Cause.DECODE_PAYLOAD]) if due is None else ([nothing | due], []))
+    assert land(prepare(LAX, DecodeOptions(strict=False))[0], payload) == ([nothing | lax], [])
+
+
+@pytest.mark.parametrize("options", [STRICT, DecodeOptions(strict=False)], ids=["strict", "not strict"])
+@pytest.mark.parametrize("more", ["", "M self = 2;"], ids=["fast", "by the fallback"])
+def test_all_entries_of_a_map_land_in_whatever_order(options: DecodeOptions, more: str) -> None:
+    decoder, message = prepare(f"message M {{ map<string, int32> m = 1; {more} }}", options)
+    entries = {key: number for number, key in enumerate(["b", "", "abc", "a", "ab"])}
+    rows, causes = land(decoder, message(m=entries).SerializeToString())
+    assert (sorted(rows[0]["m"]), causes) == (sorted(entries.items()), [])
 
 
 TRUSTED = "message M { int32 n = 1; map<string, M2> m = 2; string s = 3; } message M2 { int32 x = 1; }"

@@ -54,6 +54,38 @@ def test_every_pair_of_types_places_every_row(kind: pa.DataType, value: Any, col
     assert len(landed) + refused == 2
 
 
+INT, REAL, BIG, FLAG = pa.int64(), pa.float64(), pa.decimal128(20, 0), pa.bool_()
+FLAT = {INT: 1, REAL: 1.0, BIG: Decimal(1), FLAG: True, pa.string(): "1", pa.binary(): b"1"}
+# What decoding.md says is converted; each of these values could be.
+CONVERTED = {(INT, BIG), (BIG, INT), (INT, FLAG), (FLAG, INT), (INT, REAL), (REAL, INT), (INT, pa.string())}
+CONVERTED |= {(pa.string(), pa.binary()), (pa.binary(), pa.string())}
+
+
+@pytest.mark.parametrize("kind", FLAT, ids=str)
+@pytest.mark.parametrize("column", FLAT, ids=str)
+def test_only_what_the_documentation_says_is_converted(kind: pa.DataType, column: pa.DataType) -> None:
+    landed, refused = fit_one(kind, FLAT[kind], column)
+    if kind == column or (kind, column) in CONVERTED:
+        assert (landed, refused) == ([FLAT[column], None], 0)
+    else:
+        assert (landed, refused) == ([None], 1)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        (lambda kind: pa.struct([("a", kind)]), lambda value: {"a": value}),
+        (pa.list_, lambda value: [value]),
+        (lambda kind: pa.map_(pa.string(), kind), lambda value: [("k", value)]),
+    ],
+    ids=["struct", "list", "map"],
+)
+@pytest.mark.parametrize(("kind", "column"), sorted(CONVERTED, key=str), ids=str)
+def test_nothing_is_converted_inside_another_type(nest: Any, kind: pa.DataType, column: pa.DataType) -> None:
+    of, hold = nest
+    assert fit_one(of(kind), hold(FLAT[kind]), of(column)) == ([None], 1)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "column"),
     [

@@ -1,0 +1,58 @@
+"""A real registry: what it answers to what is asked of it beside the schemas themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+
+from scripts.campaign.stage import Stage
+from scripts.local.registry import Registry as Server
+from spark_app.errors import ExitCode
+from spark_app.schemas.registry import ROOT, Registry
+from spark_app.settings import RegistrySettings
+from tests.support.answers import serve
+from tests.support.protos import CAPS, PROTO3
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+def client(server: Server, subject: str = "") -> Registry:
+    return Registry(RegistrySettings(url=server.url, subject=subject), CAPS)
+
+
+def register(server: Server, subject: str, text: str, *references: SchemaReference) -> int:
+    found: int = SchemaRegistryClient({"url": server.url}).register_schema(
+        subject, Schema(text, "PROTOBUF", list(references))
+    )
+    return found
+
+
+@pytest.mark.parametrize("context", ["", ":.sales:"])
+def test_a_schema_is_found_in_the_context_of_its_subject(registry: Server, context: str) -> None:
+    """This registry has one range of ids for all contexts: that a context's own ids differ is shown elsewhere."""
+    name = "default" if not context else "sales"
+    register(registry, f"{context}common-{name}", f"{PROTO3} package {name}; message Part {{ int64 x = 1; }}")
+    text = f'{PROTO3} package {name}; import "common.proto"; message Order {{ Part part = 1; }}'
+    subject = f"{context}orders-{name}"
+    reference = SchemaReference("common.proto", f"{context}common-{name}", 1)
+    schema_id = register(registry, subject, text, reference)
+    found = client(registry, subject)
+    assert set(found.fetch(schema_id).texts) == {ROOT, "common.proto"}
+    assert found.subjects_of(schema_id) == {f"orders-{name}": 1}
+    assert found.subject_versions(subject) == {schema_id: 1}
+
+
+def test_an_id_that_nobody_registered_has_no_subjects(registry: Server) -> None:
+    assert client(registry).subjects_of(2**31 - 1) == {}
+    assert client(registry).subjects_of("89791762-2336-4186-9674-299b90a802e2") == {}
+
+
+def test_a_registry_that_refuses_the_login_holds_the_app(new_stage: Callable[..., Stage]) -> None:
+    with serve() as answers:
+        stage = new_stage(REGISTRY__URL=answers.url)
+        stage.produce(10)
+        answers[f"/subjects/{stage.topic}-value/versions"] = (401, {"error_code": 401, "message": "who are you?"})
+        assert stage.run() == ExitCode.CONFIGURATION
+        assert "registry.password_file" in stage.lines()[-1]
