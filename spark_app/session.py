@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,6 +26,13 @@ from spark_app.settings import Settings
 from spark_app.space import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
+LOCAL = re.compile(r"local(\[[^\]]*\])?")
+# Spark makes a secret for each start, which never leaves the memory of its JVM. Those of a cluster are given theirs.
+AUTHENTICATION = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+}
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
@@ -30,6 +41,7 @@ JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: whe
 JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
 JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 
+IDLE_S = 30  # py4j's own, for a connection of which no thread is left
 ENDS_S = 2.0  # a JVM that was killed
 
 
@@ -47,6 +59,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     for key, value in _options(settings).items():
         builder = builder.config(key, value)
     session = _create(builder)
+    _guard_callbacks(session)
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
     return session
@@ -82,6 +95,24 @@ def _forget_jvm() -> None:
     SparkSession._instantiatedSession = None
 
 
+def _guard_callbacks(session: SparkSession) -> None:
+    """Let nobody but this JVM call Python back: Spark's batches come that way. py4j would ask nobody for a token, and
+    who may call can call any method. Its client in the JVM forgets the token when it learns Python's port, and so is
+    replaced."""
+    gateway: Any = session.sparkContext._gateway
+    token = secrets.token_hex(32)  # not the gateway's own: once Python has ended, its port may be anybody's
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)
+    jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    java = server.getGateway()
+    address, port = server.getCallbackClient().getAddress(), server.getCallbackClient().getPort()
+    seconds, sockets = jvm.java.util.concurrent.TimeUnit.SECONDS, jvm.javax.net.SocketFactory.getDefault()
+    client = jvm.py4j.PythonClient(java, None, port, address, IDLE_S, seconds, sockets, server, True, 0, token)
+    field = java.getClass().getDeclaredField("cbClient")
+    field.setAccessible(True)
+    field.set(java, client)
+
+
 def hold_lake(session: SparkSession, lake: Lake) -> None:
     """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
     jvm: Any = session.sparkContext._jvm
@@ -102,6 +133,7 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": _java_options(settings),
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
+        "spark.ui.killEnabled": "false",  # it does not ask who somebody is
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.options.regex": REDACTED,
@@ -128,6 +160,8 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),
         "spark.cleaner.periodicGC.interval": "10min",
     }
+    if LOCAL.fullmatch(spark.master):
+        options |= AUTHENTICATION
     if spark.ui_port:
         options |= {"spark.ui.port": str(spark.ui_port), "spark.ui.host": spark.ui_host}
     if spark.jars:
