@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ def _guard_callbacks(session: SparkSession) -> None:
     gateway: Any = session.sparkContext._gateway
     token = secrets.token_hex(32)  # not the gateway's own: once Python has ended, its port may be anybody's
     gateway.callback_server_parameters.auth_token = token
-    ensure_callback_server_started(gateway)
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
     java = server.getGateway()
     address, port = server.getCallbackClient().getAddress(), server.getCallbackClient().getPort()

@@ -30,7 +30,7 @@ from spark_app.worker.decode.reference import load_files
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
 SAID_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
-LOG_LINE = re.compile(r"^(WARNING: All log messages before|[IWEF]\d{4} ).*\n", re.MULTILINE)
+LOG_MARK = re.compile(r"^(WARNING: All log messages before.*\n|[IWEF]\d{4} [^\]\n]*\] )", re.MULTILINE)
 NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
@@ -154,9 +154,9 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
 
 
 def _said(folder: Path, titles: dict[str, str]) -> str:
-    """What protoc wrote, shortened: its log lines left out, numbered files under the names that people know."""
+    """What protoc wrote, shortened: without the marks of its log, numbered files under the names that people know."""
     with (folder / "said").open("rb") as said:
-        text = LOG_LINE.sub("", said.read(SAID_BYTES).decode(errors="replace")).strip()
+        text = LOG_MARK.sub("", said.read(SAID_BYTES).decode(errors="replace")).strip()
     return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)
 
 
