@@ -39,25 +39,35 @@ def load(path: str | Path | None = None) -> Settings:
 
 def _no_json() -> str | None:
     """The first variable whose value should be JSON and is not, with an example."""
+    examples = {tuple: '["a", "b"]', dict: '{"a": {"function": "count"}}'}
     for section, model in sections().items():
-        for key, field in model.model_fields.items():
-            name = f"{PREFIX}{section}__{key}".upper()
-            if isinstance(field.default, tuple | dict) and name in os.environ:
+        kinds = {f"{PREFIX}{section}__{key}": type(field.default) for key, field in model.model_fields.items()}
+        for name, kind in {f"{PREFIX}{section}": dict, **kinds}.items():
+            value = os.environ.get(name.upper())
+            if kind in examples and value is not None:
                 try:
-                    json.loads(os.environ[name])
-                except ValueError:
-                    example = '["a", "b"]' if isinstance(field.default, tuple) else '{"a": {"function": "count"}}'
-                    return f"{name} must be JSON, such as {example}"
+                    json.loads(value)
+                except (ValueError, RecursionError):
+                    return f"{name.upper()} must be JSON, such as {examples[kind]}"
     return None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"settings file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of a text that is not UTF-8, and of a number with too many digits
         raise ConfigurationError(f"settings file {path} is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"settings file {path}: {_deepest_line(text)} is nested too deeply") from None
+
+
+def _deepest_line(text: str) -> str:
+    """The line with the most brackets, cut: its beginning is the key."""
+    line = max(text.splitlines(), key=lambda line: line.count("[") + line.count("{"))
+    return f"{line.strip()[:40]} ..."
 
 
 def _refuse_unknown_variables() -> None:
@@ -81,20 +91,29 @@ def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "settings"
     if error["type"] == "extra_forbidden":
         return f"{key}: no such setting; `python -m spark_app settings` lists them"
-    got = "" if key == "registry.url" else f", got {str(error['input'])[:100]!r}"  # an address may hold a password
+    got = "" if key == "registry.url" else f", got {_start(error['input'])!r}"  # an address may hold a password
     return f"{key}: {error['msg']}{got}"
+
+
+def _start(value: Any) -> str:
+    try:
+        return str(value)[:100]
+    except RecursionError:
+        return "what is nested too deeply"
 
 
 def read_secret(path: str, key: str) -> str:
     """The content of a secret file without its last newline.
 
     Raises:
-        ConfigurationError: the file named by setting `key` cannot be read.
+        ConfigurationError: the file named by setting `key` cannot be read, or is not UTF-8.
     """
     try:
-        return Path(path).read_text().rstrip("\r\n")
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         raise ConfigurationError(f"{key}: cannot read {path} ({error.strerror})") from None
+    except UnicodeDecodeError:  # its words hold a byte of the secret
+        raise ConfigurationError(f"{key}: {path} is not UTF-8 text") from None
 
 
 def render() -> str:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
+import re
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
@@ -16,11 +17,20 @@ from spark_app.contexts import context_of
 from spark_app.records import Layout
 
 PREFIX = "PROTOLAKE_"
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
 PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        """What no file, topic or address can be named: NUL, and bytes of the environment that are not UTF-8."""
+        if isinstance(value, str) and NO_TEXT.search(value):
+            raise ValueError("is not text: it holds a NUL or what is not UTF-8")
+        return value
 
 
 class KafkaSettings(Section):

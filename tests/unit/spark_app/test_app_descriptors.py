@@ -71,7 +71,7 @@ def test_import_that_is_nowhere_is_refused(name: str) -> None:
         compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=[name])}), CAPS)
 
 
-@pytest.mark.parametrize("name", [" ", '"', "\\", "\x7f", "a b", "9x", ""])
+@pytest.mark.parametrize("name", [" ", '"', "\\", "\x7f", "a b"])
 @pytest.mark.parametrize("what", ["message", "package"])
 def test_a_name_that_no_text_could_have_is_refused_with_a_reason(what: str, name: str) -> None:
     file = FileDescriptorProto(name="x", syntax="proto3", message_type=[DescriptorProto(name="M")])
@@ -79,13 +79,9 @@ def test_a_name_that_no_text_could_have_is_refused_with_a_reason(what: str, name
         file.message_type[0].name = name
     else:
         file.package = name
-    try:
+    with pytest.raises(SchemaRefused, match=r"^protoc: \S.{10}") as refused:
         compile_sources(Sources(compiled={ROOT: file}), CAPS)
-    except SchemaRefused as refusal:
-        assert len(str(refusal)) > len("protoc: ") + 10
-        assert "E0000" not in str(refusal)
-    else:
-        assert (what, name) == ("package", "")
+    assert "E0000" not in str(refused.value)
 
 
 def test_import_with_an_endless_name_is_refused() -> None:
