@@ -87,7 +87,7 @@ class UnitRunner:
             if not report.new_ids and not report.new_values:
                 self._touched = max(1, len(report.silver))
                 return report
-            self.discard(report)
+            self.discard(report, origin.root)
             if not self._settle(report, origin):
                 break
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
@@ -95,7 +95,7 @@ class UnitRunner:
     def _scout(self, records: Records, sequence: int, origin: Origin) -> None:
         """Settle what some of the records bring: an empty lake would decode all of its first batch twice."""
         report = self._execute(records.limit(SCOUTED), self._plan(sequence, origin))
-        self.discard(report)
+        self.discard(report, origin.root)
         self._settle(report, origin)
 
     def _settle(self, report: Report, origin: Origin) -> bool:
@@ -109,11 +109,12 @@ class UnitRunner:
         self._tables.admit(report.new_values)
         return bool(settled) or self._tables.messages != before
 
-    def discard(self, report: Report) -> None:
-        """Remove the files of a run that will not be decided."""
+    def discard(self, report: Report, root: str | None = None) -> None:
+        """Remove the files of a run that will not be decided. `root` is that of its `Origin`."""
+        lake = Lake(root) if root else self._lake
         for table, files in report.files.items():
             for entry in files:
-                (self._lake.table(table) / entry.path).unlink(missing_ok=True)
+                (lake.table(table) / entry.path).unlink(missing_ok=True)
 
     def _bare(self) -> Bare | None:
         """The schema of records without a frame."""
@@ -154,7 +155,7 @@ class UnitRunner:
             for row in rows:
                 report.merge(Report.from_json(row["report"]))
         except Exception as error:
-            self._lake.remove_files(plan.prefix)
+            Lake(plan.root).remove_files(plan.prefix)
             if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only, and not all of them
                 raise PySparkException(str(error)) from None
             raise

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -35,6 +36,22 @@ def test_new_tables_are_admitted_and_the_first_files_are_gone(new_parts: NewPart
     assert sorted(report.files) == ["bronze_events", "silver_rummy_events", "silver_uno_events"]
     parts.units.discard(report)
     assert parts.files() == []
+
+
+def test_files_of_a_pass_into_another_folder_are_discarded_there(new_parts: NewParts, tmp_path: Path) -> None:
+    parts, scratch = new_parts(), tmp_path / "scratch"
+    parts.learn(1)
+    origin = replace(ORIGIN, root=str(scratch))
+    report = parts.run(events(1, PLAYERS), origin)
+    assert parts.tables.admitted == {"rummy": "rummy", "uno": "uno"}  # so that there was a first pass
+    assert sorted(str(path.relative_to(scratch)) for path in scratch.glob("*/*.parquet")) == named(report)
+    parts.units.discard(report, origin.root)
+    assert list(scratch.glob("*/*.parquet")) == []
+    (scratch / "silver_uno_events").rmdir()
+    (scratch / "silver_uno_events").touch()  # a file where the pass makes a folder
+    with pytest.raises(PySparkException):
+        parts.run(events(1, PLAYERS), origin)
+    assert list(scratch.glob("*/*.parquet")) == []
 
 
 @pytest.mark.parametrize(("scouted", "passes"), [(2, 2), (1, 3)], ids=["all is met", "some is met later"])
