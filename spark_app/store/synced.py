@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,7 @@ REMEDY = "restore _protolake and the tables from one copy; `doctor --repair` mov
 
 
 class Synced:
-    """The mark. Threads may use it side by side.
+    """The mark. Threads may use it side by side; a table that begins anew under a sync keeps no version of the old one.
 
     Attributes:
         unit: all commits of the units up to it are durable.
@@ -41,6 +42,7 @@ class Synced:
         self.versions: dict[str, int] = stored.get("versions", {})
         self.rebooted = stored.get("boot", _boot()) != _boot()
         self._refused = ""
+        self._began_anew: Counter[str] = Counter()  # table -> how often, in this process
         self._writing = threading.Lock()
 
     @property
@@ -58,6 +60,7 @@ class Synced:
         """
         if self._refused:
             raise UnreachableError(self._refused)
+        began = self._began_anew.copy()
         try:
             found = self._sync(list(tables))
         except OSError as error:
@@ -65,7 +68,8 @@ class Synced:
             self._refused = f"{self._lake.root} does not keep what was written ({error}): look at its disk"
             raise UnreachableError(self._refused) from None
         with self._writing:
-            newer = {name: max(version, self.versions.get(name, 0)) for name, version in found.items()}
+            same = {n: version for n, version in found.items() if self._began_anew[n] == began[n]}
+            newer = {name: max(version, self.versions.get(name, 0)) for name, version in same.items()}
             self._write(max(unit, self.unit), max(folded, self.folded), self.versions | newer)
 
     def _sync(self, names: list[str]) -> dict[str, int]:
@@ -83,6 +87,7 @@ class Synced:
     def forget(self, name: str) -> None:
         """The table is not there: what is made under its name begins anew."""
         with self._writing:
+            self._began_anew[name] += 1
             if name in self.versions:
                 self._write(self.unit, self.folded, {n: v for n, v in self.versions.items() if n != name})
 

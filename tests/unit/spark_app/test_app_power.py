@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -271,3 +272,24 @@ def test_power_cuts(tmp_path: Path) -> None:
     with mount.mounted(tmp_path / "disk") as disk:
         cuts = cut_often(disk, random.Random(tmp_path.name), times=8)
     assert cuts.faults == {}
+
+
+def test_a_table_that_is_removed_under_a_sync_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first commits of a table that is made again would pass for durable ones."""
+    lake = open_lake(tmp_path)
+    take(lake, 3)
+    synced = Synced(lake)
+    sync = delta_log.sync
+
+    def remove_meanwhile(table: Path, *rest: Any) -> Any:
+        found = sync(table, *rest)
+        if table.name == "silver_a_events":
+            synced.forget(table.name)
+        return found
+
+    monkeypatch.setattr(delta_log, "sync", remove_meanwhile)
+    synced.sync(TABLES, unit=3)
+    assert (Synced(lake).unit, Synced(lake).versions) == (3, {"bronze_events": 2})
+    monkeypatch.undo()
+    synced.sync(TABLES, unit=3)
+    assert Synced(lake).versions == {"bronze_events": 2, "silver_a_events": 2}
