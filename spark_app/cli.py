@@ -82,7 +82,7 @@ def run(
     ] = False,
 ) -> None:
     """Take records from Kafka to bronze, silver and gold."""
-    hold = os.environ.get("PROTOLAKE_RUN__HOLD", "").lower() in ("1", "true", "yes")
+    hold = config.wants_hold(settings)
     try:
         loaded = config.load(settings)
         hold = loaded.run.hold

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from spark_app.errors import ConfigurationError
 from spark_app.settings import PREFIX, Section, Settings
@@ -35,6 +35,18 @@ def load(path: str | Path | None = None) -> Settings:
         raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
     except Exception as error:  # a value in the environment that is no JSON where a list or table is due
         raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
+
+
+def wants_hold(path: str | Path | None) -> bool:
+    """`run.hold`, also where another setting is wrong: who is to be held must not be relaunched for it."""
+    path = path or os.environ.get(f"{PREFIX}SETTINGS")
+    name = f"{PREFIX}run__hold".upper()
+    try:
+        filed = _read(Path(path)).get("run", {}).get("hold", False) if path else False
+        value = next((value for key, value in os.environ.items() if key.upper() == name), filed)
+        return TypeAdapter(bool).validate_python(value)
+    except (ConfigurationError, ValidationError, AttributeError):
+        return False
 
 
 def _no_json() -> str | None:

@@ -225,3 +225,26 @@ def test_a_lake_keeps_the_rules_that_it_was_made_with(tmp_path: Path, changed: d
     [(section, [key])] = [(section, list(values)) for section, values in changed.items()]
     with pytest.raises(ConfigurationError, match=f"{section}.{key}"):
         check_rules(lake, Settings())
+
+
+@pytest.mark.parametrize("spelt", ["1", "true", "True", "yes", "on", "t", "Y"])
+def test_who_is_to_be_held_is_held_for_a_wrong_setting_however_it_is_spelt(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spelt: str
+) -> None:
+    wrong = tmp_path / "settings.toml"
+    wrong.write_text("[kafka]\nbrokres = 'b'")
+    monkeypatch.setenv("PROTOLAKE_RUN__HOLD", spelt)
+    assert config.load().run.hold
+    assert config.wants_hold(wrong)
+    monkeypatch.setenv("PROTOLAKE_RUN__HOLD", "off")
+    wrong.write_text("[run]\nhold = true")
+    assert not config.wants_hold(wrong)
+    monkeypatch.delenv("PROTOLAKE_RUN__HOLD")
+    assert config.wants_hold(wrong)
+
+
+@pytest.mark.parametrize("text", ["", "[run", "run = 3", "[run]\nhold = 'perhaps'", "[run]\nhold = false"])
+def test_nobody_is_held_who_did_not_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    monkeypatch.delenv("PROTOLAKE_RUN__HOLD", raising=False)
+    (tmp_path / "settings.toml").write_text(text)
+    assert not config.wants_hold(tmp_path / "settings.toml")
