@@ -197,7 +197,7 @@ class Status:
             try:
                 self._write()
                 failed = False
-            except OSError as error:  # a full disk must not end the thread: it has to say so when there is room
+            except Exception as error:  # nothing may end the thread: it has to say so when there is room again
                 if not failed:
                     log.warning("status not written", reason=str(error))
                 failed = True

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JNetworkError
 
 from scripts.campaign.units import open_lake
 from spark_app import errors
@@ -207,3 +208,25 @@ def test_every_cause_is_explained_and_used() -> None:
     assert set(CAUSE_HELP) == set(Cause)
     source = "".join(path.read_text() for path in (ROOT / "spark_app").rglob("*.py") if path.name != "records.py")
     assert [cause for cause in Cause if f"Cause.{cause.name}" not in source] == []
+
+
+def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = open_lake(tmp_path)
+    monkeypatch.setattr("spark_app.ops.status.EVERY_S", 0.01)
+    status = Status(lake, Layout())
+    asked = threading.Semaphore(0)
+
+    def gone() -> int:
+        asked.release()
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    status.lag_of = gone
+    status.start()
+    assert all(asked.acquire(timeout=10) for _ in range(3))
+    status.lag_of = lambda: 7
+    for _ in range(1000):
+        if (read_json(lake.status) or {}).get("lag") == 7:
+            break
+        threading.Event().wait(0.01)
+    status.end("stopped", None)
+    assert read_json(lake.status)["lag"] == 7
