@@ -11,7 +11,9 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import ANSWER_S, client_options, silent
+from spark_app.ops.events import log
 from spark_app.settings import KafkaSettings
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
@@ -33,6 +35,7 @@ class OpenTransactions:
         self._ask = ask or self._ask_broker
         self._clock = clock
         self._client: AdminClient | None = None
+        self._complained = False
         self._stuck: dict[Key, tuple[int, float]] = {}  # -> last stable offset, since when it stands still
 
     def look(self) -> dict[str, int]:
@@ -50,14 +53,21 @@ class OpenTransactions:
         }
 
     def _ask_broker(self) -> Ends:
-        """Nothing when there is no answer: that is said elsewhere."""
+        """Nothing when there is no answer: that is said elsewhere, but for a file that cannot be read."""
         try:
             if self._client is None:
                 self._client = AdminClient(client_options(self._kafka), logger=silent())
+                self._complained = False
             keys = self._partitions(self._client)
             stable = self._ends(self._client, keys, IsolationLevel.READ_COMMITTED)
             ends = self._ends(self._client, keys, IsolationLevel.READ_UNCOMMITTED)
         except KafkaException:
+            self._client = None  # the next one reads the password and the addresses again
+            return {}
+        except ConfigurationError as error:
+            if not self._complained:
+                log.warning("open transactions are not looked for", reason=str(error))
+            self._complained = True
             return {}
         return {key: (stable[key], ends[key]) for key in keys}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scripts.campaign.units import open_lake
@@ -62,3 +64,19 @@ def test_it_is_said_once_and_stays_in_the_status(tmp_path: object, capsys: pytes
     status.end("stopped", None)
     assert read_json(lake.status)["held_back"] == {"t/0": 9}
     assert capsys.readouterr().err.count("records wait behind an open transaction") == 1
+
+
+def test_a_password_that_cannot_be_read_is_told_once_and_looked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "password"
+    kafka = KafkaSettings(
+        brokers="127.0.0.1:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_username="u",
+        sasl_password_file=str(secret),
+    )
+    transactions = OpenTransactions(kafka)
+    assert [transactions.look() for _ in range(3)] == [{}, {}, {}]
+    said = capsys.readouterr().err
+    assert (said.count("\n"), str(secret) in said) == (1, True)
