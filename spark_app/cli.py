@@ -275,13 +275,21 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
             _submit(lake, request, "the app runs: it executes the request between two batches")
             result = requests.wait_for_answer(lake, request, settings.run.patience_s)
     except KeyboardInterrupt:
-        path = requests.path_of(lake, request)
-        _say(UsageError(f"not waiting any longer; the request stays and is executed. Remove {path} to withdraw it"))
+        _say(UsageError(f"not waiting any longer; {_stays(lake, request)}"))
         raise typer.Exit(INTERRUPTED) from None
+    except Exception:
+        if requests.path_of(lake, request).exists():
+            print(f"protolake: {_stays(lake, request)}", file=sys.stderr, flush=True)
+        raise
     if "error" in result:
         _say(UsageError(result["error"]))
         raise typer.Exit(result["exit_code"])
     return result
+
+
+def _stays(lake: Lake, request: Request) -> str:
+    path = requests.path_of(lake, request)
+    return f"the request stays, and is executed by the app or the next command. Remove {path} to withdraw it"
 
 
 def _submit(lake: Lake, request: Request, how: str) -> None:

@@ -67,6 +67,10 @@ class UnreachableError(ProtolakeError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class BrokenError(ProtolakeError):
+    """What was under way ended it: the JVM is gone, or a bug. Says which records it was about."""
+
+
 class NoSpaceError(ProtolakeError):
     """The disk is full. Only commands leave for it; the app waits in place."""
 

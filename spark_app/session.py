@@ -71,7 +71,7 @@ def _create(builder: Any) -> SparkSession:
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]
         except Exception as error:
-            if last or _jvm_lives():
+            if last or jvm_lives():
                 home = os.environ.get("JAVA_HOME")
                 raise ConfigurationError(
                     f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
@@ -80,8 +80,8 @@ def _create(builder: Any) -> SparkSession:
     raise AssertionError
 
 
-def _jvm_lives() -> bool:
-    """Its connections close before it has ended."""
+def jvm_lives() -> bool:
+    """Whether there is a JVM. Its connections close before it has ended, so that one that lives is waited for."""
     process = getattr(SparkContext._gateway, "proc", None)
     try:
         return process is not None and process.wait(ENDS_S) is None

@@ -3,6 +3,7 @@
 _protolake/requests/<id>.json            what is asked; removed when it is answered
 _protolake/requests/<id>.progress.json   how far it is
 _protolake/requests/<id>.attempts.json   failed tries of its next records
+_protolake/requests/<id>.tries.json      tries in a row that did not get it further
 _protolake/requests/<id>.result.json     the answer, removed by the command that waited for it
 """
 
@@ -59,7 +60,7 @@ def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
     """Write the result, then forget the request."""
     write_durably(path_of(lake, request, "result"), json.dumps(result), "answer")
     path_of(lake, request).unlink(missing_ok=True)
-    for what in ("progress", "attempts"):
+    for what in ("progress", "attempts", "tries"):
         path_of(lake, request, what).unlink(missing_ok=True)
     results = sorted(lake.requests.glob("*.result.json"), key=lambda path: path.stat().st_mtime)
     for path in results[:-KEPT_RESULTS]:
@@ -99,5 +100,5 @@ def wait_for_answer(lake: Lake, request: Request, patience: float, nap: Callable
 
 
 def path_of(lake: Lake, request: Request, what: str = "") -> Path:
-    """The file of a request, or of its progress, attempts or result."""
+    """The file of a request, or of its progress, attempts, tries or result."""
     return lake.requests / (f"{request.id}.{what}.json" if what else f"{request.id}.json")

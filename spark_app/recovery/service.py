@@ -8,11 +8,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app import session
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
-from spark_app.errors import ExitCode, ProtolakeError
+from spark_app.errors import BrokenError, ExitCode, ProtolakeError, UnreachableError
 from spark_app.gold.aggregate import Aggregator
 from spark_app.ops.events import log
 from spark_app.records import Report
@@ -20,6 +24,8 @@ from spark_app.recovery import requests
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
+from spark_app.recovery.tries import MOST, Tries
+from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.space import is_full
 
 Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
@@ -30,14 +36,14 @@ class Service:
 
     def __init__(
         self,
-        session: SparkSession,
+        spark: SparkSession,
         opened: OpenLake,
         units: UnitRunner,
         aggregator: Aggregator,
         between_units: AbstractContextManager[object],
         placed: Placed = lambda report, resolved: None,
     ):
-        self._session = session
+        self._spark = spark
         self._opened = opened
         self._units = units
         self._aggregator = aggregator
@@ -53,25 +59,60 @@ class Service:
     def step(self) -> bool:
         """A step of the oldest request; False when there is none.
 
+        A failure of the request itself is its answer. Where a job of Spark or a commit failed, the step is made again.
+
         Raises:
-            Exception: of any kind, where a disk is full. The request stays.
+            Exception: what lies outside of the request and ends the app, or waits in place: the JVM is gone, a disk is
+                full or broken, somebody does not answer. The request stays, and goes on from what is on the disk.
         """
         request = next(iter(requests.pending(self._opened.lake)), None)
         if request is None:
             return False
+        tries = Tries(self._opened.lake, request)
+        given_up = tries.begin()
+        if given_up is not None:
+            said = f"given up after {MOST} tries in a row that did not get it further; the last one: {given_up}"
+            self._answer(request, _failure(said, ExitCode.BUG))
+            return True
         try:
             result = self._advance(request)
-        except Exception as error:  # a request that fails must not end the app
-            if is_full(error):
-                self._job = self._request = None  # when there is room, it goes on from what is on the disk
-                raise
-            log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
-            code = error.exit_code if isinstance(error, ProtolakeError) else ExitCode.BUG
-            result = {"error": str(error)[-2000:], "exit_code": int(code)}
-        if result is not None:
-            requests.answer(self._opened.lake, request, result)
+        except Exception as error:
             self._job = self._request = None
+            failure = self._judge(request, error, tries)
+            if failure is not None:
+                self._answer(request, failure)
+            return True
+        if result is not None:
+            self._answer(request, result)
         return True
+
+    def _answer(self, request: Request, result: dict[str, Any]) -> None:
+        requests.answer(self._opened.lake, request, result)
+        self._job = self._request = None
+
+    def _judge(self, request: Request, error: Exception, tries: Tries) -> dict[str, Any] | None:
+        """What a failed step makes of its request: the answer; None where it is tried again.
+
+        Raises:
+            Exception: the error, or that the JVM is gone, where neither can help.
+        """
+        if is_full(error) or isinstance(error, UnreachableError | RegistryUnreachable):
+            tries.take_back()
+            raise error
+        said = f"{type(error).__name__}: {str(error)[-500:]}"
+        if isinstance(error, ProtolakeError):
+            log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
+            return _failure(str(error), error.exit_code)
+        tries.failed(said)
+        if not session.jvm_lives():
+            raise BrokenError(f"the JVM ended under {request.kind} {request.id}, which stays ({said})") from error
+        if isinstance(error, OSError):
+            raise error
+        if isinstance(error, PySparkException | Py4JError | DeltaError):
+            log.error("a step failed, trying again", kind=request.kind, request=request.id, reason=said)
+            return None
+        log.error("request failed", kind=request.kind, request=request.id, reason=said)
+        return _failure(str(error), ExitCode.BUG)
 
     def _advance(self, request: Request) -> dict[str, Any] | None:
         """One step; the result when it was the last."""
@@ -90,5 +131,9 @@ class Service:
 
     def _start(self, request: Request) -> Replay | Rebuild:
         if request.kind == "replay":
-            return Replay(self._session, self._opened, self._units, request)
-        return Rebuild(self._session, self._opened, self._units, self._aggregator, request)
+            return Replay(self._spark, self._opened, self._units, request)
+        return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
+
+
+def _failure(said: str, code: ExitCode) -> dict[str, Any]:
+    return {"error": said[-2000:], "exit_code": int(code)}

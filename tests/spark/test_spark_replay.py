@@ -10,13 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deltalake.exceptions import CommitFailedError
+from pyspark.errors import PySparkException
 
 from scripts.campaign import ledger
 from spark_app.driver.opened import OpenLake
+from spark_app.errors import ExitCode, UnreachableError
 from spark_app.records import Cause
 from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
+from spark_app.recovery.tries import MOST
 from tests.spark.parts import Killed, Parts, events, source
 from tests.support.answers import Answers
 
@@ -101,6 +105,76 @@ def test_a_full_disk_leaves_the_request_where_it_is(
     execute(parts)
     assert requests.take_answer(parts.lake, request) is not None
     assert placed(parts) == RESOLVED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreachableError("the disk forgot"),
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+        ConnectionResetError(104, "reset"),
+    ],
+    ids=["unreachable", "broken disk", "connection"],
+)
+def test_what_lies_outside_of_a_request_leaves_it_where_it_is(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    refuse_uno(new_parts)
+    parts = new_parts()
+    request = Request("replay", {})
+    requests.submit(parts.lake, request)
+    with monkeypatch.context() as outside:
+        outside.setattr(parts.manifests, "decide", lambda *_: raise_it(error))
+        with pytest.raises(type(error)):
+            execute(parts)
+    assert [r.id for r in requests.pending(parts.lake)] == [request.id]
+    again = new_parts()
+    execute(again)
+    assert requests.take_answer(again.lake, request)["resolved"] == {"silver_uno_events": 2}
+    assert placed(again) == RESOLVED
+
+
+def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_uno(new_parts)
+    parts = new_parts()
+    request = Request("replay", {})
+    requests.submit(parts.lake, request)
+    choose, failures = Replay._choose, [PySparkException("a worker died"), CommitFailedError("somebody else")]
+    monkeypatch.setattr(Replay, "_choose", lambda *given: raise_it(failures.pop()) if failures else choose(*given))
+    execute(parts)
+    assert failures == []
+    assert requests.take_answer(parts.lake, request)["resolved"] == {"silver_uno_events": 2}
+    assert placed(parts) == RESOLVED
+
+
+def test_a_step_that_always_fails_is_answered_with_what_it_said(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_uno(new_parts)
+    parts = new_parts()
+    request = Request("replay", {})
+    requests.submit(parts.lake, request)
+    monkeypatch.setattr(Replay, "_choose", lambda *_: raise_it(PySparkException("a worker died")))
+    execute(parts)
+    answer = requests.take_answer(parts.lake, request)
+    assert (answer["exit_code"], f"after {MOST} tries" in answer["error"], "a worker died" in answer["error"]) == (
+        ExitCode.BUG,
+        True,
+        True,
+    )
+    assert placed(parts) == REFUSED
+
+
+def test_a_request_of_another_release_is_answered_at_once(new_parts: NewParts) -> None:
+    parts = refuse_uno(new_parts)
+    request = Request("replay", {"of a newer release": 1})
+    requests.submit(parts.lake, request)
+    assert parts.service.step()
+    assert requests.take_answer(parts.lake, request)["exit_code"] == ExitCode.BUG
+
+
+def raise_it(error: Exception) -> Any:
+    raise error
 
 
 def execute(parts: Parts) -> None:

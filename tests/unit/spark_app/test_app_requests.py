@@ -16,6 +16,7 @@ from spark_app.ops.status import Status
 from spark_app.records import Layout
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
+from spark_app.recovery.tries import MOST, UNTOLD, Tries
 
 ROOT = Path(__file__).parents[3]
 
@@ -164,3 +165,23 @@ def test_usage_is_checked_first(tmp_path: Path, arguments: list[str], code: int,
     assert (command.returncode, out) == (code, "")
     assert words_said in err
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path) -> None:
+    lake, request = open_lake(tmp_path), Request("replay", {})
+    requests.submit(lake, request)
+    assert [Tries(lake, request).begin() for _ in range(MOST)] == [None] * MOST
+    assert Tries(lake, request).begin() == UNTOLD
+    requests.path_of(lake, request, "progress").write_text('{"unit": 1}')
+    for _ in range(MOST):
+        tries = Tries(lake, request)
+        assert tries.begin() is None
+        tries.failed("a worker died")
+    assert Tries(lake, request).begin() == "a worker died"
+    requests.path_of(lake, request, "attempts").write_text('{"limit": 1}')
+    for _ in range(3 * MOST):
+        tries = Tries(lake, request)
+        assert tries.begin() is None
+        tries.take_back()
+    requests.answer(lake, request, {})
+    assert [path.name for path in lake.requests.iterdir()] == [f"{request.id}.result.json"]
