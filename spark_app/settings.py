@@ -221,7 +221,7 @@ class Schemas(Section):
     )
     lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
     compile_s: PositiveFloat = Field(
-        5.0, description="CPU seconds protoc may take for one schema; three times as long on the clock"
+        5.0, description="CPU seconds protoc may take for one schema; on the clock three times as long, at first"
     )
     compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
     text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")

@@ -7,9 +7,17 @@ from collections.abc import Iterator
 
 LOGIN = "check registry.username and registry.password_file, and what that user may read"
 LOGIN_STATUS = frozenset({401, 403})
-# What OpenSSL calls it -> what to look at. Everything else that TLS complains of is about the client's certificate.
-NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})
-CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+CERTIFICATE_OF_REGISTRY = "check registry.ca_file, and the registry's certificate"
+# What is in OpenSSL's name of a failure -> what to check. All other failures of a handshake may pass.
+TLS = {
+    "WRONG_VERSION_NUMBER": "check registry.url: it answers without TLS, as http://",
+    "HTTP_REQUEST": "check registry.url: it answers without TLS, as http://",
+    "PROTOCOL": "check registry.url: it speaks no version of TLS that this machine takes",
+    "CERTIFICATE": "check registry.certificate_file and registry.key_file",
+    "UNKNOWN_CA": "check registry.certificate_file: its authority is unknown to the registry",
+    "HANDSHAKE_FAILURE": "check registry.certificate_file and registry.key_file",
+    "ACCESS_DENIED": "check registry.certificate_file, and what its owner may read",
+}
 
 
 def remedy_of(status: int, error: BaseException | None) -> str | None:
@@ -17,19 +25,14 @@ def remedy_of(status: int, error: BaseException | None) -> str | None:
     the registry may answer later."""
     if status in LOGIN_STATUS:
         return LOGIN
-    return next((_tls_remedy(cause) for cause in _causes(error) if _is_tls(cause)), None)
+    return next(filter(None, map(_tls_remedy, _causes(error))), None)
 
 
-def _is_tls(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLError) and not isinstance(error, CUT_OFF)
-
-
-def _tls_remedy(error: BaseException) -> str:
+def _tls_remedy(error: BaseException) -> str | None:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "check registry.ca_file, and the registry's certificate"
-    if getattr(error, "reason", None) in NOT_TLS:
-        return "check registry.url: it answers without TLS, as http://"
-    return "check registry.certificate_file and registry.key_file"
+        return CERTIFICATE_OF_REGISTRY
+    reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    return next((remedy for part, remedy in TLS.items() if part in reason), None)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -6,7 +6,8 @@
 | time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
 | `text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
 | `files` | the schema and its references | refused before any more are asked for |
-| `compile_s` | CPU of protoc; three times as long on the clock | refused; on the clock: waits, the machine is busy |
+| `compile_s` | CPU of protoc | refused |
+| its clock | `clocks` x `compile_s`, twice as many at each further try | waits, the machine is busy |
 | `compile_bytes` | address space of protoc | refused |
 | descriptors | 8 x `text_bytes`, what protoc writes | refused |
 | `messages` | messages of the schema's own file, nested ones included | refused |

@@ -69,6 +69,46 @@ def test_a_connection_that_is_cut_in_the_handshake_is_an_outage() -> None:
     assert not isinstance(caught.value, RegistryRefused)
 
 
+@pytest.mark.parametrize(
+    ("alert", "remedy"),
+    [
+        (40, r"registry\.certificate_file"),
+        (42, r"registry\.certificate_file"),
+        (45, r"registry\.certificate_file"),
+        (48, r"registry\.certificate_file"),
+        (49, r"registry\.certificate_file"),
+        (70, r"registry\.url: it speaks no version of TLS"),
+        (80, None),
+        (112, None),
+    ],
+    ids=[
+        "handshake failure",
+        "bad certificate",
+        "certificate expired",
+        "unknown authority",
+        "access denied",
+        "protocol version",
+        "internal error",
+        "unrecognized name",
+    ],
+)
+def test_an_alert_is_a_refusal_where_a_setting_can_mend_it(alert: int, remedy: str | None) -> None:
+    """RFC 8446, section 6: a record of type 21 with a fatal alert."""
+
+    def answer(server: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = server.accept()
+            connection.recv(4096)
+            connection.sendall(bytes([21, 3, 3, 0, 2, 2, alert]))
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        with pytest.raises(RegistryUnreachable, match=remedy) as caught:
+            ask(f"https://127.0.0.1:{server.getsockname()[1]}")
+    assert isinstance(caught.value, RegistryRefused) == (remedy is not None)
+
+
 def test_an_unknown_authority_names_its_file(authority: Authority) -> None:
     with serve(authority.server_file) as answers, pytest.raises(RegistryRefused, match=r"registry\.ca_file"):
         ask(answers.url)
