@@ -10,6 +10,7 @@
 <lake>/_protolake/synced.json    how far the commits are on the disk itself
 <lake>/_protolake/gold.json      definitions of the gold tables as they are
 <lake>/_protolake/aside/         what `doctor --repair` and an accepted loss moved out of the way
+<lake>/_protolake/scratch.json   temporary folders whose usual name somebody else had
 <lake>/_protolake/status.json    what `status` shows
 """
 
@@ -47,6 +48,7 @@ class Lake:
         self.status = self.state / "status.json"
         self.gold = self.state / "gold.json"
         self.synced = self.state / "synced.json"
+        self.scratch = self.state / "scratch.json"
         self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
         self._folders: dict[str, Path] = {}  # of tables: each batch asks for each of them several times

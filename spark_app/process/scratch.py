@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
 from pathlib import Path
 
 from spark_app.errors import ConfigurationError
-from spark_app.lake import Lake
+from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.process import children
 from spark_app.space import is_full, temporary_folders
 
-REMEDY = "remove what is there, or name other folders with TMPDIR and SPARK_LOCAL_DIRS"
+REMEDY = "name other folders with TMPDIR and SPARK_LOCAL_DIRS"
 
 
 def renew(lake: Lake) -> None:
     """With the lake's lock: an empty folder for this lake in each temporary folder, for Python, Spark and the JVM.
+
+    Where somebody else has the folder's name, as anybody may in a temporary folder, it gets one that nobody could know,
+    and the lake remembers it.
 
     Raises:
         ConfigurationError: the folder cannot be made.
         OSError: the disk is full.
     """
     digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
-    name = f"protolake-{os.getuid()}-{digest}"
-    own, *of_spark = [_renew(folder / name) for folder in temporary_folders()]
+    usual = f"protolake-{os.getuid()}-{digest}"
+    remembered = read_json(lake.scratch) or {}
+    names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
+    own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
+    found = {str(folder.parent): folder.name for folder in folders}
+    if found != names:
+        write_quickly(lake.scratch, found, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(own)
     os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
 
 
-def _renew(folder: Path) -> Path:
+def _name(remembered: object, usual: str) -> str:
+    """All that is in the folder will be removed: it is this lake's own or none."""
+    return remembered if isinstance(remembered, str) and re.fullmatch(usual + r"-\w+", remembered) else usual
+
+
+def _renew(base: Path, name: str, usual: str) -> Path:
+    folder = base / name
     # A JVM whose driver was killed while it started holds no lock yet, and without its folder it would never end.
     children.kill_all(children.of_temporary_folder(folder))
     shutil.rmtree(folder, ignore_errors=True)  # but for what a protoc of the killed run may still write
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        base.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
         found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return folder
+        return Path(tempfile.mkdtemp(prefix=f"{usual}-", dir=base))
     except OSError as error:
         if is_full(error):
             raise
         raise ConfigurationError(f"{folder} cannot be made ({error.strerror}): {REMEDY}") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise ConfigurationError(f"{folder} is not a folder of user {os.getuid()}: {REMEDY}")
-    return folder

@@ -1,5 +1,6 @@
 """What a killed run left in the temporary folders is gone after the next start, and nothing of anybody else's."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
 from spark_app.process import scratch
 
@@ -30,6 +30,7 @@ def started(lake: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a start from the same surroundings."""
     monkeypatch.setenv("TMPDIR", str(base))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
+    Lake(lake).prepare()
     scratch.renew(Lake(lake))
     return Path(os.environ["TMPDIR"])
 
@@ -80,15 +81,46 @@ def test_folders_of_spark_are_used_too(base: Path, tmp_path: Path, monkeypatch: 
     assert Path(os.environ["TMPDIR"]).parent == base
 
 
-def test_a_link_in_its_place_is_not_followed(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("squatter", ["link", "file", "open folder", "folder of another user"])
+def test_who_has_the_folders_name_neither_gets_its_contents_nor_stops_a_start(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, squatter: str
+) -> None:
     folder = started(tmp_path / "lake", base, monkeypatch)
     folder.rmdir()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
-    folder.symlink_to(tmp_path / "precious")
-    with pytest.raises(ConfigurationError, match="remove what is there"):
-        started(tmp_path / "lake", base, monkeypatch)
+    if squatter == "link":
+        folder.symlink_to(tmp_path / "precious")
+    elif squatter == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+        (folder / "theirs").touch()
+        if squatter == "folder of another user":
+            if os.getuid() != 0:
+                pytest.skip("only root can give a folder to another user")
+            os.chown(folder, 65534, 65534)
+        monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # whose folder it is, nobody else may remove it
+    used = started(tmp_path / "lake", base, monkeypatch)
+    assert (used.parent, used.name.startswith(folder.name), used == folder) == (base, True, False)
+    assert (used.lstat().st_mode & 0o777, used.lstat().st_uid) == (0o700, os.getuid())
     assert (tmp_path / "precious" / "file").exists()
+    monkeypatch.undo()
+    (used / "left").touch()
+    assert started(tmp_path / "lake", base, monkeypatch) == used
+    assert list(used.iterdir()) == []
+
+
+def test_a_damaged_memory_of_the_folder_removes_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = started(tmp_path / "lake", base, monkeypatch)
+    (tmp_path / "precious").mkdir()
+    for name in ("../precious", "", str(tmp_path / "precious"), 7, None, f"{folder.name}-a/../../precious"):
+        Lake(tmp_path / "lake").scratch.write_text(json.dumps({str(base): name}))
+        assert started(tmp_path / "lake", base, monkeypatch) == folder
+    assert (tmp_path / "precious").is_dir()
 
 
 def test_what_cannot_be_removed_is_no_reason_to_stay_down(
