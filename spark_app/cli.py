@@ -84,7 +84,7 @@ def run(
     """Take records from Kafka to bronze, silver and gold."""
     hold = config.wants_hold(settings)
     try:
-        loaded = config.load(settings)
+        loaded = _load(settings)
         hold = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
         code, reason = _run(loaded, available_now, land_only, accept_loss)
@@ -93,6 +93,14 @@ def run(
     if code.held and hold:
         _hold(code, reason)
     _leave(code)
+
+
+def _load(path: Path | None) -> Settings:
+    """The settings of a command that writes: from here on this process, its JVM and their workers open what they make
+    to nobody whom the settings leave out."""
+    loaded = config.load(path)
+    os.umask(int(loaded.lake.umask, 8))
+    return loaded
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
@@ -196,7 +204,7 @@ def replay(
     if since and until and arguments["since"] >= arguments["until"]:  # type: ignore[operator]
         raise UsageError(f"--since {since} is not before --until {until}")
     filtered = any(value not in (None, []) for value in arguments.values())
-    result = _ask(config.load(settings), Request("replay", arguments, dry_run))
+    result = _ask(_load(settings), Request("replay", arguments, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result, filtered)))
 
 
@@ -208,7 +216,7 @@ def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Bring silver and gold to what bronze says: add what is missing, name what differs. Exit 65 when rows differ."""
-    result = _ask(config.load(settings), Request("rebuild", {"names": names or []}, dry_run))
+    result = _ask(_load(settings), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
 
@@ -222,7 +230,7 @@ def doctor(
     """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
     from spark_app.recovery import doctor
 
-    loaded = config.load(settings)
+    loaded = _load(settings)
     log.level = LEVELS["ERROR"]
     lake = Lake(loaded.lake.path)
     if not lake.state.is_dir():

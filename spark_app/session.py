@@ -132,6 +132,7 @@ def _options(settings: Settings) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": _java_options(settings),
+        "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # of the checkpoint: Hadoop has its own
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
         "spark.ui.killEnabled": "false",  # it does not ask who somebody is
         "spark.ui.showConsoleProgress": "false",

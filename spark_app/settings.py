@@ -285,6 +285,11 @@ class LakeSettings(Section):
     """Where the tables are, and what is kept."""
 
     path: str = Field("lake", pattern=r"^[^\[\]{}|^\\]+$", description="folder of the tables; not with any of []{}|^\\")
+    umask: str = Field(
+        "027",
+        pattern=r"^[0-7]{3}$",
+        description="bits that no file of the lake gets: its group may read it, nobody else may; 022 = everybody may",
+    )
     fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
     compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
     compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")

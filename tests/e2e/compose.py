@@ -37,6 +37,8 @@ class Stack:
             "KAFKA_PORT": str(kafka_port),
             "REGISTRY_PORT": str(registry_port),
         }
+        if os.getuid():  # the tests read the lake, which its owner and group alone may
+            self._environment |= {"PROTOLAKE_UID": str(os.getuid()), "PROTOLAKE_GID": str(os.getgid())}
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
         """`docker compose ...`; its standard output. Fails with both outputs."""

@@ -77,6 +77,26 @@ def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[...
     assert ledger.verify(stage.lake, truth).faults() == {}
 
 
+@pytest.mark.parametrize(("umask", "kept"), [("027", 0o027), ("022", 0o022)])
+def test_no_file_of_a_lake_is_open_to_more_than_the_settings_say(
+    new_stage: Callable[..., Stage], umask: str, kept: int
+) -> None:
+    """Made by the app, its JVM, Spark's checkpoint, workers, delta-rs: whatever the umask of who started it."""
+    before = os.umask(0)
+    try:
+        stage = new_stage(LAKE__UMASK=umask, LAKE__CHECKPOINT_EVERY="1", BATCH__RECORDS="500", LAKE__COMPACT_FILES="2")
+        stage.produce(2_000, poison="0.05")
+        assert stage.drain() == [ExitCode.DONE]
+    finally:
+        os.umask(before)
+    paths = [stage.lake, *stage.lake.rglob("*")]
+    kinds = {path.relative_to(stage.lake).parts[:2] for path in paths if path.is_file()}
+    assert {("_protolake", "checkpoint"), ("_protolake", "manifests"), ("bronze_events", "_delta_log")} <= kinds
+    assert {path: oct(path.stat().st_mode) for path in paths if path.stat().st_mode & kept} == {}
+    if umask == "022":
+        assert all(path.stat().st_mode & 0o004 for path in stage.lake.glob("bronze_events/*.parquet"))
+
+
 def test_unreachable_servers_and_missing_topic_end_with_their_code(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(RUN__PATIENCE_S="2")
     assert stage.run(KAFKA__BROKERS="127.0.0.1:1") == ExitCode.UNREACHABLE
