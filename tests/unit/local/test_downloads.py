@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import http.server
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,11 +69,23 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path, repository: Path) ->
 
 
 @pytest.mark.usefixtures("lock")
-def test_a_damaged_file_is_fetched_again(tmp_path: Path, repository: Path) -> None:
+@pytest.mark.parametrize("damage", [b"damage of another size", b"forgd"])
+def test_a_damaged_file_is_fetched_again(tmp_path: Path, repository: Path, damage: bytes) -> None:
+    """Also one of the right size, with the times that it had."""
     folder = downloads.ensure("spark", tmp_path / "jars")
-    (folder / "a-1.jar").write_bytes(b"damage of another size")
+    before = (folder / "a-1.jar").stat()
+    (folder / "a-1.jar").write_bytes(damage)
+    os.utime(folder / "a-1.jar", ns=(before.st_atime_ns, before.st_mtime_ns))
     downloads.ensure("spark", folder)
     assert (folder / "a-1.jar").read_bytes() == b"first"
+
+
+@pytest.mark.usefixtures("lock", "repository")
+def test_a_jar_that_somebody_added_is_dropped(tmp_path: Path) -> None:
+    folder = downloads.ensure("spark", tmp_path / "jars")
+    (folder / "theirs.jar").touch()
+    downloads.ensure("spark", folder)
+    assert {path.name for path in folder.glob("*.jar")} == {"a-1.jar", "b-2.jar"}
 
 
 @pytest.mark.usefixtures("lock")
