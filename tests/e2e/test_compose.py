@@ -1,12 +1,15 @@
 """`docker compose up`, a schema bump, and every record of Kafka at its place in the tables, read from the host."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 
+from scripts.local import pins
+from scripts.local.errors import LocalError
 from tests.e2e.compose import Stack, missing
 
 TOPIC = "protobuf_game_stream"
@@ -34,6 +37,17 @@ def test_only_the_loopback_is_published(stack: Stack) -> None:
     services = json.loads(stack.run("--profile", "*", "config", "--format", "json"))["services"]
     published = [port["host_ip"] for service in services.values() for port in service.get("ports", [])]
     assert published == ["127.0.0.1"] * 2
+
+
+def test_a_digest_is_one_that_the_engine_knows_or_none(stack: Stack) -> None:
+    """Images that were pulled have one; those that were built or loaded where no registry is have none, and say so."""
+    for image in pins.images(pins.FILE.read_text()):
+        try:
+            digest = pins.pulled(image)
+        except LocalError as fault:
+            assert f"{image} has no digest" in str(fault)  # noqa: PT017
+        else:
+            subprocess.run(["docker", "image", "inspect", f"{image}@{digest}"], capture_output=True, check=True)
 
 
 def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
