@@ -71,8 +71,7 @@ class Pipeline:
         self.status = Status(self.lake, settings.tables.layout)
         self.life = Life(self.lake, settings.run, self.status)
         self._stop = self.life.stop
-        self._room = Room(self.lake, settings.lake.min_free_bytes, self.status, self._stop)
-        self._room.discard = self._discard
+        self._room = Room(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
     def run(self) -> ExitCode:
         """Run until drained, stopped or unable to go on.
@@ -164,7 +163,7 @@ class Pipeline:
 
     def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
-        ingest = Ingest(opened, units, self.status, self._stop, continuity.confirm)
+        ingest = Ingest(opened, units, self.status, self._room, self._stop, continuity.confirm)
         self._streaming = Streaming(
             spark,
             opened,

@@ -42,6 +42,7 @@ class Ingest:
         opened: OpenLake,
         units: UnitRunner,
         status: Status,
+        room: Room,
         stop: threading.Event,
         confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
     ):
@@ -52,7 +53,7 @@ class Ingest:
         self._manifests = opened.manifests
         self._units = units
         self._status = status
-        self._room = Room(opened.lake, opened.settings.lake.min_free_bytes, status, stop)
+        self._room = room
         self._stop = stop
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"

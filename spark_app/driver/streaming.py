@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -164,7 +165,7 @@ class Streaming:
             raise outcome
         text = f"{error} {outcome or ''}"
         if is_full(text):
-            return self._room.wait(outcome or error)
+            return self._room.make(outcome or error)
         if any(word in text for word in LOST_WORDS):
             self._judge_loss()
         elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
@@ -198,7 +199,7 @@ def _lag(query: StreamingQuery) -> int | None:
         sources = progress["sources"] if progress else []
         ends = [(json.loads(_text(s["latestOffset"])), json.loads(_text(s["endOffset"]))) for s in sources]
         pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
-    except (PySparkException, ValueError, TypeError, KeyError):
+    except (PySparkException, Py4JError, OSError, ValueError, TypeError, KeyError):  # also: the JVM is gone
         return None
     return sum(latest - taken for latest, taken in pairs) if pairs else None
 

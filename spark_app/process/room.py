@@ -19,21 +19,26 @@ class Stopped(Exception):
 
 
 class Room:
-    """Of one lake, and of the temporary folders.
+    """Of one lake, and of the temporary folders."""
 
-    Attributes:
-        discard: gives up what was under way when a disk was full; it takes the room that is missing.
-    """
-
-    def __init__(self, lake: Lake, least_bytes: int, status: Status, stop: threading.Event):
+    def __init__(
+        self,
+        lake: Lake,
+        least_bytes: int,
+        status: Status,
+        stop: threading.Event,
+        discard: Callable[[], None] = lambda: None,
+    ):
+        """`discard` gives up what was under way when a disk was full; it takes the room that is missing."""
         self._lake = lake
         self._least_bytes = least_bytes
         self._status = status
         self._stop = stop
-        self.discard: Callable[[], None] = lambda: None
+        self._discard = discard
 
     def retry(self, work: Callable[[], T]) -> T:
-        """The work's result; where a disk is full, it is done again when there is room.
+        """The work's result; where a disk is full, what was under way is discarded, and the work done again when there
+        is room.
 
         Raises:
             Stopped
@@ -44,20 +49,28 @@ class Room:
             except Exception as error:
                 if not is_full(error):
                     raise
-                self.wait(error)
+                self.make(error)
+
+    def make(self, error: BaseException) -> None:
+        """Discard what was under way when the disk was full, then wait.
+
+        Raises:
+            Stopped
+        """
+        self._discard()
+        self.wait(error)
 
     def shortage(self) -> str | None:
         """Which folder lacks room; None when none does."""
         return shortage(self._lake.root, self._least_bytes)
 
     def wait(self, error: BaseException | None = None) -> None:
-        """Until every disk has room; after an error that says that one had none, at least a moment.
+        """Until every disk has room; after an error that says that one had none, at least a moment. Nothing is
+        discarded: whoever makes a unit has the lock that this would take, and removes its own files.
 
         Raises:
             Stopped: the app was asked to stop meanwhile.
         """
-        if error is not None:
-            self.discard()
         short = self.shortage() or (error and f"no space left for {self._lake.root}: {str(error)[-200:]}")
         while short:
             self._status.waiting(str(short))

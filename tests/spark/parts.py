@@ -28,6 +28,7 @@ from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
+from spark_app.process.room import Room
 from spark_app.records import Offsets, Report
 from spark_app.recovery.service import Service
 from spark_app.settings import Settings
@@ -63,7 +64,9 @@ class Parts:
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
         self.status = Status(self.lake, self.settings.tables.layout)
-        self.ingest = Ingest(self.opened, self.units, self.status, threading.Event())
+        self.stop = threading.Event()
+        self.room = Room(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
+        self.ingest = Ingest(self.opened, self.units, self.status, self.room, self.stop)
         self.deferred = Deferred(spark, self.opened, self.units)
         between_units = threading.Lock()
         self.gold = Aggregator(Calculator(spark, self.settings), self.opened, between_units)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -96,7 +95,7 @@ def test_a_topic_made_again_under_the_pass_is_decided_by_nothing(new_parts: NewP
         assert len(parts.files()) > 0, "too early: the pass may still read from the other topic"
         raise ContractError("another topic")
 
-    parts.ingest = Ingest(parts.opened, parts.units, parts.status, threading.Event(), confirm)
+    parts.ingest = Ingest(parts.opened, parts.units, parts.status, parts.room, parts.stop, confirm)
     parts.learn(1)
     with pytest.raises(ContractError, match="another topic"):
         take(parts, 0, events(1, PLAYERS), 0)

@@ -82,3 +82,27 @@ def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypat
     assert status.value["state"] == "waiting"
     assert f"no space left at {tmp_path}" in status.value["reason"]
     Room(lake, 1, status, threading.Event()).wait(OSError(errno.ENOSPC, "No space left on device"))
+
+
+def test_who_holds_what_discarding_takes_may_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit in the making waits with the lock that is taken to discard one: there is one room for both."""
+    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
+    lake, between_units, discarded = open_lake(tmp_path), threading.Lock(), []
+
+    def discard() -> None:
+        assert between_units.acquire(timeout=5), "a deadlock"
+        discarded.append(1)
+        between_units.release()
+
+    room = Room(lake, 1, Status(lake, Layout()), threading.Event(), discard)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with between_units:
+        room.wait(full)
+    assert discarded == []
+    failures = [full, full]
+    assert room.retry(lambda: raise_one(failures) if failures else "done") == "done"
+    assert discarded == [1, 1]
+
+
+def raise_one(failures: list[OSError]) -> str:
+    raise failures.pop()
