@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
@@ -31,6 +31,7 @@ from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
 from spark_app.kafka import topics
+from spark_app.kafka.access import REFUSED_S
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
 from spark_app.ops.events import log
@@ -125,13 +126,16 @@ class Pipeline:
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", continuity.search)
             schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
+            for asked in (search, schemas):
+                asked.add_done_callback(self._stop_if_failed)
             try:
                 self._spark = spark = self._start_spark()
-            except BaseException:
+                self.life.catch()
+                session.hold_lake(spark, self.lake)
+            except BaseException as error:
                 self._stop.set()  # else leaving would wait for the answers
-                raise
-            self.life.catch()
-            session.hold_lake(spark, self.lake)
+                if not isinstance(error, Stopped):
+                    raise
             now = search.result()
             schemas.result()
         if self._stop.is_set():
@@ -141,6 +145,11 @@ class Pipeline:
         self.status.learn_lost(loss.count(opened))
         self._wire(spark, opened, continuity)
         return self._work(opened, now)
+
+    def _stop_if_failed(self, asked: Future[Any]) -> None:
+        """Nobody waits for the other answer when one is that the start must end."""
+        if asked.exception() is not None:
+            self._stop.set()
 
     def _start_spark(self) -> SparkSession:
         while True:
@@ -267,7 +276,7 @@ class Pipeline:
 
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
         """Ask until there is an answer, the patience is over, or the app is stopped."""
-        deadline = time.monotonic() + self._settings.run.patience_s
+        deadline, refused_since = time.monotonic() + self._settings.run.patience_s, None
         where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
         while not self._stop.is_set():
             try:
@@ -275,7 +284,9 @@ class Pipeline:
             except RegistryRefused as error:
                 self._give_up(f"{what} {where}", error)
             except (*topics.UNANSWERED, RegistryUnreachable) as error:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                refused_since = (refused_since or now) if isinstance(error, topics.AccessRefused) else None
+                if now > deadline or (refused_since is not None and now - refused_since > REFUSED_S):
                     self._give_up(f"{what} {where}", error)
                 self.status.waiting(f"{what} {where}: {error}")
                 self._stop.wait(0.5)
@@ -287,6 +298,6 @@ class Pipeline:
             raise ConfigurationError(f"{where} refuses this client ({error})")
         if isinstance(error, topics.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
-        if isinstance(error, topics.LoginRefused):
-            raise ConfigurationError(f"kafka: {where} refuses the login ({error}): check kafka.sasl_* and the files")
+        if isinstance(error, topics.AccessRefused):
+            raise ConfigurationError(f"kafka: {where} refuses access: {error}")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")

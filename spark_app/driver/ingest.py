@@ -119,7 +119,8 @@ class Ingest:
             except ConnectionError:
                 raise  # the JVM is gone, and with it this process; the try is counted
             except (PySparkException, OSError) as error:
-                full, unanswered = is_full(error), source.is_unanswered(str(error))
+                full, text = is_full(error), str(error)
+                unanswered = source.is_unanswered(text) or source.refusal(text) is not None
                 if full or unanswered:  # the records are not to blame
                     self._attempts.unlink(missing_ok=True)
                 last = tries > self._settings.batch.attempts + LANDINGS and not full

@@ -67,7 +67,7 @@ def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
     too early has to be its last word.
 
     Raises:
-        BrokerUnreachable, TopicMissing, LoginRefused
+        BrokerUnreachable, TopicMissing, AccessRefused
     """
     for _ in range(LOOKS):
         now = topics.look()

@@ -3,7 +3,6 @@ ended it lies outside."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import threading
@@ -22,9 +21,10 @@ from spark_app.driver.continuity import Continuity
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin
-from spark_app.errors import ProtolakeError, UnreachableError
+from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.kafka import source
-from spark_app.kafka.topics import UNANSWERED, Topic
+from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic
 from spark_app.ops.status import Status
 from spark_app.process.room import Room, Stopped
 from spark_app.records import Offsets
@@ -164,27 +164,38 @@ class Streaming:
         if isinstance(outcome, ProtolakeError):
             raise outcome
         text = f"{error} {outcome or ''}"
+        brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
+        refused = str(outcome) if isinstance(outcome, AccessRefused) else source.refusal(text)
+        said = f"broker {brokers} does not answer"
         if is_full(text):
             return self._room.make(outcome or error)
         if any(word in text for word in LOST_WORDS):
-            self._judge_loss()
+            said = self._judge_loss() or said
+        elif refused:
+            if seconds > min(patience, REFUSED_S):
+                raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
+            said = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             raise outcome if isinstance(outcome, Exception) else error
-        brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
         if seconds > patience:
-            raise UnreachableError(f"no answer from {brokers} for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"broker {brokers} does not answer; trying again for {patience:.0f} s")
+            raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
+        self._status.waiting(f"{said}; trying again for {patience:.0f} s")
 
-    def _judge_loss(self) -> None:
-        """Spark says that records are lost: whether they are is for the brokers to say.
+    def _judge_loss(self) -> str | None:
+        """Spark says that records are lost: whether they are is for the brokers to say. Returns what they said, None
+        when they did not answer.
 
         Raises:
             ContractError: they are.
         """
-        with contextlib.suppress(*UNANSWERED):
+        try:
             self._continuity.refuse()
-            checkpoint.forget(self._opened.lake, "Spark misses records, but Kafka has all that were not taken")
+        except UNANSWERED:
+            return None
+        said = "Spark misses records, but Kafka has all that were not taken"
+        checkpoint.forget(self._opened.lake, said)
+        return said
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

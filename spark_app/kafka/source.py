@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,18 +17,24 @@ JVM_ANSWER_S = 30
 FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
 POLL_RECORDS = 5000  # Kafka's own 500 cost a sixth of all CPU time
 POLL_S = 60  # a task waits so long for its records; the pass is tried again where the broker is at fault
-UNANSWERED_WORDS = (
-    "TimeoutException",
-    "KafkaException",
-    "Failed to construct kafka",
-    "UnknownTopicOrPartition",
-    "DisconnectException",
+# By their full names: other libraries, Spark's own broadcasts and Java itself have a TimeoutException too.
+UNANSWERED = re.compile(
+    r"org\.apache\.kafka\.[\w.]*\b(Timeout|Kafka|UnknownTopicOrPartition|Disconnect)Exception"
+    r"|Failed to (construct kafka|create new Kafka)"  # Kafka's words for a client that finds no broker
+    r"|Cannot fetch record for offset \d+"  # Spark's, in a task that waits for records
 )
+REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception[^\n]{0,300})")
 
 
 def is_unanswered(text: str) -> bool:
     """Whether an error of Spark says that it is the broker who does not answer."""
-    return any(word in text for word in UNANSWERED_WORDS)
+    return UNANSWERED.search(text) is not None
+
+
+def refusal(text: str) -> str | None:
+    """What the brokers refuse, when an error of Spark says that they do."""
+    found = REFUSED.search(text)
+    return f"{found[1]}: check its ACLs (Read on topic and groups), and kafka.sasl_*" if found else None
 
 
 def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from spark_app.errors import ConfigurationError
+from spark_app.kafka import access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.settings import KafkaSettings
 
@@ -26,11 +27,11 @@ class TopicMissing(Exception):
     """The brokers answer, but have no such topic, perhaps not yet."""
 
 
-class LoginRefused(Exception):
-    """The brokers answer, but refuse the credentials or the certificate, perhaps not for ever."""
+class AccessRefused(Exception):
+    """The brokers answer, but do not let us in: login, certificate, protocol or ACLs. Names the settings."""
 
 
-UNANSWERED = (BrokerUnreachable, TopicMissing, LoginRefused)
+UNANSWERED = (BrokerUnreachable, TopicMissing, AccessRefused)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Topics:
         """Topic -> id, in one request: cheap enough for every batch.
 
         Raises:
-            BrokerUnreachable, TopicMissing, LoginRefused
+            BrokerUnreachable, TopicMissing, AccessRefused
             ConfigurationError: Kafka's client does not take the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
@@ -69,7 +70,7 @@ class Topics:
         """All that is known of the topics.
 
         Raises:
-            BrokerUnreachable, TopicMissing, LoginRefused
+            BrokerUnreachable, TopicMissing, AccessRefused
         """
         found: dict[str, Topic] = self._ask(self._look)
         return found
@@ -94,9 +95,9 @@ class Topics:
                 raise TopicMissing(f"there is no topic {self._kafka.topic}") from None
             self._open().poll(0)  # calls back with what was said meanwhile
             self._client = None  # the next one reads the password and the addresses again
-            refused = [e.str() for e in self._said if e.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
+            refused = access.mismatch(self._kafka) or access.refusal([reason, *self._said], self._kafka)
             if refused:
-                raise LoginRefused(refused[0]) from None
+                raise AccessRefused(refused) from None
             raise BrokerUnreachable(reason.str()) from None
 
     def _open(self) -> AdminClient:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from spark_app.driver import loss
 from spark_app.errors import ConfigurationError, ContractError
-from spark_app.kafka.topics import BrokerUnreachable, LoginRefused, TopicMissing, Topics
+from spark_app.kafka.topics import UNANSWERED, Topics
 from spark_app.lake import Lake, read_durable
 from spark_app.recovery import contents, identity, requests
 from spark_app.recovery.requests import Request
@@ -223,7 +223,7 @@ def _topics(patient: Patient) -> list[Finding]:
     brokers = patient.settings.kafka.brokers
     try:
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
-    except (BrokerUnreachable, LoginRefused, TopicMissing) as error:
+    except UNANSWERED as error:
         return [Finding(f"the topics were not compared: {error}", f"Is {brokers} up?", fatal=False)]
     gaps = loss.find_gaps(patient.manifests.last_ingest, now)
     return [Finding(loss.describe(gaps), "See --accept-loss in the README")] if gaps else []

@@ -1,4 +1,4 @@
-"""A real broker that also listens with TLS and passwords, and the certificates for it."""
+"""A real broker that also listens with TLS, passwords and client certificates, and that heeds ACLs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import datetime
 import ipaddress
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,40 +29,65 @@ LOGIN = "org.apache.kafka.common.security"
 
 
 class Authority:
-    """A certificate authority of the test's own, and one server certificate by it."""
+    """A certificate authority of the test's own, and the certificates by it."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key, self._name = ec.generate_private_key(ec.SECP256R1()), _name("protolake test authority")
+        self._own = _certificate(self._name, self._name, self._key.public_key(), self._key, authority=True)
         self.ca_file, self.server_file = folder / "ca.pem", folder / "server.pem"
-        key, name = ec.generate_private_key(ec.SECP256R1()), _name("protolake test authority")
-        authority = _certificate(name, name, key.public_key(), key, authority=True)
+        self.ca_file.write_bytes(_pem(self._own))
+        certificate, key = self.certify(HOST)
+        self.server_file.write_bytes(key.read_bytes() + certificate.read_bytes())
+        late, late_key = self.certify(HOST, days=-1)
+        self.expired_file = folder / "expired.pem"
+        self.expired_file.write_bytes(late_key.read_bytes() + late.read_bytes())
+
+    def certify(self, common: str, days: int = 1) -> tuple[Path, Path]:
+        """The files of a certificate chain and of its private key. `days` below zero: it has expired."""
         own = ec.generate_private_key(ec.SECP256R1())
-        server = _certificate(_name(HOST), name, own.public_key(), key)
-        self.ca_file.write_bytes(_pem(authority))
+        certificate = _certificate(_name(common), self._name, own.public_key(), self._key, days=days)
         plain = serialization.NoEncryption()
         private = own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        self.server_file.write_bytes(private + _pem(server) + _pem(authority))
-        late = _certificate(_name(HOST), name, own.public_key(), key, ended=True)
-        self.expired_file = folder / "expired.pem"
-        self.expired_file.write_bytes(private + _pem(late) + _pem(authority))
+        stem = f"{common}{days}".replace(" ", "-")
+        chain_file, key_file = self._folder / f"{stem}.pem", self._folder / f"{stem}.key"
+        chain_file.write_bytes(_pem(certificate) + _pem(self._own))
+        key_file.write_bytes(private)
+        return chain_file, key_file
 
 
 class SecureKafka(Kafka):
-    """The broker with a second listener: SASL_SSL, PLAIN and SCRAM-SHA-512."""
+    """The broker with two more listeners: SASL_SSL with PLAIN and SCRAM-SHA-512, and SSL with client certificates. It
+    heeds ACLs; where there are none everybody may do everything."""
 
     def prepare(self) -> None:
         super().prepare()
-        self.secure_port = free_port()
+        self.secure_port, self.mutual_port = free_port(), free_port()
         self.authority = Authority(self.folder / "certificates")
         lines = self._properties.read_text()
         for key in ("listeners=", "advertised.listeners="):
-            lines = lines.replace(f"\n{key}", f"\n{key}SECURE://{HOST}:{self.secure_port},")
-        lines = lines.replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,")
+            more = f"SECURE://{HOST}:{self.secure_port},MUTUAL://{HOST}:{self.mutual_port},"
+            lines = lines.replace(f"\n{key}", f"\n{key}{more}")
+        lines = lines.replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,MUTUAL:SSL,")
         self._properties.write_text(lines + self._secure_properties())
 
     @property
     def secure_bootstrap(self) -> str:
         return f"{HOST}:{self.secure_port}"
+
+    @property
+    def mutual_bootstrap(self) -> str:
+        return f"{HOST}:{self.mutual_port}"
+
+    def deny(self, topic: str, operation: AclOperation) -> None:
+        """Refuse an operation on the topic to `USER`."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        named = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+        rule = AclBinding(*named, f"User:{USER}", "*", operation, AclPermissionType.DENY)
+        others = AclBinding(*named, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for done in admin.create_acls([rule, others]).values():
+            done.result()
 
     def add_scram_user(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -67,6 +102,12 @@ class SecureKafka(Kafka):
         settings = {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.authority.server_file,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority.ca_file,
+            "listener.name.mutual.ssl.client.auth": "required",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "true",
             "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
             "listener.name.secure.plain.sasl.jaas.config": plain.replace("\\", "\\\\"),
             "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
@@ -84,7 +125,7 @@ def _certificate(
     public: ec.EllipticCurvePublicKey,
     signer: ec.EllipticCurvePrivateKey,
     authority: bool = False,
-    ended: bool = False,
+    days: int = 1,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -93,8 +134,8 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now - datetime.timedelta(minutes=1) if ended else now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=7))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
     )
     if not authority:

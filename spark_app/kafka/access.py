@@ -1,0 +1,96 @@
+"""Why a broker that is there does not let us in, and which setting that concerns. Nobody but an operator can help then,
+so it is told apart from a broker that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError
+
+from spark_app.settings import KafkaSettings
+
+AUTHORIZATION = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+ALERT = "SSL alert number"  # librdkafka has OpenSSL's words for what the other side says before it hangs up
+REFUSED_S = 30.0  # that a broker may refuse: it may itself have started just now
+PROBE_S = 2.0
+# A SaslHandshake request, version 1, for a mechanism that there is not: all listeners of Kafka answer it, whatever
+# their protocol and before any login.
+HANDSHAKE = struct.pack(">hhih", 17, 1, 7, -1) + struct.pack(">h", 5) + b"PROBE"
+NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
+
+
+def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
+    """What the brokers refuse, with the settings to look at; None where they said nothing of the kind.
+
+    Args:
+        said: the error of a request, and what librdkafka said meanwhile.
+    """
+    for error in said:
+        code, text = error.code(), error.str()
+        if code in AUTHORIZATION:
+            who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
+            return f"{text}: give {who} the ACLs Describe and Read on topic {kafka.topic}, and Read on its groups"
+        if code == KafkaError._AUTHENTICATION:
+            return f"{text}: check kafka.sasl_mechanism, kafka.sasl_username and kafka.sasl_password_file"
+        if code == KafkaError._SSL and "certificate verify failed" in text:
+            return f"{text}: check kafka.ca_file, the authority of the brokers' certificates"
+        if ALERT in text:
+            return f"{text}: {_about_certificate(kafka)}"
+    return None
+
+
+def _about_certificate(kafka: KafkaSettings) -> str:
+    if not kafka.certificate_file:
+        return "they want a client certificate: set kafka.certificate_file and kafka.key_file"
+    return (
+        f"check whether kafka.certificate_file ({kafka.certificate_file}) has expired, and whose authority they trust"
+    )
+
+
+def mismatch(kafka: KafkaSettings) -> str | None:
+    """That a broker speaks another protocol than the settings name; None when it speaks that, or none answers."""
+    for address in kafka.brokers.split(","):
+        found = speaks(address.strip())
+        if found:
+            wrong = found != kafka.security_protocol
+            return f"{address} speaks {found}: check kafka.security_protocol" if wrong else None
+    return None
+
+
+def speaks(address: str) -> str | None:
+    """Which `security.protocol` a listener of Kafka has; None where none answers as Kafka does. A guess by librdkafka's
+    words would take a proxy whose broker is down for a wrong setting."""
+    host, _, port = address.rpartition(":")
+    for tls in (True, False):
+        with (
+            contextlib.suppress(OSError, ValueError, struct.error),
+            socket.create_connection((host.strip("[]"), int(port)), PROBE_S) as plain,
+            _secured(plain, host) if tls else plain as channel,
+        ):
+            return _protocol(channel, tls)
+    return None
+
+
+def _secured(plain: socket.socket, host: str) -> ssl.SSLSocket:
+    """Nothing is told to the other side, so that it need not prove who it is."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _protocol(channel: socket.socket, tls: bool) -> str:
+    channel.sendall(struct.pack(">i", len(HANDSHAKE)) + HANDSHAKE)
+    answer = channel.recv(4096)
+    length, number, error = struct.unpack_from(">iih", answer)
+    if number != 7 or length < 6:
+        raise ValueError("no answer of Kafka's")
+    return f"{'' if error == NO_SASL_HERE else 'SASL_'}{'SSL' if tls else 'PLAINTEXT'}"
