@@ -32,6 +32,7 @@ from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
 from spark_app.kafka import topics
 from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.sizes import Sizes, sample
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
 from spark_app.ops.events import log
@@ -123,8 +124,9 @@ class Pipeline:
 
     def _run(self, opened: OpenLake) -> ExitCode:
         continuity = Continuity(opened, topics.Topics(self._settings.kafka))
+        sizes = Sizes(self._settings.batch.records, self._settings.batch.bytes)
         with ThreadPoolExecutor(2) as pool:
-            search = pool.submit(self._await, "broker", continuity.search)
+            search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(continuity, opened, sizes))
             schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
             for asked in (search, schemas):
                 asked.add_done_callback(self._stop_if_failed)
@@ -143,13 +145,26 @@ class Pipeline:
         self.status.waiting(None)
         self._room.retry(lambda: continuity.check(now, self._accept_loss))
         self.status.learn_lost(loss.count(opened))
-        self._wire(spark, opened, continuity)
+        self._wire(spark, opened, continuity, sizes)
         return self._work(opened, now)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
         """Nobody waits for the other answer when one is that the start must end."""
         if asked.exception() is not None:
             self._stop.set()
+
+    def _look_at_kafka(self, continuity: Continuity, opened: OpenLake, sizes: Sizes) -> dict[str, topics.Topic]:
+        """What Kafka has, and how large its records are."""
+        now, last = continuity.search(), opened.manifests.last_ingest
+        if last is not None:
+            sizes.add(last.counts.get("bronze", 0), last.counts.get("value_bytes", 0))
+        else:
+            partitions = {
+                name: [int(p) for p, first in topic.first.items() if first < topic.end[p]]
+                for name, topic in now.items()
+            }
+            sizes.add(*sample(self._settings.kafka, partitions))
+        return now
 
     def _start_spark(self) -> SparkSession:
         while True:
@@ -170,9 +185,10 @@ class Pipeline:
             # What is known keeps flowing, what is new waits.
             log.warning("versions not asked for, the registry does not answer", reason=str(error))
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity) -> None:
+    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity, sizes: Sizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
         ingest = Ingest(opened, units, self.status, self._room, self._stop, continuity.confirm)
+        self.life.taking = lambda: ingest.under_way
         self._streaming = Streaming(
             spark,
             opened,
@@ -183,6 +199,7 @@ class Pipeline:
             self._unit_lock,
             self._stop,
             self._available_now,
+            sizes,
         )
         self._deferred = Deferred(spark, opened, units)
         self._aggregator = Aggregator(Calculator(spark, self._settings), opened, self._unit_lock)

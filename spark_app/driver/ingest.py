@@ -31,6 +31,7 @@ from spark_app.store.checkpoint import REMEDY, read_range
 from spark_app.store.manifest import follows
 
 RETRY_S = (0, 1, 2, 4, 8, 15)  # after that many failed tries
+MOST_NAMED = 20  # partitions
 LANDINGS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame
 
 
@@ -57,6 +58,7 @@ class Ingest:
         self._stop = stop
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
+        self.under_way = ""  # which records the batch in the making has, and which try it is
 
     def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
         """Take one micro-batch.
@@ -72,7 +74,7 @@ class Ingest:
             raise ContractError(f"{error}. {REMEDY}") from None
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
-            log.info("batch was decided before a crash", batch=batch_id, unit=last.sequence)
+            log.info("batch was decided before this query began", batch=batch_id, unit=last.sequence)
             return
         if last is not None and not _goes_on(batch_id, start, last.source["end"]):
             raise ContractError(
@@ -80,13 +82,14 @@ class Ingest:
                 f"the checkpoint is not this lake's. {REMEDY}"
             )
         records = records.coalesce(self._units.tasks(_records_between(start, end)))
-        report = self._run(records, end, replace(origin, settle_in_place=self._in_place(origin)))
+        report = self._run(records, start, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         self._confirm_topics(origin, report)
         self._opened.decide(
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
         )
         self._attempts.unlink(missing_ok=True)
+        self.under_way = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
 
     def _confirm_topics(self, origin: Origin, report: Report) -> None:
@@ -102,15 +105,19 @@ class Ingest:
         first = self._manifests.last == 0
         return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
 
-    def _run(self, records: DataFrame, end: Offsets, origin: Origin) -> Report:
+    def _run(self, records: DataFrame, start: Offsets, end: Offsets, origin: Origin) -> Report:
         """The pass, tried again where that can help."""
         while True:
             self._room.wait()
             self._status.waiting(None)
             tries = self._count_attempt(end)
+            self.under_way = f"batch of {describe_range(start, end)}, try {tries}"
+            if tries > 1:
+                log.warning("batch is tried again", tries=tries, records=describe_range(start, end))
             land_only = origin.land_only or tries > self._settings.batch.attempts
             if land_only and not origin.land_only:
-                log.error("batch failed too often: landed, decoding is deferred", tries=tries - 1)
+                said = "batch failed too often: landed, decoding is deferred"
+                log.error(said, tries=tries - 1, records=describe_range(start, end))
             try:
                 return self._units.run(records, self._manifests.last + 1, replace(origin, land_only=land_only))
             except SchemaBump:
@@ -123,6 +130,7 @@ class Ingest:
                 unanswered = source.is_unanswered(text) or source.refusal(text) is not None
                 if full or unanswered:  # the records are not to blame
                     self._attempts.unlink(missing_ok=True)
+                    self.under_way = ""
                 last = tries > self._settings.batch.attempts + LANDINGS and not full
                 if self._stop.is_set() or unanswered or last:
                     raise
@@ -144,6 +152,14 @@ def _goes_on(batch: int, start: Offsets, end: Offsets) -> bool:
     """Whether the batch starts where the last unit ended. The first one of a checkpoint may name partitions that came
     since; later ones read such from their beginning."""
     return start == end if batch else follows(start, end)
+
+
+def describe_range(start: Offsets, end: Offsets) -> str:
+    """ "<topic>/<partition> <first> to <end>" of each partition that has something; the end is excluded."""
+    taken = {t: {p: (start.get(t, {}).get(p, 0), o) for p, o in parts.items()} for t, parts in end.items()}
+    found = [f"{t}/{p} {a} to {b}" for t, parts in sorted(taken.items()) for p, (a, b) in parts.items() if b > a]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more
 
 
 def _records_between(start: Offsets, end: Offsets) -> int:

@@ -21,13 +21,16 @@ from spark_app.driver.continuity import Continuity
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin
-from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_words
 from spark_app.kafka import source
 from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.sizes import Sizes
 from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic
+from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.process.room import Room, Stopped
 from spark_app.records import Offsets
+from spark_app.session import jvm_lives
 from spark_app.space import is_full
 from spark_app.store import checkpoint
 from spark_app.store.findings import refuse
@@ -37,12 +40,17 @@ RETRY_S = (0.5, 1, 2, 5)
 LOST_WORDS = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 
 
+class Resized(Exception):
+    """The unit is decided; the next batches are to be planned by another size of records."""
+
+
 class Streaming:
     """Of one run.
 
     Args:
         between_units: the lock that a unit in the making holds.
         available_now: end when all that is there is taken.
+        sizes: of the records; the query is started again when they have changed much.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Streaming:
         between_units: AbstractContextManager[object],
         stop: threading.Event,
         available_now: bool,
+        sizes: Sizes,
     ):
         self._session = session
         self._opened = opened
@@ -69,6 +78,8 @@ class Streaming:
         self._between_units = between_units
         self._stop = stop
         self._available_now = available_now
+        self._sizes = sizes
+        self._limit = 0  # records of a batch, of the query that runs
         self._outcome: BaseException | None = None
         self.query: StreamingQuery | None = None
 
@@ -80,7 +91,8 @@ class Streaming:
             meanwhile: what the main thread does about once a second.
 
         Raises:
-            ProtolakeError: what a batch raised; the broker did not answer for too long; records are lost.
+            ProtolakeError: what a batch raised; the broker did not answer, or refused access, for too long; records are
+                lost; the JVM is gone.
         """
         failures, failing_since = 0, None
         while not self._stop.is_set():
@@ -91,8 +103,15 @@ class Streaming:
             except (PySparkException, StreamingQueryException) as error:
                 if self._manifests.last > last:
                     failures, failing_since = 0, None
+                if isinstance(self._outcome, Resized):
+                    log.info("batches are planned anew, records have another size", records=self._sizes.limit())
+                    continue
                 failing_since = failing_since or time.monotonic()
                 self._judge(error, time.monotonic() - failing_since)
+            except (Py4JError, OSError) as error:
+                if jvm_lives():
+                    raise
+                raise self._broken(error, "the JVM is gone") from error
             self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
@@ -104,7 +123,8 @@ class Streaming:
         if not last and self._checkpoint.exists():
             shutil.rmtree(self._checkpoint)  # nothing was ever decided
         self._outcome = None
-        records = source.stream(self._session, self._settings, start, self._records_per_batch())
+        self._limit = self._sizes.limit()
+        records = source.stream(self._session, self._settings, start, self._limit)
         writer = records.writeStream.foreachBatch(self._take(origin)).option(
             "checkpointLocation", str(self._checkpoint)
         )
@@ -124,13 +144,6 @@ class Streaming:
             self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
         return _next_offsets(self._manifests.began()["start"], now)
 
-    def _records_per_batch(self) -> int:
-        """The cap on records, lowered where the mean size of the last unit's records would break the cap on bytes."""
-        batch = self._settings.batch
-        counts = self._manifests.last_ingest.counts if self._manifests.last_ingest else {}
-        mean = counts["value_bytes"] / counts["bronze"] if counts.get("bronze") else 0
-        return max(1, min(batch.records, int(batch.bytes / mean) if mean else batch.records))
-
     def _take(self, origin: Origin) -> Callable[[DataFrame, int], None]:
         def take(records: DataFrame, batch_id: int) -> None:
             try:
@@ -139,11 +152,22 @@ class Streaming:
                         raise Stopped
                     with failpoints.around("batch"):
                         self._ingest.batch(records, batch_id, origin)
+                    self._learn_size()
             except BaseException as error:
                 self._outcome = error  # Py4J carries only its text: the main thread needs the exception itself
                 raise
 
         return take
+
+    def _learn_size(self) -> None:
+        """
+        Raises:
+            Resized: the limit is fixed for a query, so another one has to go on behind the unit that is decided now.
+        """
+        counts = self._manifests.last_ingest.counts if self._manifests.last_ingest else {}
+        self._sizes.add(counts.get("bronze", 0), counts.get("value_bytes", 0))
+        if self._sizes.outgrow(self._limit):
+            raise Resized
 
     def _attend(self, query: StreamingQuery, meanwhile: Callable[[], None]) -> None:
         """Wait for the query; stop it between two batches when the app is asked to stop."""
@@ -177,7 +201,9 @@ class Streaming:
             said = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
-            raise outcome if isinstance(outcome, Exception) else error
+            if isinstance(outcome, Exception):
+                raise self._broken(outcome, f"{type(outcome).__name__}: {last_words(outcome)}") from outcome
+            raise error
         if seconds > patience:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
         self._status.waiting(f"{said}; trying again for {patience:.0f} s")
@@ -196,6 +222,13 @@ class Streaming:
         said = "Spark misses records, but Kafka has all that were not taken"
         checkpoint.forget(self._opened.lake, said)
         return said
+
+    def _broken(self, error: Exception, why: str) -> Exception:
+        """The error with the records that were being taken, if any were."""
+        taken = self._ingest.under_way
+        remedy = 'where it does so again and again, see "Exit codes" in the README'
+        said = f"{taken} ended the app ({why}): {remedy}"
+        return BrokenError(said) if taken else error
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from spark_app import session
@@ -35,6 +35,7 @@ class Life:
         self._begun = False
         self._request = StopRequest()
         self.stop = self._request.requested
+        self.taking: Callable[[], str] = str  # which records are being taken, for the last words
 
     def listen(self) -> None:
         """Take SIGTERM and SIGINT."""
@@ -84,4 +85,6 @@ class Life:
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:
-        self.leave(ExitCode.UNREACHABLE, f"no progress of {what} for {self._settings.stall_s:.0f} s")
+        taken = self.taking() if what == "ingest" else ""
+        stalled = f"{what}: {taken}" if taken else what
+        self.leave(ExitCode.UNREACHABLE, f"no progress of {stalled} for {self._settings.stall_s:.0f} s")

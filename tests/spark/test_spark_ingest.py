@@ -255,6 +255,32 @@ def test_broker_that_does_not_answer_is_no_failure_of_the_batch(
     assert placed(parts) == FIRST
 
 
+def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for the broker's silence it would be tried for ever, and the broker be blamed."""
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    late = PySparkException("java.util.concurrent.TimeoutException: Futures timed out after [300 seconds]")
+    run, failures = parts.units.run, [late]
+    monkeypatch.setattr(parts.units, "run", lambda *given: raiser(failures.pop())() if failures else run(*given))
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
+
+
+def test_brokers_that_refuse_are_no_failure_of_the_batch(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = new_parts(batch={"attempts": 1})
+    parts.learn(1)
+    text = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"
+    with monkeypatch.context() as broken:
+        broken.setattr(parts.units, "run", raiser(PySparkException(text)))
+        for _ in range(4):
+            with pytest.raises(PySparkException, match="Not authorized"):
+                take(parts, 0, events(1, PLAYERS), 0)
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == FIRST
+
+
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
@@ -273,6 +299,10 @@ def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.
     with pytest.raises(ConnectionRefusedError):
         take(parts, 0, events(1, PLAYERS), 0)
     assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
+    assert parts.ingest.under_way == "batch of t/0 0 to 3, try 1"
+    monkeypatch.undo()
+    take(parts, 0, events(1, PLAYERS), 0)
+    assert (parts.ingest.under_way, placed(parts)) == ("", FIRST)
 
 
 def raiser(error: Exception) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -36,6 +37,29 @@ def test_a_killed_worker_costs_a_try_and_a_killed_jvm_an_exit(new_stage: Callabl
         assert flow.finish() == {}
 
 
+def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> None:
+    """By what an operator can look for in Kafka, in the log and in the status."""
+    stage = new_stage()
+    stage.produce(5_000, partitions="1")
+    with flowing(stage) as flow:
+        for worker in flow.workers():
+            worker.send_signal(signal.SIGSTOP)
+        attempts = stage.lake / "_protolake" / "attempts.json"
+        wait_until(attempts.exists, "a batch", 60)
+        time.sleep(2)
+        taken = json.loads(attempts.read_text())
+        jvm = flow.jvm()
+        assert jvm is not None
+        jvm.kill()
+        assert flow.app.wait(30) == ExitCode.BUG
+        end = taken["end"][stage.topic]["0"]
+        named = rf"batch of {stage.topic}/0 \d+ to {end}, try 1 ended the app"
+        assert re.search(named, stage.status()["reason"])
+        assert any(re.search(named, line) for line in stage.lines())
+        assert flow.finish() == {}
+    assert any(f"to {end}" in line and "batch is tried again tries=2" in line for line in stage.lines())
+
+
 def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(RUN__STALL_S=str(STALL_S))
     stage.produce(5_000, partitions="3")
@@ -49,7 +73,8 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         assert time.monotonic() - began > STALL_S - 1
         wait_until(lambda: not any(_is_there(process) for process in stopped), "the end of what was stopped", 10)
         # Both may have been under way; the watchdog names one.
-        assert re.search(f"no progress of (ingest|gold) for {STALL_S:.0f} s", stage.status()["reason"])
+        reason = stage.status()["reason"]
+        assert re.search(f"no progress of (ingest: batch of .*|gold) for {STALL_S:.0f} s", reason)
         assert flow.finish() == {}
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from scripts.campaign import ledger
@@ -58,3 +60,32 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
     assert found["added"] == found["expected"] > 500
     assert ledger.verify(stage.lake, truth).faults() == {}
     assert stage.command("rebuild", "no_such_game").returncode == ExitCode.USAGE
+
+
+def test_a_replay_asked_of_the_app_outlives_its_jvm(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.5")
+    stage.produce(5_000, partitions="2")
+    assert stage.run("--available-now", **ONLY) == ExitCode.DONE
+    app = stage.start()
+    try:
+        wait_until(lambda: stage.status().get("state") == "running", "the start")
+        asked = stage.spawn("replay")
+        wait_until(lambda: list(_requests(stage, "*.tries.json")), "the first step")
+        jvm = next(p for p in psutil.Process(app.pid).children(recursive=True) if p.name() == "java")
+        jvm.kill()
+        assert app.wait(60) == ExitCode.BUG
+        assert asked.poll() is None
+        assert len(list(_requests(stage, "[0-9a-f]" * 12 + ".json"))) == 1
+        app = stage.start()
+        assert asked.wait(300) == ExitCode.DONE
+        os.kill(app.pid, signal.SIGTERM)
+        assert app.wait(30) == ExitCode.DONE
+    finally:
+        kill(app)
+    assert stage.run("--available-now") == ExitCode.DONE
+    assert "route_refused" not in stage.status()["quarantine"]
+    assert stage.verify() == {}
+
+
+def _requests(stage: Stage, pattern: str) -> Iterator[Path]:
+    return (stage.lake / "_protolake" / "requests").glob(pattern)

@@ -1,0 +1,50 @@
+"""A micro-batch is bounded by bytes, on an empty lake and when the records change their size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer
+
+from scripts.campaign.stage import Stage
+from spark_app.errors import ExitCode
+from spark_app.store.manifest import read_manifest
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+LARGE = b"\x07" + bytes(1_999)
+
+
+def unit_bytes(stage: Stage) -> list[int]:
+    """Bytes of values of each unit of ingest, in their order."""
+    paths = sorted((stage.lake / "_protolake" / "manifests").glob("[0-9]*.json"))
+    manifests = [read_manifest(path) for path in paths]
+    return [manifest.counts["value_bytes"] for manifest in manifests if manifest.kind == "ingest"]
+
+
+def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(BATCH__BYTES="200000")
+    stage.produce(20_000, partitions="2")
+    assert stage.run("--available-now") == ExitCode.DONE
+    assert stage.verify() == {}
+    found = unit_bytes(stage)
+    assert max(found) < 400_000
+    assert sum(found) > 800_000
+
+
+def test_batches_are_planned_anew_when_records_grow(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(BATCH__BYTES="1000000", BATCH__RECORDS="2000")
+    stage.produce(6_000, partitions="1")
+    producer = Producer({"bootstrap.servers": stage.brokers})
+    for _ in range(10_000):
+        producer.produce(stage.topic, LARGE)
+        producer.poll(0)
+    producer.flush()
+    assert stage.run("--available-now") == ExitCode.DONE
+    assert stage.verify() == {}
+    found = unit_bytes(stage)
+    broken = [position for position, size in enumerate(found) if size > 2_000_000]
+    assert len(broken) <= 2, "those that show that the records have grown"
+    assert len(found) > 3 + 2 + 4
+    assert sum("planned anew" in line for line in stage.lines()) in (1, 2)
+    assert not any("Traceback" in line for line in stage.lines())
