@@ -46,6 +46,8 @@ def stream(session: SparkSession, settings: Settings, start: Offsets | None, rec
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(records))
+        # No record behind those of the batch is unpacked with them: it may be the one that the heap cannot hold.
+        .option("kafka.max.poll.records", str(min(records, POLL_RECORDS)))
         .option("fetchOffset.numRetries", "1")
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_S * 1000))
         .load()
