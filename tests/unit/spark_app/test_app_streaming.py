@@ -1,0 +1,105 @@
+"""Why the query ended, and what is said of it: judged without a JVM, by the errors that Spark has."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from scripts.campaign.units import ingest_unit, open_lake
+from spark_app.driver.continuity import Continuity
+from spark_app.driver.ingest import Ingest, describe_range
+from spark_app.driver.opened import OpenLake
+from spark_app.driver.streaming import Streaming
+from spark_app.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
+from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.sizes import Sizes
+from spark_app.kafka.topics import BrokerUnreachable, Topic
+from spark_app.ops.status import Status
+from spark_app.process.room import Room
+from spark_app.settings import Settings
+
+LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"
+REFUSED = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"
+SILENT = "org.apache.kafka.common.errors.TimeoutException: Call(describeTopics) timed out"
+
+
+class Brokers:
+    """What would be asked of them: where the topic begins, or that none answers."""
+
+    def __init__(self, first: int | None):
+        self._first = first
+
+    def look(self) -> dict[str, Topic]:
+        if self._first is None:
+            raise BrokerUnreachable("nobody")
+        return {"t": Topic("id of t", {"0": self._first}, {"0": 10})}
+
+
+def streaming(root: Path, first: int | None = 0) -> Streaming:
+    lake = open_lake(root)
+    opened = OpenLake.of(lake, Settings(lake={"path": str(root)}))  # type: ignore[arg-type]
+    unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5)
+    opened.manifests.decide(unit)
+    opened.committer.finish(unit)
+    status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
+    room = Room(lake, 1, status, stop)
+    ingest = Ingest(opened, None, status, room, stop)  # type: ignore[arg-type]
+    brokers: Any = Brokers(first)
+    continuity = Continuity(opened, brokers)
+    sizes = Sizes(1, 1)
+    return Streaming(None, opened, ingest, continuity, room, status, threading.Lock(), stop, True, sizes)  # type: ignore[arg-type]
+
+
+def judge(query: Streaming, text: str, seconds: float = 0.0) -> str:
+    """What the status says."""
+    query._judge(StreamingQueryException(text), seconds)
+    return str(query._status.value["reason"])
+
+
+def test_a_loss_that_is_none_does_not_blame_the_broker(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    assert judge(query, LOST).startswith("Spark misses records, but Kafka has all that were not taken")
+    with pytest.raises(UnreachableError, match="Spark misses records"):
+        judge(query, LOST, 601)
+
+
+def test_a_loss_is_one_when_the_brokers_say_so(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"t/0 5 to 7 \(expired\)"):
+        judge(streaming(tmp_path, first=7), LOST)
+
+
+def test_silence_is_waited_for_with_patience(tmp_path: Path) -> None:
+    query = streaming(tmp_path, first=None)
+    for text in (LOST, SILENT):
+        assert "does not answer" in judge(query, text)
+        with pytest.raises(UnreachableError, match="does not answer, for 601 s"):
+            judge(query, text, 601)
+
+
+def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    assert "refuses access: TopicAuthorizationException: Not authorized" in judge(query, REFUSED, REFUSED_S - 1)
+    with pytest.raises(ConfigurationError, match="Not authorized"):
+        judge(query, REFUSED, REFUSED_S + 1)
+
+
+def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    with pytest.raises(StreamingQueryException):
+        judge(query, "of Spark's own")
+    query._outcome = KeyError("nobody thought of this")
+    query._ingest.under_way = "batch of t/0 5 to 10, try 1"
+    with pytest.raises(BrokenError, match=r"batch of t/0 5 to 10, try 1 ended the app .KeyError"):
+        judge(query, "of Spark's own")
+
+
+def test_a_batch_is_named_by_what_it_takes() -> None:
+    start = {"t": {"0": 5, "1": 7}}
+    assert describe_range(start, {"t": {"0": 9, "1": 7, "2": 1}}) == "t/0 5 to 9, t/2 0 to 1"
+    many = describe_range({}, {"t": {str(p): 1 for p in range(30)}})
+    assert (many.count(" to "), many.endswith("and 10 more")) == (20, True)
