@@ -70,13 +70,18 @@ def speaks(address: str) -> str | None:
     """Which `security.protocol` a listener of Kafka has; None where none answers as Kafka does. A guess by librdkafka's
     words would take a proxy whose broker is down for a wrong setting."""
     host, _, port = address.rpartition(":")
-    for tls in (True, False):
-        with (
-            contextlib.suppress(OSError, ValueError, struct.error),
-            socket.create_connection((host.strip("[]"), int(port)), PROBE_S) as plain,
-            _secured(plain, host) if tls else plain as channel,
-        ):
-            return _protocol(channel, tls)
+    place = host.strip("[]"), int(port) if port.isdecimal() else 0
+    try:
+        for tls in (True, False):
+            plain = socket.create_connection(place, PROBE_S)  # where nobody listens, once is enough
+            with (
+                contextlib.suppress(OSError, ValueError, struct.error),
+                plain,
+                _secured(plain, host) if tls else plain as channel,
+            ):
+                return _protocol(channel, tls)
+    except OSError:
+        return None
     return None
 
 
