@@ -30,6 +30,9 @@ from spark_app.space import is_full
 
 Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
 
+# Of one step: a worker may have died, somebody else have written, compaction have replaced a file.
+RETRIED = (PySparkException, Py4JError, DeltaError, FileNotFoundError)
+
 
 class Service:
     """Looks after the requests."""
@@ -59,7 +62,8 @@ class Service:
     def step(self) -> bool:
         """A step of the oldest request; False when there is none.
 
-        A failure of the request itself is its answer. Where a job of Spark or a commit failed, the step is made again.
+        A failure of the request itself is its answer. Where a job of Spark or a commit failed, or a file is not there,
+        the step is made again.
 
         Raises:
             Exception: what lies outside of the request and ends the app, or waits in place: the JVM is gone, a disk is
@@ -106,11 +110,11 @@ class Service:
         tries.failed(said)
         if not session.jvm_lives():
             raise BrokenError(f"the JVM ended under {request.kind} {request.id}, which stays ({said})") from error
-        if isinstance(error, OSError):
-            raise error
-        if isinstance(error, PySparkException | Py4JError | DeltaError):
+        if isinstance(error, RETRIED):
             log.error("a step failed, trying again", kind=request.kind, request=request.id, reason=said)
             return None
+        if isinstance(error, OSError):
+            raise error
         log.error("request failed", kind=request.kind, request=request.id, reason=said)
         return _failure(str(error), ExitCode.BUG)
 

@@ -139,7 +139,10 @@ def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypat
     parts = new_parts()
     request = Request("replay", {})
     requests.submit(parts.lake, request)
-    choose, failures = Replay._choose, [PySparkException("a worker died"), CommitFailedError("somebody else")]
+    choose, failures = (
+        Replay._choose,
+        [PySparkException("a worker died"), CommitFailedError("somebody else"), FileNotFoundError()],
+    )
     monkeypatch.setattr(Replay, "_choose", lambda *given: raise_it(failures.pop()) if failures else choose(*given))
     execute(parts)
     assert failures == []
