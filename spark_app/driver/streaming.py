@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -111,7 +111,7 @@ class Streaming:
             except (Py4JError, OSError) as error:
                 if jvm_lives():
                     raise
-                raise self._broken(error, "the JVM is gone") from error
+                self._break(error, "the JVM is gone")
             self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
@@ -202,7 +202,7 @@ class Streaming:
         elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
-                raise self._broken(outcome, f"{type(outcome).__name__}: {last_words(outcome)}") from outcome
+                self._break(outcome, f"{type(outcome).__name__}: {last_words(outcome)}")
             raise error
         if seconds > patience:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
@@ -223,12 +223,16 @@ class Streaming:
         checkpoint.forget(self._opened.lake, said)
         return said
 
-    def _broken(self, error: Exception, why: str) -> Exception:
-        """The error with the records that were being taken, if any were."""
+    def _break(self, error: Exception, why: str) -> NoReturn:
+        """
+        Raises:
+            BrokenError: names the records that were being taken; the error itself where none were.
+        """
         taken = self._ingest.under_way
+        if not taken:
+            raise error
         remedy = 'where it does so again and again, see "Exit codes" in the README'
-        said = f"{taken} ended the app ({why}): {remedy}"
-        return BrokenError(said) if taken else error
+        raise BrokenError(f"{taken} ended the app ({why}): {remedy}") from error
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:
