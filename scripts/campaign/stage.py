@@ -97,12 +97,15 @@ class Stage:
         finally:
             kill(app)
 
-    def command(self, *arguments: str, timeout: float = HANGS_S, **settings: str) -> subprocess.CompletedProcess[str]:
-        """Another command on the same lake, such as `replay`."""
+    def command(
+        self, *arguments: str, stdin: str | None = None, timeout: float = HANGS_S, **settings: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Another command on the same lake, such as `replay`; `stdin` is what is typed into it."""
         return subprocess.run(
             [sys.executable, "-m", "spark_app", *arguments],
             env=self._environment(settings),
             cwd=ROOT,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout,
