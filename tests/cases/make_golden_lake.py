@@ -89,7 +89,6 @@ ODDS = [1.0, "NaN", -5.0, 0.0, -0.0]
 MOMENT_MS = 1_790_000_000_000
 HASTY = {"SCHEMAS__PATIENCE_S": "0.1"}
 ALLOWED = '["bridge", "chess", "go", "hearts", "poker", "rummy"]'
-RETENTION_H = 0.01  # so that what was replaced is beyond it when the lake is packed, as it is ever after
 
 
 class Writer:
@@ -220,7 +219,7 @@ def make(folder: Path) -> None:
         writer = Writer(ahead.url)
         *parts, later = make_records(writer)
     earlier = [record for part in parts for record in part]
-    for name in ("records", "schemas", "rows", "said"):
+    for name in ("records", "schemas", "rows"):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
         (FOLDER / name).mkdir(parents=True)
     for when, records in ((EARLIER, earlier), (LATER, later)):
@@ -231,7 +230,7 @@ def make(folder: Path) -> None:
     with Kafka(folder) as kafka, Registry(folder) as registry:
         golden_lake.allow_growth(registry.url)
         make_topic(kafka.bootstrap)
-        stage = Stage(folder, kafka, registry, TOPIC, **PATIENCE, LAKE__FRESH_LOG_HOURS=str(RETENTION_H))
+        stage = Stage(folder, kafka, registry, TOPIC, **PATIENCE, LAKE__FRESH_LOG_HOURS=str(golden_lake.RETENTION_H))
         fill(stage, registry.url, parts)
     pack(folder)
     for name, rows in golden_lake.tables(stage.lake).items():
@@ -275,7 +274,7 @@ def fill(stage: Stage, registry_url: str, parts: list[list[dict[str, Any]]]) -> 
     print(stage.command("status").stdout, stage.command("audit").stdout, sep="\n")
     nobody = {"schemas": [], "since": None, "until": None, "topic": None, "partition": None, "offsets": None}
     requests.submit(Lake(stage.lake), Request("replay", {"causes": ["route_refused"], **nobody}))
-    time.sleep(RETENTION_H * 3600)
+    time.sleep(golden_lake.BEYOND_RETENTION_S)
 
 
 def pack(folder: Path) -> None:
@@ -296,6 +295,8 @@ def _nobody(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def say(folder: Path) -> None:
     """What today's code says of the lake."""
+    shutil.rmtree(FOLDER / "said", ignore_errors=True)
+    (FOLDER / "said").mkdir()
     lake = golden_lake.unpack(folder / "alone")
     for command in golden_lake.ALONE:
         (FOLDER / "said" / f"alone-{command}.txt").write_text(golden_lake.ask_alone(lake, command))
