@@ -179,6 +179,7 @@ class Pipeline:
         try:
             self._room.retry(opened.schemas.learn_subjects)
             self._room.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
+            self._room.retry(opened.schemas.learn_forms)
         except RegistryUnreachable as error:
             if not opened.schemas.ledger.entries:
                 raise

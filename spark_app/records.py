@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -191,6 +191,10 @@ def _made_by(pattern: str, table: str) -> bool:
     return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
 
 
+Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `worker/decode/numbering`
+Form = Literal["text", "descriptor"]  # as what the file whose messages an index names came from the registry
+
+
 @dataclass(frozen=True)
 class Decodable:
     """A schema that the pass can decode: its compiled files."""
@@ -198,6 +202,15 @@ class Decodable:
     key: SchemaKey
     descriptor_set: bytes  # a serialized FileDescriptorSet, dependencies first, the writer's own file last
     digest: str  # of `descriptor_set`: the key of every cache of what is built from it
+    form: Form | None = None  # None = a ledger of an earlier release does not say
+    numbering: Numbering | None = None  # the lake's rule; None = a lake of an earlier release, which has none
+
+    @property
+    def counts_entries(self) -> bool | None:
+        """Whether map entries count in a message index; None = it is not known."""
+        if self.numbering == "registered":
+            return None if self.form is None else self.form == "descriptor"
+        return self.numbering != "without_map_entries"
 
 
 @dataclass(frozen=True)

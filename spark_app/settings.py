@@ -135,6 +135,11 @@ class Decode(Section):
     defaults: bool = Field(
         True, description="a scalar without presence that is absent lands as its default; false = as NULL"
     )
+    message_index: Literal["", "registered", "descriptor", "without_map_entries"] = Field(
+        "",
+        description="whether map entries count in a message index, see decoding.md; empty = as the lake has it: "
+        "registered, or descriptor in one of an earlier release",
+    )
     unframed_schema_id: int = Field(
         0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
     )

@@ -15,8 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 from spark_app.schemas.caps import Caps
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Sources
+from spark_app.worker.decode.numbering import message_at
 from spark_app.worker.decode.reference import load_files
-from spark_app.worker.decode.typemap import is_map, message_at
+from spark_app.worker.decode.typemap import is_map
 
 KINDS = ("flat", "rich", "wide")
 INDEX = (0,)

@@ -25,7 +25,7 @@ from spark_app.audit.frames import (
     is_schema_id,
 )
 from spark_app.audit.records import Records
-from spark_app.audit.schemas import Schemas
+from spark_app.audit.schemas import Reading, Schemas
 from spark_app.records import Cause, SchemaKey
 from spark_app.settings import Settings
 
@@ -150,35 +150,36 @@ class Judge:
 
     def _pieces(self, records: Records, places: Places, groups: Any) -> Iterator[Piece]:
         for (key, index, body), rows in groups.items():
-            kind = self._message(key, index, rows, places)
-            if kind is None:
+            reading = self._reading(key, index, rows, places)
+            if reading is None:
                 continue
             for first in range(0, len(rows), PIECE):
                 part = rows[first : first + PIECE]
                 payloads = [records.value[row][body:] for row in part]
                 if self._wrapper.payload:
-                    yield from self._unwrapped(part, payloads, kind, places)
+                    yield from self._unwrapped(part, payloads, reading, places)
                 else:
-                    yield from self._piece(part, key, payloads, kind, None, places)
+                    yield from self._piece(part, key, payloads, reading, None, places)
 
-    def _message(
-        self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: Places
-    ) -> type[Message] | None:
+    def _reading(self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: Places) -> Reading | None:
         if not self._schemas.is_decodable(key):
             places.unknown.update(rows)
             return None
-        kind = self._schemas.message(key, index)
-        if kind is None:
+        reading = self._schemas.reading(key, index)
+        if reading is None:
             places.causes |= dict.fromkeys(rows, frozenset({Cause.SCHEMA_INDEX}))
-        return kind
+        return reading
 
     def _parse(
-        self, rows: Sequence[int], payloads: Sequence[bytes], kind: type[Message], places: Places
+        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, places: Places
     ) -> list[tuple[int, bytes, Message]]:
         found = []
         for row, payload in zip(rows, payloads, strict=True):
+            if reading.is_doubtful(payload):
+                places.causes[row] = frozenset({Cause.SCHEMA_INDEX})
+                continue
             try:
-                found.append((row, payload, kind.FromString(payload)))
+                found.append((row, payload, reading.kind.FromString(payload)))
             except DecodeError:
                 places.causes[row] = frozenset({Cause.DECODE_PAYLOAD})
         return found
@@ -201,15 +202,13 @@ class Judge:
             self._columns[key] = columns_of(message.DESCRIPTOR, defaults)
         return self._columns[key]
 
-    def _unwrapped(
-        self, rows: list[int], payloads: list[bytes], kind: type[Message], places: Places
-    ) -> Iterator[Piece]:
+    def _unwrapped(self, rows: list[int], payloads: list[bytes], reading: Reading, places: Places) -> Iterator[Piece]:
         """What wrappers hold. Their own fields that are not set have their defaults, whatever the settings say."""
-        columns = self.columns(kind, True)
+        columns = self.columns(reading.kind, True)
         if not columns:
             places.causes |= dict.fromkeys(rows, frozenset({Cause.FRAME_WRAPPER}))
             return
-        parsed, values = self._read(self._parse(rows, payloads, kind, places), columns, places)
+        parsed, values = self._read(self._parse(rows, payloads, reading, places), columns, places)
         kinds = {column.name: column.kind for column in columns}
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         inner: list[bytes] = []
@@ -230,7 +229,7 @@ class Judge:
         rest = [name for name in values if name not in (self._wrapper.payload, self._wrapper.schema_id)]
         for (key, index, body), found in groups.items():
             own = [parsed[place][0] for place in found]
-            event = self._message(key, index, own, places)
+            event = self._reading(key, index, own, places)
             if event is not None:
                 outer = {name: [values[name][place] for place in found] for name in values}
                 said = _Outer(outer, rest, kinds)
@@ -241,12 +240,12 @@ class Judge:
         rows: list[int],
         key: SchemaKey,
         payloads: list[bytes],
-        kind: type[Message],
+        reading: Reading,
         outer: _Outer | None,
         places: Places,
     ) -> Iterator[Piece]:
-        parsed = self._parse(rows, payloads, kind, places)
-        columns = self.columns(kind, self._settings.decode.defaults)
+        parsed = self._parse(rows, payloads, reading, places)
+        columns = self.columns(reading.kind, self._settings.decode.defaults)
         parsed, values = self._read(parsed, columns, places)
         if not parsed:
             return
@@ -254,7 +253,7 @@ class Judge:
         if outer is not None:
             kept = set(good)
             outer = outer.of([place for place, row in enumerate(rows) if row in kept])
-        full_name = kind.DESCRIPTOR.full_name
+        full_name = reading.kind.DESCRIPTOR.full_name
         routed = self._routing_values(values, columns, full_name, len(good), outer)
         tables = [self._table(row, value, places) for row, value in zip(good, routed, strict=True)]
         yield Piece(
@@ -299,12 +298,12 @@ class Judge:
             return None
         if not self._schemas.is_decodable(frame.key):
             return None
-        kind = self._schemas.message(frame.key, frame.index)
-        try:
-            message = kind.FromString(key[frame.body :]) if kind is not None and key is not None else None
-        except DecodeError:
+        reading, payload = self._schemas.reading(frame.key, frame.index), (key or b"")[frame.body :]
+        if reading is None or reading.is_doubtful(payload):
             return None
-        if message is None:
+        try:
+            message = reading.kind.FromString(payload)
+        except DecodeError:
             return None
         return Json(json_format.MessageToDict(message, preserving_proto_field_name=True))
 

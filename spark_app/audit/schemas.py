@@ -1,65 +1,132 @@
-"""What a schema id means, from the lake's ledger and descriptor sets, as Google's classes."""
+"""What a schema id means, from the lake's ledger, descriptor sets and rules, as Google's classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from spark_app.lake import read_durable
+from spark_app.lake import Lake, read_durable
 from spark_app.records import MessageIndex, SchemaKey
+
+COUNTS, SKIPS = True, False  # what a writer does with the entries of maps when it numbers messages
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The class of a message that an index names, and of the one that it names to other writers, if that is another
+    and the lake has a rule."""
+
+    kind: type[Message]
+    other: type[Message] | None = None
+
+    def is_doubtful(self, payload: bytes) -> bool:
+        """Whether only the other class knows all of the payload's fields."""
+        return self.other is not None and not _knows(self.kind, payload) and _knows(self.other, payload)
 
 
 class Schemas:
-    """The ledger as it was when the audit began."""
+    """The ledger and the lake's rule for message indexes as they were when the audit began."""
 
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._entries = {entry["key"]: entry for entry in read_durable(folder / "ledger.json", list) or []}
+    def __init__(self, lake: Lake):
+        self._folder = lake.schemas
+        self._rule = (read_durable(lake.state / "rules.json") or {}).get("decode.message_index")
+        self._entries = {entry["key"]: entry for entry in read_durable(self._folder / "ledger.json", list) or []}
         self._pools: dict[str, DescriptorPool] = {}  # they own the descriptors
-        self._classes: dict[tuple[SchemaKey, MessageIndex], type[Message] | None] = {}
+        self._readings: dict[tuple[SchemaKey, MessageIndex], Reading | None] = {}
 
     def is_decodable(self, key: SchemaKey) -> bool:
         return bool(self._entries.get(key, {}).get("outcome") == "decodable")
 
-    def message(self, key: SchemaKey, index: MessageIndex) -> type[Message] | None:
-        """The class of a decodable schema's message; None where the index names none."""
-        if (key, index) not in self._classes:
-            self._classes[key, index] = self._find(key, index)
-        return self._classes[key, index]
+    def reading(self, key: SchemaKey, index: MessageIndex) -> Reading | None:
+        """Of a decodable schema's message; None where the index names none."""
+        if (key, index) not in self._readings:
+            self._readings[key, index] = self._find(key, index)
+        return self._readings[key, index]
 
-    def _find(self, key: SchemaKey, index: MessageIndex) -> type[Message] | None:
-        messages, found = self._own(key), None
-        for position in index:
-            if position >= len(messages):
-                return None
-            found = messages[position]
-            messages = list(found.nested_types)
-        return None if found is None or found.GetOptions().map_entry else message_factory.GetMessageClass(found)
+    def _find(self, key: SchemaKey, index: MessageIndex) -> Reading | None:
+        own, way = self._own(key), self._way(key)
+        found = {each: _at(own, index, each) for each in (COUNTS, SKIPS)}
+        if found[COUNTS] == found[SKIPS]:
+            way = COUNTS
+        if way is None:
+            return None
+        one, other = found[way], found[not way]
+        if one is None:
+            return None
+        if other is None or other == one or self._rule is None:
+            return Reading(message_factory.GetMessageClass(one))
+        return Reading(message_factory.GetMessageClass(one), message_factory.GetMessageClass(other))
+
+    def _way(self, key: SchemaKey) -> bool | None:
+        """Whether the schema's writers count map entries, by the lake's rule; None = the ledger does not say how it was
+        registered."""
+        if self._rule == "without_map_entries":
+            return SKIPS
+        if self._rule == "registered":
+            return {"text": SKIPS, "descriptor": COUNTS}.get(self._entries[key].get("form"))
+        return COUNTS
 
     def index_of(self, key: SchemaKey, full_name: str) -> MessageIndex:
         """The index of the message, () where the schema has none of that name."""
-        return next((index for index, message in _all(self._own(key)) if message.full_name == full_name), ())
+        every = _all(self._own(key), self._way(key) is not SKIPS)
+        return next((index for index, message in every if message.full_name == full_name), ())
 
     def _own(self, key: SchemaKey) -> list[Descriptor]:
-        """The top-level messages of the schema's own file."""
+        """The top-level messages of the schema's own file, or of the one that it re-exports if it declares nothing."""
         digest = self._entries[key]["digest"]
         files = FileDescriptorSet.FromString((self._folder / f"{digest}.fds").read_bytes()).file
         if digest not in self._pools:
             self._pools[digest] = DescriptorPool()
             for file in files:
                 self._pools[digest].Add(file)
-        own = self._pools[digest].FindFileByName(files[-1].name)
-        return [own.message_types_by_name[message.name] for message in files[-1].message_type]
+        told = _telling(files[-1], {file.name: file for file in files}) or files[-1]
+        own = self._pools[digest].FindFileByName(told.name)
+        return [own.message_types_by_name[message.name] for message in told.message_type]
 
 
-def _all(messages: list[Descriptor]) -> Iterator[tuple[MessageIndex, Descriptor]]:
-    for position, message in enumerate(messages):
-        yield (position,), message
-        for index, inner in _all(list(message.nested_types)):
-            yield (position, *index), inner
+def _telling(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:
+    """The file, or the nearest that it imports publicly, that declares a type."""
+    level = [file]
+    for _ in files:
+        for one in level:
+            if one.message_type or one.enum_type:
+                return one
+        level = [files[one.dependency[place]] for one in level for place in one.public_dependency]
+    return None
+
+
+def _at(messages: list[Descriptor], index: MessageIndex, way: bool) -> Descriptor | None:
+    found = None
+    for number in index:
+        if number >= len(messages):
+            return None
+        found = messages[number]
+        messages = _nested(found, way)
+    return None if found is None or found.GetOptions().map_entry else found
+
+
+def _nested(message: Descriptor, way: bool) -> list[Descriptor]:
+    return [inner for inner in message.nested_types if way is COUNTS or not inner.GetOptions().map_entry]
+
+
+def _all(messages: list[Descriptor], way: bool) -> Iterator[tuple[MessageIndex, Descriptor]]:
+    for number, message in enumerate(messages):
+        yield (number,), message
+        for index, inner in _all(_nested(message, way), way):
+            yield (number, *index), inner
+
+
+def _knows(kind: type[Message], payload: bytes) -> bool:
+    """Whether the class reads the payload and knows all of its fields."""
+    try:
+        message, known = kind.FromString(payload), kind.FromString(payload)
+    except DecodeError:
+        return False
+    known.DiscardUnknownFields()
+    return bool(message.SerializePartialToString() == known.SerializePartialToString())

@@ -239,7 +239,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         source.get("topic_ids", {}),
         counts.get("value_bytes", 0) / max(counts.get("bronze", 0), 1),
         (read_durable(lake.state / "tables.json") or {"names": {}})["names"],
-        Schemas(lake.schemas),
+        Schemas(lake),
         tables,
         _given_up(tables.get(settings.tables.lost)),
         folded,

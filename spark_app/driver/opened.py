@@ -20,7 +20,7 @@ from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse
 from spark_app.store.maintain import Maintainer
 from spark_app.store.manifest import Change, Kind, Manifest, Manifests, counts_of
-from spark_app.store.rules import check_rules
+from spark_app.store.rules import check_rules, settle_numbering
 from spark_app.worker import files
 
 
@@ -52,6 +52,7 @@ class OpenLake:
         redone = committer.redo()
         committer.synced.begin()
         registry = Registry(settings.registry, caps_of(settings.schemas))
+        ledger = Ledger(lake.schemas, settle_numbering(lake, settings))
         opened = OpenLake(
             lake,
             settings,
@@ -59,7 +60,7 @@ class OpenLake:
             committer,
             Maintainer(committer.tables, settings.lake, committer.synced),
             TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
-            SchemaDesk(Ledger(lake.schemas), registry, settings.schemas, subjects_of(settings)),
+            SchemaDesk(ledger, registry, settings.schemas, subjects_of(settings)),
             redone,
         )
         opened.remove_undecided()

@@ -15,7 +15,7 @@ from spark_app.records import SchemaKey
 from spark_app.schemas.caps import Caps
 from spark_app.schemas.descriptors import ClockRanOut
 from spark_app.schemas.registry import Registry, RegistryUnreachable
-from spark_app.schemas.resolution import resolve
+from spark_app.schemas.resolution import Resolved, resolve
 
 RESOLVERS = 2  # schemas asked for and compiled side by side
 MOST_CLOCKS = 48.0  # seconds on the clock for each of CPU, at last
@@ -26,7 +26,7 @@ PAUSE = 4.0  # seconds before the next try for each that the last one took: a fi
 class Answer:
     """A schema that compiles. `subjects` is `Registry.subjects_of`; None where the registry did not say."""
 
-    descriptor_set: bytes
+    resolved: Resolved
     subjects: Mapping[str, int] | None
 
 
@@ -40,6 +40,10 @@ class Resolvers:
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
         self._clocks: dict[SchemaKey, float] = {}  # of the last try, where they ran out
+
+    def resolve(self, key: SchemaKey) -> Resolved:
+        """See `resolution.resolve`. For a schema that compiled before: nobody else waits for it."""
+        return resolve(self._registry, key, self._caps)
 
     def ask(self, key: SchemaKey) -> Future[Answer]:
         """The answer, or the one that is under way; see `resolve` for what it raises."""
@@ -64,11 +68,11 @@ class Resolvers:
         last = self._clocks.pop(key, None)
         clocks = self._caps.clocks if last is None else min(2 * last, MOST_CLOCKS)
         try:
-            descriptor_set = resolve(self._registry, key, replace(self._caps, clocks=clocks))
+            resolved = resolve(self._registry, key, replace(self._caps, clocks=clocks))
         except ClockRanOut:
             self._clocks[key] = clocks
             raise
-        return Answer(descriptor_set, self._subjects(key))
+        return Answer(resolved, self._subjects(key))
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:

@@ -16,7 +16,7 @@ from dataclasses import fields
 
 import pyarrow as pa
 
-from spark_app.driver.resolvers import RESOLVERS, Resolvers
+from spark_app.driver.resolvers import RESOLVERS, Answer, Resolvers
 from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
@@ -26,6 +26,8 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings import Event, Schemas, Settings, Tables
+from spark_app.worker.decode.numbering import depends_on_writer
+from spark_app.worker.decode.reference import load_files
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
@@ -73,6 +75,22 @@ class SchemaDesk:
         if schema_id:
             self._settle_open(schema_id)
             self.ledger.save()
+
+    def learn_forms(self) -> None:
+        """Ask as what schemas were registered that an earlier release met, where the lake's rule goes by it.
+
+        Raises:
+            RegistryUnreachable
+        """
+        for schema in self.ledger.depending():
+            if schema.counts_entries is None:
+                try:
+                    resolved = self._resolvers.resolve(schema.key)
+                except (SchemaNotFound, SchemaRefused, CompileFailed) as error:
+                    log.warning("how a schema was registered is not known", schema=schema.key, reason=str(error))
+                else:
+                    self.ledger.learn_form(schema.key, resolved.descriptor_set, resolved.form)
+        self.ledger.save()
 
     def _settle_open(self, schema_id: int) -> None:
         """Settle what has no outcome that lasts."""
@@ -168,11 +186,22 @@ class SchemaDesk:
         except SchemaNotFound as error:
             self._not_found(key, str(error), met_at)
         else:
-            self._found[key] = settled.subjects or {}
-            if settled.subjects is None:
-                self._unnamed.add(key)
-            self.ledger.add_decodable(key, settled.descriptor_set, met_at, self._subjects.version(self._found[key]))
-            log.info("schema settled", schema=key, subjects=sorted(self._found[key])[:10])
+            self._enter(key, settled, met_at)
+
+    def _enter(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
+        self._found[key] = settled.subjects or {}
+        if settled.subjects is None:
+            self._unnamed.add(key)
+        version, resolved = self._subjects.version(self._found[key]), settled.resolved
+        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version)
+        log.info("schema settled", schema=key, subjects=sorted(self._found[key])[:10])
+        if depends_on_writer(load_files(resolved.descriptor_set)[1]):
+            log.warning(
+                "message indexes of this schema depend on its writers",
+                schema=key,
+                registered_as=resolved.form,
+                message_index=self.ledger.numbering or "descriptor",
+            )
 
     def _not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""

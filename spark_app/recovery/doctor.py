@@ -27,7 +27,7 @@ from spark_app.store import checkpoint, inventory, power
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
-from spark_app.store.rules import check_rules, keep_rules
+from spark_app.store.rules import check_rules, keep_rules, numbering_of, only_numbering_differs
 from spark_app.store.synced import Synced
 
 MOST_LOOKS = 10  # at what a running app changes
@@ -115,6 +115,12 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         check_rules(lake, settings)
     except ConfigurationError as error:
+        if only_numbering_differs(lake, settings):
+            remedy = (
+                "Leave it out, or let `doctor --repair` change the lake's rule, then `replay --cause schema_index`; "
+                "`rebuild` names rows that the old rule has placed"
+            )
+            return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
         return [Finding(str(error), "Give the settings of the lake")]
     except ContractError as error:
         remedy = "Restore it from a copy, or give the settings of the lake to `doctor --repair`"
@@ -218,6 +224,15 @@ def _open_units(patient: Patient) -> list[Finding]:
     return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
 
 
+def _numbering(patient: Patient) -> list[Finding]:
+    """Schemas whose message indexes depend on the writer, where the lake has no rule for them."""
+    if numbering_of(patient.lake) is not None:
+        return []
+    keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
+    what = f"the lake has no rule for message indexes, which depend on the writer with the schemas {keys}"
+    return [Finding(what, "Set decode.message_index, see spark_app/decoding.md", fatal=False)] if keys else []
+
+
 def _topics(patient: Patient) -> list[Finding]:
     """What Kafka no longer has. There is nothing to mend here: a loss is accepted by `run --accept-loss`."""
     brokers = patient.settings.kafka.brokers
@@ -236,5 +251,6 @@ EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
     lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: contents.orphans(p.lake, p.manifests, p.committer),
     _scratch,
+    _numbering,
     _topics,
 ]

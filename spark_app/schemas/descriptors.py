@@ -23,10 +23,11 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
+from spark_app.schemas.map_entries import name_entries
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
-from spark_app.worker.decode.reference import load_files
+from spark_app.worker.decode.reference import load_files, own_file
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
 SAID_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
@@ -60,7 +61,7 @@ def compile_sources(sources: Sources, caps: Caps) -> bytes:
     except DecodeError as error:
         raise SchemaRefused(f"its descriptors do not parse: {error}") from None
     _refuse_impostors(files)
-    caps.check_file(files.file[-1])
+    caps.check_file(own_file(files.file))
     descriptor_set: bytes = files.SerializeToString(deterministic=True)
     _check_links(descriptor_set, caps)
     return descriptor_set
@@ -128,6 +129,7 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
     for name, proto in sources.compiled.items():
         files.file.add().CopyFrom(proto)
         files.file[-1].name = name or OWN_FILE  # serializers may leave the name out
+        name_entries(files.file[-1])
     return files
 
 

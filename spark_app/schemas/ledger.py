@@ -18,9 +18,10 @@ from google.protobuf.descriptor import Descriptor
 
 from spark_app.errors import ContractError
 from spark_app.lake import read_durable, write_durably
-from spark_app.records import Catalog, Cause, Decodable, MessageIndex, SchemaKey
+from spark_app.records import Catalog, Cause, Decodable, Form, MessageIndex, Numbering, SchemaKey
 from spark_app.schemas.columns import find_clash, grows, merge_columns
 from spark_app.schemas.descriptors import digest
+from spark_app.worker.decode.numbering import depends_on_writer, index_within
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
 
@@ -37,6 +38,7 @@ class Entry:
         digest: of its descriptor set, when it is decodable.
         cause, detail: when it is refused, or why it waits.
         version: of the configured subject, when it is one of its versions.
+        form: as what the file of its messages was registered, when it is decodable; None = met by an earlier release.
     """
 
     key: SchemaKey
@@ -46,12 +48,15 @@ class Entry:
     cause: str = ""
     detail: str = ""
     version: int | None = None
+    form: Form | None = None
 
 
 class Ledger:
     """Entries in the order in which ids were settled: it decides which version gives a column its type."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, numbering: Numbering | None = "registered"):
+        """`numbering` is the lake's rule; None = it has none."""
+        self.numbering = numbering
         self._folder = folder
         self._path = folder / "ledger.json"
         stored = read_durable(self._path, list) or []
@@ -59,12 +64,29 @@ class Ledger:
         self._catalog: Catalog | None = None
         self._saved = True
 
-    def add_decodable(self, key: SchemaKey, descriptor_set: bytes, met_at: float, version: int | None = None) -> None:
+    def add_decodable(
+        self,
+        key: SchemaKey,
+        descriptor_set: bytes,
+        met_at: float,
+        form: Form | None = None,
+        version: int | None = None,
+    ) -> None:
+        kept = self._keep(descriptor_set)
+        self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form))
+
+    def learn_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
+        """Enter how a schema was registered that an earlier release met. It keeps its place."""
+        self.entries[key] = replace(self.entries[key], digest=self._keep(descriptor_set), form=form)
+        self._catalog = None
+        self._saved = False
+
+    def _keep(self, descriptor_set: bytes) -> str:
         name = digest(descriptor_set)
         path = self._folder / f"{name}.fds"
         if not path.exists():
             write_durably(path, descriptor_set, "descriptors")
-        self._put(Entry(key, "decodable", met_at, digest=name, version=version))
+        return name
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
         self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
@@ -118,7 +140,7 @@ class Ledger:
     def _build_catalog(self) -> Catalog:
         entries = list(self.entries.values())
         decodable = {
-            e.key: Decodable(e.key, self._descriptor_set(e.digest), e.digest)
+            e.key: Decodable(e.key, self._descriptor_set(e.digest), e.digest, e.form, self.numbering)
             for e in entries
             if e.outcome == "decodable"
         }
@@ -127,13 +149,18 @@ class Ledger:
         return Catalog(decodable, refused, waiting, *message_types(decodable.values()))
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
-        """The index of a message, by its full name, in the file of a decodable schema; "" is the first. One that names
-        nothing where there is no such message."""
+        """The index by the lake's rule of a message, by its full name, in the file of a decodable schema; "" is the
+        first. One that names nothing where there is no such message."""
         if not message:
             return (0,)
-        entry = self.entries.get(key)
-        descriptor_set = self._descriptor_set(entry.digest) if entry and entry.outcome == "decodable" else b""
-        return find_message(descriptor_set, message)
+        decodable = self.catalog().decodable.get(key)
+        if decodable is None:
+            return ()
+        return find_message(decodable.descriptor_set, message, decodable.counts_entries is not False)
+
+    def depending(self) -> list[Decodable]:
+        """Schemas of which some message has another index to other writers."""
+        return [d for d in self.catalog().decodable.values() if depends_on_writer(load_files(d.descriptor_set)[1])]
 
     def _descriptor_set(self, key: str) -> bytes:
         path = self._folder / f"{key}.fds"
@@ -179,18 +206,20 @@ def message_schemas(descriptor_set: bytes) -> dict[str, pa.Schema]:
     return {message.full_name: arrow_schema(message) for _, message in _messages(descriptor_set)}
 
 
-def find_message(descriptor_set: bytes, full_name: str) -> MessageIndex:
-    """The index of the message in the schema's own file; an empty one, which names nothing, if it is not there."""
-    return next((index for index, message in _messages(descriptor_set) if message.full_name == full_name), ())
+def find_message(descriptor_set: bytes, full_name: str, entries: bool = True) -> MessageIndex:
+    """The index of the message in the schema's own file; an empty one, which names nothing, if it is not there.
+
+    Args:
+        entries: whether map entries count.
+    """
+    found = _messages(descriptor_set, entries)
+    return next((index for index, message in found if message.full_name == full_name), ())
 
 
-def _messages(descriptor_set: bytes) -> list[tuple[MessageIndex, Descriptor]]:
-    if not descriptor_set:
-        return []
+def _messages(descriptor_set: bytes, entries: bool = True) -> list[tuple[MessageIndex, Descriptor]]:
     found: list[tuple[MessageIndex, Descriptor]] = []
     for position, message in enumerate(load_files(descriptor_set)[1]):
         found.append(((position,), message))
     for index, message in found:
-        nested = enumerate(message.nested_types)
-        found += [((*index, at), inner) for at, inner in nested if not inner.GetOptions().map_entry]
+        found += [((*index, at), inner) for at, inner in index_within(message, entries)]
     return found

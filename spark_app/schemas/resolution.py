@@ -1,17 +1,31 @@
-"""From a schema id, or a GUID, to its descriptor set."""
+"""From a schema id, or a GUID, to its descriptor set, and as what it was registered."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from spark_app.records import Form
 from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.descriptors import CompileFailed, NotCompiled, compile_sources
-from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.schemas.descriptors import OWN_FILE, CompileFailed, NotCompiled, compile_sources
+from spark_app.schemas.map_entries import holds_entry_and_other
+from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
+from spark_app.worker.decode.reference import own_file
 
 
-def resolve(registry: Registry, key: int | str, caps: Caps) -> bytes:
-    """A serialized FileDescriptorSet; see `compile_sources`. What trips up our own code waits: else its id would end
-    the app at each start.
+@dataclass(frozen=True)
+class Resolved:
+    """A serialized FileDescriptorSet, see `compile_sources`, and what the file whose messages an index names came as:
+    it decides how writers number them."""
+
+    descriptor_set: bytes
+    form: Form
+
+
+def resolve(registry: Registry, key: int | str, caps: Caps) -> Resolved:
+    """What trips up our own code waits: else its id would end the app at each start.
 
     Raises:
         SchemaNotFound, RegistryUnreachable, SchemaRefused, CompileFailed
@@ -24,23 +38,61 @@ def resolve(registry: Registry, key: int | str, caps: Caps) -> bytes:
         raise CompileFailed(f"{type(error).__name__}: {str(error)[:500]}") from error
 
 
-def _resolve(registry: Registry, key: int | str, caps: Caps) -> bytes:
-    """Registries print text from descriptors, and not always so that protoc reads it; some cannot give the compiled
-    form, but try. What protoc refuses is asked for once more, in the other form.
+def _resolve(registry: Registry, key: int | str, caps: Caps) -> Resolved:
+    refusals: dict[str, None] = {}
+    for sources in _forms(registry, key):
+        try:
+            descriptor_set = compile_sources(sources, caps)
+            return Resolved(descriptor_set, _form_of(sources, descriptor_set))
+        except NotCompiled as error:
+            refusals[str(error)] = None
+    raise NotCompiled("; in another form: ".join(refusals))
+
+
+def _forms(registry: Registry, key: int | str) -> Iterator[Sources]:
+    """The schema in the forms to try, one after the other.
+
+    Registries print text from descriptors, and not always so that protoc reads it: not where map entries are spelt out,
+    as Confluent's serializers register them. Some cannot give the compiled form, but try. What a registry compiled of
+    `map<>` text no longer says where the maps stood among the messages, and so not how some writers number these: there
+    the text comes first, whatever the setting.
     """
-    try:
-        return compile_sources(registry.fetch(key), caps)
-    except NotCompiled:
-        with suppress(SchemaNotFound, NotCompiled):
-            return _resolve_other(registry, key, caps)
-        raise
+    asked = registry.fetch(key)
+    other = None
+    if registry.form == "serialized" and any(map(holds_entry_and_other, asked.compiled.values())):
+        other = _fetch_other(registry, key)
+        if other is not None and other != asked:
+            yield other
+    yield asked
+    other = other or _fetch_other(registry, key)
+    if other is None or other == asked:
+        return
+    if len(asked.names()) > 1:
+        yield _mix(asked, other)
+    yield other
 
 
-def _resolve_other(registry: Registry, key: int | str, caps: Caps) -> bytes:
+def _fetch_other(registry: Registry, key: int | str) -> Sources | None:
+    """The form that was not asked for; None where the registry cannot give it."""
     try:
-        sources = registry.fetch(key, "text" if registry.form == "serialized" else "serialized")
+        return registry.fetch(key, "text" if registry.form == "serialized" else "serialized")
+    except SchemaNotFound:
+        return None
     except RegistryUnreachable as error:
         if error.status == 500:  # it has just answered: now it tells that it cannot do this
-            raise SchemaNotFound(str(error)) from None
+            return None
         raise
-    return compile_sources(sources, caps)
+
+
+def _mix(asked: Sources, other: Sources) -> Sources:
+    """The schema's own file from the one, all it refers to from the other."""
+    mixed = Sources(max(asked.size, other.size))
+    for own, files in ((True, asked), (False, other)):
+        mixed.texts |= {name: text for name, text in files.texts.items() if (name == ROOT) is own}
+        mixed.compiled |= {name: file for name, file in files.compiled.items() if (name == ROOT) is own}
+    return mixed
+
+
+def _form_of(sources: Sources, descriptor_set: bytes) -> Form:
+    name = own_file(FileDescriptorSet.FromString(descriptor_set).file).name
+    return "descriptor" if (ROOT if name == OWN_FILE else name) in sources.compiled else "text"

@@ -6,9 +6,12 @@ A lake remembers it, so that a command that was given other settings than the la
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 from spark_app.errors import ConfigurationError, ContractError
 from spark_app.lake import Lake, read_durable, write_durably
+from spark_app.records import Numbering
 from spark_app.settings import Settings
 
 KEPT = {
@@ -17,6 +20,8 @@ KEPT = {
     "wrapper": ("payload", "schema_id"),
 }
 
+NUMBERING = "decode.message_index"  # lakes of earlier releases have no such rule
+
 
 def check_rules(lake: Lake, settings: Settings) -> None:
     """
@@ -24,19 +29,17 @@ def check_rules(lake: Lake, settings: Settings) -> None:
         ConfigurationError: a setting is not what the lake was made with.
         ContractError: the lake has tables, but no longer says how they were made.
     """
-    rules = rules_of(settings)
-    path = lake.state / "rules.json"
-    stored = read_durable(path)
+    stored = _read(lake)
     if stored is None and lake.tables():
         raise ContractError(
-            f"{path} is missing although {lake.root} has tables",
+            f"{_path(lake)} is missing although {lake.root} has tables",
             "restore it from a copy, or give the settings that they were made with to `doctor --repair`, which writes "
             "it again",
         )
     if stored is None:
         keep_rules(lake, settings)
         return
-    for name, value in rules.items():
+    for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
             raise ConfigurationError(
                 f"{name} is {value!r}, but the lake {lake.root} was made with {stored[name]!r}: "
@@ -44,13 +47,47 @@ def check_rules(lake: Lake, settings: Settings) -> None:
             )
 
 
+def settle_numbering(lake: Lake, settings: Settings) -> Numbering | None:
+    """The lake's rule for message indexes, after `check_rules`: one that has none gets that of the settings."""
+    stored, given = _read(lake) or {}, settings.decode.message_index
+    if given and NUMBERING not in stored:
+        _write(lake, stored | {NUMBERING: given})
+    return numbering_of(lake)
+
+
+def numbering_of(lake: Lake) -> Numbering | None:
+    """The lake's rule for message indexes, as it is written down; None = it was made before there was one."""
+    rule: Numbering | None = (_read(lake) or {}).get(NUMBERING)
+    return rule
+
+
+def only_numbering_differs(lake: Lake, settings: Settings) -> bool:
+    """Whether the settings are the lake's but for the rule for message indexes, which may be changed on purpose."""
+    stored = _read(lake) or {}
+    return {name for name, value in rules_of(settings).items() if stored.get(name, value) != value} == {NUMBERING}
+
+
 def keep_rules(lake: Lake, settings: Settings) -> str:
     """Write down that the lake has the rules of the settings. Returns what was done."""
-    path = lake.state / "rules.json"
-    write_durably(path, json.dumps(rules_of(settings), indent=1), "rules")
-    return f"wrote the rules of these settings to {path}"
+    _write(lake, {NUMBERING: "registered"} | rules_of(settings))
+    return f"wrote the rules of these settings to {_path(lake)}"
 
 
 def rules_of(settings: Settings) -> dict[str, object]:
+    """The rules that the settings name: all but the one for message indexes, which may be left to the lake."""
     values = settings.model_dump()
-    return {f"{section}.{key}": values[section][key] for section, keys in KEPT.items() for key in keys}
+    rules = {f"{section}.{key}": values[section][key] for section, keys in KEPT.items() for key in keys}
+    return rules | ({NUMBERING: settings.decode.message_index} if settings.decode.message_index else {})
+
+
+def _path(lake: Lake) -> Path:
+    return lake.state / "rules.json"
+
+
+def _read(lake: Lake) -> dict[str, Any] | None:
+    stored: dict[str, Any] | None = read_durable(_path(lake))
+    return stored
+
+
+def _write(lake: Lake, rules: dict[str, object]) -> None:
+    write_durably(_path(lake), json.dumps(rules, indent=1), "rules")

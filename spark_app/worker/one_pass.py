@@ -33,7 +33,7 @@ from spark_app.records import (
     add_counts,
 )
 from spark_app.worker import files, framing, tables, unwrap
-from spark_app.worker.decode.decoder import STRICT, decoder_for
+from spark_app.worker.decode.decoder import STRICT, decoder_for, why_none
 from spark_app.worker.fit import fit, table_columns
 from spark_app.worker.keys import read_keys
 from spark_app.worker.route import Routed, Routing, route
@@ -195,7 +195,7 @@ class _Task:
             options = replace(options, defaults=True)  # an empty payload is an event whose fields are all unset
         decoder = decoder_for(decodable, index, options)
         if decoder is None:
-            return self._reject_all(rows, Cause.SCHEMA_INDEX, f"message index {list(index)}")
+            return self._reject_all(rows, Cause.SCHEMA_INDEX, why_none(decodable, index, options))
         message = payloads.within + self.catalog.type_of(key, decoder.full_name)
         if wrapper is not None and not decoder.schema.names:
             return self._reject_all(rows, Cause.FRAME_WRAPPER, "the message has no fields", message)

@@ -80,7 +80,7 @@ class SmallLake:
 
     def learn(self, *decodables: Decodable) -> None:
         for decodable in decodables:
-            self.opened.schemas.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0)
+            self.opened.schemas.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0, decodable.form)
         self.opened.schemas.ledger.save()
 
     def take(self, *batches: pa.RecordBatch, origin: Origin | None = None) -> Report:

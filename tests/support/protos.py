@@ -21,7 +21,7 @@ PROTO3 = 'syntax = "proto3";\n'
 def compile_text(text: str, references: dict[str, str] | None = None, schema_id: SchemaKey = 1) -> Decodable:
     """A schema and its references (import name -> text), compiled as the app does it."""
     descriptor_set = compile_sources(Sources(texts={ROOT: text} | (references or {})), CAPS)
-    return Decodable(schema_id, descriptor_set, digest(descriptor_set))
+    return Decodable(schema_id, descriptor_set, digest(descriptor_set), "text")
 
 
 def renamed(decodable: Decodable, key: SchemaKey, package: str) -> Decodable:
@@ -29,7 +29,7 @@ def renamed(decodable: Decodable, key: SchemaKey, package: str) -> Decodable:
     files = FileDescriptorSet.FromString(decodable.descriptor_set)
     files.file[0].package = package
     data = files.SerializeToString()
-    return Decodable(key, data, digest(data))
+    return Decodable(key, data, digest(data), "text")
 
 
 def message_class(decodable: Decodable, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""One decoder per (descriptor set, message index, options), kept for the life of the worker process.
+"""One decoder per (descriptor set, rule, message index, options), kept for the life of the worker process.
 
 Strictly: each payload is first parsed by the reference parser, and what it refuses is rejected with its words. What it
 accepts it writes anew, and ptars reads that: ten times faster than building columns in Python, which is for messages
@@ -13,18 +13,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
 
 from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
 from spark_app.worker.decode.batch import to_members, together
 from spark_app.worker.decode.columns import ColumnBuilder
 from spark_app.worker.decode.defaults import Blanks
+from spark_app.worker.decode.doubt import Doubt
 from spark_app.worker.decode.fast import fast_columns
 from spark_app.worker.decode.json_text import to_json
 from spark_app.worker.decode.moments import OUT_OF_RANGE
+from spark_app.worker.decode.numbering import name
 from spark_app.worker.decode.reference import ReferenceParser, Refused, load_files
-from spark_app.worker.decode.typemap import arrow_schema, message_at
+from spark_app.worker.decode.typemap import arrow_schema
 
 STRICT = DecodeOptions()
+DoubtOf = tuple[Descriptor, str]
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Decoded:
 class Decoder:
     """Decodes payloads of one message type of one schema id."""
 
-    def __init__(self, message: Descriptor, keep_alive: object, options: DecodeOptions):
+    def __init__(self, message: Descriptor, keep_alive: object, options: DecodeOptions, doubt: DoubtOf | None = None):
+        """`doubt`: the message that its index names to other writers, and what is said of a payload that may be it."""
         self._keep_alive = keep_alive  # the pool owns the descriptors
         self.message = message
         self.full_name = message.full_name
@@ -49,9 +54,21 @@ class Decoder:
         self._fast = fast_columns(message, self._parser.batch)
         self._blanks = None if options.defaults else Blanks(message)
         self._trusting = not options.strict and self._fast is not None
+        self._doubt = None if doubt is None else Doubt(self._parser, doubt[0])
+        self._doubted = "" if doubt is None else doubt[1]
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
+        doubtful = self._doubt.rows(payloads) if self._doubt else []
+        if not doubtful:
+            return self._decode(payloads)
+        certain = np.delete(np.arange(len(payloads)), doubtful)
+        decoded = self._decode(payloads.take(pa.array(certain)))
+        rejects = [(row, Cause.SCHEMA_INDEX, self._doubted) for row in doubtful]
+        rejects += [(int(certain[row]), cause, detail) for row, cause, detail in decoded.rejects]
+        return Decoded(decoded.table, certain[decoded.rows], rejects)
+
+    def _decode(self, payloads: pa.Array) -> Decoded:
         decoded = self._decode_unread(payloads) if self._trusting else None
         decoded = decoded or self._decode_strictly(payloads)
         return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
@@ -62,6 +79,8 @@ class Decoder:
         Raises:
             DecodeError, UnicodeError
         """
+        if self._doubt is not None and self._doubt.is_in(payload):
+            raise DecodeError(self._doubted)
         return to_json(self.message.file.pool, self._parser.message_class.FromString(payload))
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
@@ -93,17 +112,41 @@ def _refusals(refused: list[Refused]) -> list[Reject]:
     return [(row, Cause.DECODE_PAYLOAD, detail) for row, detail in refused]
 
 
-_loaded: dict[str, Decodable] = {}
+_loaded: dict[str, bytes] = {}  # digest -> descriptor set
 
 
 def decoder_for(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> Decoder | None:
-    """The decoder of a schema id's message; None if the index names no message of its file."""
-    _loaded[decodable.digest] = decodable
-    return _build(decodable.digest, index, options)
+    """The decoder of a schema id's message; None if the index names no message of its file by the lake's rule."""
+    return _built(decodable, index, options)[0]
+
+
+def why_none(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> str:
+    """What to say of records whose index has no decoder."""
+    return _built(decodable, index, options)[1]
+
+
+def _built(decodable: Decodable, index: MessageIndex, options: DecodeOptions) -> tuple[Decoder | None, str]:
+    _loaded[decodable.digest] = decodable.descriptor_set
+    return _build(replace(decodable, key=0, descriptor_set=b""), index, options)
 
 
 @functools.lru_cache(maxsize=4096)
-def _build(digest: str, index: MessageIndex, options: DecodeOptions) -> Decoder | None:
-    pool, messages = load_files(_loaded[digest].descriptor_set)
-    message = message_at(messages, index)
-    return None if message is None else Decoder(message, pool, options)
+def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) -> tuple[Decoder | None, str]:
+    """(decoder, "") or (None, why there is none). Schema ids that share a descriptor set share the decoder."""
+    pool, messages = load_files(_loaded[decodable.digest])
+    named = name(decodable, messages, index)
+    said = f"message index {list(index)}"
+    if named.other is not None:
+        said = f"{said} is another message to other writers ({named.other.full_name}): {_rule(decodable)}"
+    if named.message is None:
+        return None, said
+    if named.other is None or decodable.numbering is None:
+        return Decoder(named.message, pool, options), ""
+    doubt = (named.other, f"{said}, but the payload is no {named.message.full_name}")
+    return Decoder(named.message, pool, options, doubt), ""
+
+
+def _rule(decodable: Decodable) -> str:
+    if decodable.counts_entries is None:
+        return "how the schema was registered is not known"
+    return f'decode.message_index is "{decodable.numbering or "descriptor"}"'

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
@@ -29,8 +29,24 @@ def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]
     pool = DescriptorPool()
     for file in files:
         pool.Add(file)
-    own = pool.FindFileByName(files[-1].name)
-    return pool, [own.message_types_by_name[m.name] for m in files[-1].message_type]
+    own = own_file(files)
+    messages = pool.FindFileByName(own.name).message_types_by_name
+    return pool, [messages[m.name] for m in own.message_type]
+
+
+def own_file(files: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
+    """The file whose messages an index names: the last, or, where it declares nothing, the first behind its public
+    imports that does, as Confluent's client has it."""
+    by_name, last = {file.name: file for file in files}, files[-1]
+    seen, left = {last.name}, [last]
+    while left:
+        file = left.pop(0)
+        if file.message_type or file.enum_type:
+            return file
+        public = [by_name[file.dependency[at]] for at in file.public_dependency]
+        left += [imported for imported in public if imported.name not in seen]
+        seen |= {imported.name for imported in public}
+    return last
 
 
 Refused = tuple[int, str]  # row, what the parser says
@@ -91,6 +107,15 @@ class ReferenceParser:
         accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
         judgement.written.append(to_batch([self._write(message) for _, message in accepted]))
 
+    def reads_all(self, payloads: pa.Array) -> bool:
+        """Whether each payload is read without a rest, by one call; False also where one call cannot tell."""
+        batch = together(to_members(payloads))
+        return batch.size <= SLICE_BYTES and _reads_whole(self._batch_class, batch.to_pybytes())
+
+    def reads_whole(self, payload: bytes) -> bool:
+        """Whether the payload is read without a rest: it is accepted, and has no unknown fields."""
+        return _reads_whole(self.message_class, payload)
+
     def _write(self, message: Message) -> bytes:
         if self._holds_maps:
             message.DiscardUnknownFields()
@@ -110,3 +135,13 @@ class ReferenceParser:
                 refused.append((row, str(error)))
                 continue
             yield row, message
+
+
+def _reads_whole(kind: type[Message], data: bytes) -> bool:
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        return False
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return message.ByteSize() == size

@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from spark_app.records import RESERVED, MessageIndex
+from spark_app.records import RESERVED
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 DEEPEST = 15  # levels of nested messages that become structs; below that, JSON
@@ -41,19 +41,6 @@ WRAPPERS = frozenset(
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue"))
-
-
-def message_at(files: list[Descriptor], index: MessageIndex) -> Descriptor | None:
-    """The message that an index names, from the top-level messages of the writer's own file; None if there is none, or
-    if it is the entry of a map, which is no message of its own."""
-    messages = files
-    found = None
-    for position in index:
-        if position >= len(messages):
-            return None
-        found = messages[position]
-        messages = list(found.nested_types)
-    return None if found is None or found.GetOptions().map_entry else found
 
 
 def arrow_schema(message: Descriptor) -> pa.Schema:

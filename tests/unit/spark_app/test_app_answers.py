@@ -15,11 +15,11 @@ from google.type import money_pb2
 
 from spark_app.audit.expected import rows_of
 from spark_app.records import Decodable
-from spark_app.schemas.caps import SchemaRefused
+from spark_app.schemas import resolution
+from spark_app.schemas.caps import Caps, SchemaRefused
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable
-from spark_app.schemas.resolution import resolve
 from spark_app.settings import RegistrySettings
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.reference import load_files
@@ -47,6 +47,10 @@ def answers() -> Iterator[Answers]:
 
 def registry(answers: Answers, **settings: Any) -> Registry:
     return Registry(RegistrySettings(url=answers.url, **settings), CAPS)
+
+
+def resolve(registry: Registry, key: int, caps: Caps) -> bytes:
+    return resolution.resolve(registry, key, caps).descriptor_set
 
 
 def as_form(form: str, name: str, text: str, references: dict[str, str] | None = None) -> str:

@@ -74,7 +74,7 @@ def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytes
             run_out(asked, bomb)
     again = [asked.ask(bomb) for bomb in (4, 5)]  # for a second of CPU each
     wait([asked.ask(6)])
-    assert asked.take(6).descriptor_set
+    assert asked.take(6).resolved.descriptor_set
     assert not all(answer.done() for answer in again)
     assert not again[1].running()
     wait(again)
