@@ -57,7 +57,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.FRAME_WRAPPER: "the message is no wrapper, or does not name the schema of what it holds",
     Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than the patience",
     Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or is over a cap",
-    Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema",
+    Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one that the payload is not",
     Cause.DECODE_PAYLOAD: "the Protobuf parser refuses the payload",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value does not fit the type that the column has, or two columns would differ only by case",
