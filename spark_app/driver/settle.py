@@ -82,14 +82,13 @@ class SchemaDesk:
         Raises:
             RegistryUnreachable
         """
-        for schema in self.ledger.depending():
-            if schema.counts_entries is None:
-                try:
-                    resolved = self._resolvers.resolve(schema.key)
-                except (SchemaNotFound, SchemaRefused, CompileFailed) as error:
-                    log.warning("how a schema was registered is not known", schema=schema.key, reason=str(error))
-                else:
-                    self.ledger.learn_form(schema.key, resolved.descriptor_set, resolved.form)
+        for schema in self.ledger.depending(undecided=True):
+            try:
+                resolved = self._resolvers.resolve(schema.key)
+            except (SchemaNotFound, SchemaRefused, CompileFailed) as error:
+                log.warning("how a schema was registered is not known", schema=schema.key, reason=str(error))
+            else:
+                self.ledger.learn_form(schema.key, resolved.descriptor_set, resolved.form)
         self.ledger.save()
 
     def _settle_open(self, schema_id: int) -> None:

@@ -158,9 +158,12 @@ class Ledger:
             return ()
         return find_message(decodable.descriptor_set, message, decodable.counts_entries is not False)
 
-    def depending(self) -> list[Decodable]:
-        """Schemas of which some message has another index to other writers."""
-        return [d for d in self.catalog().decodable.values() if depends_on_writer(load_files(d.descriptor_set)[1])]
+    def depending(self, undecided: bool = False) -> list[Decodable]:
+        """Schemas of which some message has another index to other writers; `undecided` = those alone for which the
+        lake's rule asks how they were registered, and the ledger does not say."""
+        known = self.catalog().decodable.values()
+        asked = [d for d in known if d.counts_entries is None] if undecided else known
+        return [d for d in asked if depends_on_writer(load_files(d.descriptor_set)[1])]
 
     def _descriptor_set(self, key: str) -> bytes:
         path = self._folder / f"{key}.fds"
