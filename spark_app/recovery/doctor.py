@@ -116,10 +116,7 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
         check_rules(lake, settings)
     except ConfigurationError as error:
         if only_numbering_differs(lake, settings):
-            remedy = (
-                "Leave it out, or let `doctor --repair` change the lake's rule, then `replay --cause schema_index`; "
-                "`rebuild` names rows that the old rule has placed"
-            )
+            remedy = "Then `replay --cause schema_index`; `rebuild` names rows that the old rule has placed"
             return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
         return [Finding(str(error), "Give the settings of the lake")]
     except ContractError as error:

@@ -21,6 +21,8 @@ KEPT = {
 }
 
 NUMBERING = "decode.message_index"  # lakes of earlier releases have no such rule
+OTHER_LAKE = "give the settings that belong to the lake (--settings), or start a new one"
+CHANGE_NUMBERING = "leave it out, or let `doctor --repair` change the lake's rule, see spark_app/decoding.md"
 
 
 def check_rules(lake: Lake, settings: Settings) -> None:
@@ -41,10 +43,8 @@ def check_rules(lake: Lake, settings: Settings) -> None:
         return
     for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
-            raise ConfigurationError(
-                f"{name} is {value!r}, but the lake {lake.root} was made with {stored[name]!r}: "
-                "give the settings that belong to the lake (--settings), or start a new one"
-            )
+            what = f"{name} is {value!r}, but the lake {lake.root} was made with {stored[name]!r}"
+            raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
 
 
 def settle_numbering(lake: Lake, settings: Settings) -> Numbering | None:

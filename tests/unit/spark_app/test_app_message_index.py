@@ -319,7 +319,7 @@ def test_a_lake_keeps_its_rule_whether_or_not_it_is_given_again(tmp_path: Path, 
         check_rules(lake, settings_of(tmp_path, again))
         assert settle_numbering(lake, settings_of(tmp_path, again)) == kept
     other = "descriptor" if kept != "descriptor" else "registered"
-    with pytest.raises(ConfigurationError, match=r"decode\.message_index"):
+    with pytest.raises(ConfigurationError, match=r"decode\.message_index.*doctor --repair"):
         check_rules(lake, settings_of(tmp_path, other))
     assert numbering_of(lake) == kept
 
