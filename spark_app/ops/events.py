@@ -39,11 +39,13 @@ class Log:
 
 
 def _word(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    if len(text) > LONGEST_VALUE:
-        text = f"{text[:LONGEST_VALUE]}..."
-    plain = isinstance(value, str) and text.isprintable() and " " not in text and '"' not in text
-    return text if plain or not isinstance(value, str) else json.dumps(text)
+    """A word without spaces, or JSON: what comes out is one value to whoever reads the line, whatever came in."""
+    if isinstance(value, str):
+        text = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
+        plain = text.isprintable() and not set(' "') & set(text) and not text.startswith(("[", "{"))
+        return text if plain else json.dumps(text)
+    text = json.dumps(value, default=str, separators=(",", ":"))
+    return text if len(text) <= LONGEST_VALUE else json.dumps(f"{text[:LONGEST_VALUE]}...")
 
 
 log = Log()

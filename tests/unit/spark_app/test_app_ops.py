@@ -3,9 +3,11 @@
 import contextlib
 import datetime
 import io
+import json
 import pickle
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,74 @@ def test_a_value_cannot_forge_a_log_line(value: str) -> None:
 @examples(0.3)
 def test_a_list_of_values_cannot_forge_a_log_line(value: Any) -> None:
     assert written(tables=value).isprintable()
+
+
+HOSTILE = [
+    *(
+        "x\r\n12:00:00.000 ERROR   fake reason=none",
+        "\x1b[2J\x1b]0;title\x07",
+        "a\0b",
+        "\u202eevil\u2066",
+        "\u2028\u2029\x85",
+    ),
+    *(
+        'a" key="b',
+        "a key=b",
+        "[1, 2",
+        '{"a"',
+        "[",
+        "\\",
+        '\\"',
+        "=",
+        "",
+        " ",
+        "x" * 10**6,
+        '"' * 10**6,
+        "\ud800",
+        "\x7f\x9b31m",
+    ),
+]
+VALUES = st.text(max_size=40) | st.sampled_from(HOSTILE) | st.integers() | st.none() | st.booleans()
+
+
+@given(
+    st.lists(
+        VALUES | st.lists(VALUES, max_size=3) | st.dictionaries(st.text(max_size=9), VALUES, max_size=2), max_size=4
+    )
+)
+@examples(5)
+def test_each_line_parses_into_the_values_that_were_logged(values: list[Any]) -> None:
+    line = written(**{f"k{number}": value for number, value in enumerate(values)})
+    assert line.isprintable()
+    assert len(line) < 100 + len(values) * 12 * LONGEST_VALUE
+    assert LINE.fullmatch(line)
+    read = list(parsed(line.split(" event", 1)[1]))
+    assert [key for key, _ in read] == [f"k{number}" for number in range(len(values))]
+    assert all(found == shown(value) for (_, found), value in zip(read, values, strict=True))
+
+
+def parsed(rest: str) -> Iterator[tuple[str, Any]]:
+    """Keys and values of a line: JSON where it begins as such, else the word up to the next space."""
+    while rest:
+        key, rest = rest[1:].split("=", 1)
+        if rest[:1] in ('"', "[", "{"):
+            value, end = json.JSONDecoder().raw_decode(rest)
+        else:
+            end = len(rest.split(" ", 1)[0])
+            value = rest[:end]
+        rest = rest[end:]
+        assert rest[:1] in ("", " ")
+        yield key, value
+
+
+def shown(value: Any) -> Any:
+    """What the line says of a value: long ones are cut, numbers are words."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
+    text = json.dumps(value, separators=(",", ":"))
+    if len(text) > LONGEST_VALUE:
+        return f"{text[:LONGEST_VALUE]}..."
+    return value if isinstance(value, list | dict) else text
 
 
 def written(**values: Any) -> str:
