@@ -98,6 +98,34 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
     assert len(parts.committer.tables.get("silver_uno_events").history()) == 1
 
 
+def test_a_message_of_the_jvm_is_one_line_without_signs_of_control(spark_settings: Settings) -> None:
+    code = f"""
+from spark_app import session
+from spark_app.settings import Settings
+spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
+jvm = spark.sparkContext._jvm
+logger = jvm.org.apache.logging.log4j.LogManager.getLogger("broker")
+hostile = "said\\r\\n12:00:00.000 ERROR fake \\x1b[2J\\u202eevil\\u2028\\0end"
+logger.error(hostile)
+logger.error("failed", jvm.java.lang.Exception(hostile))
+session.end(clean=False)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=600,
+    )
+    lines = [line for line in done.stderr.decode().split("\n") if "spark broker: " in line]
+    words = "said 12:00:00.000 ERROR fake  [2J evil end"
+    assert [line.split("spark broker: ")[1].strip() for line in lines] == [
+        words,
+        f"failed {words}",
+    ]
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("12:00:00.000 ERROR fake") for line in done.stderr.decode().splitlines())
+
+
 KILLED_AT_ONCE = """#!/bin/sh
 if [ ! -e {flag} ]; then touch {flag}; kill -9 $$; fi
 exec {java} "$@"
