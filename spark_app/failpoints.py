@@ -43,6 +43,8 @@ STEPS = (
     "tables",
     "leave",
     "compact",
+    "statistics",
+    "properties",
     "vacuum",
     "clean_log",
     "forget",

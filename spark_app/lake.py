@@ -8,6 +8,7 @@
 <lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
 <lake>/_protolake/synced.json    how far the commits are on the disk itself
+<lake>/_protolake/statistics.json    no file has statistics that hide rows, as those of earlier releases may
 <lake>/_protolake/gold.json      definitions of the gold tables as they are
 <lake>/_protolake/aside/         what `doctor --repair` and an accepted loss moved out of the way
 <lake>/_protolake/scratch.json   temporary folders whose usual name somebody else had
@@ -49,6 +50,7 @@ class Lake:
         self.gold = self.state / "gold.json"
         self.synced = self.state / "synced.json"
         self.scratch = self.state / "scratch.json"
+        self.statistics = self.state / "statistics.json"
         self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
         self._folders: dict[str, Path] = {}  # of tables: each batch asks for each of them several times
@@ -102,7 +104,7 @@ class Lake:
             path.unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Make the folders.
+        """Make the folders, and write down of a new lake that no earlier release has written to it.
 
         Raises:
             ConfigurationError: the lake cannot be written.
@@ -117,6 +119,8 @@ class Lake:
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()
+            if not self.units() and not self.tables():
+                self.mark_statistics()
         except OSError as error:
             if is_full(error):
                 raise  # the lake may be written, only not now
@@ -124,6 +128,11 @@ class Lake:
                 f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
                 "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
             ) from error
+
+    def mark_statistics(self) -> None:
+        """All files have right statistics."""
+        if not self.statistics.exists():
+            write_durably(self.statistics, '{"right": true}\n', "statistics")
 
     def identity(self) -> str:
         """The lake's id, made on first use. It is the application id of every Delta transaction."""

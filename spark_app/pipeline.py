@@ -43,7 +43,7 @@ from spark_app.process.room import Room, Stopped
 from spark_app.recovery.service import Service
 from spark_app.schemas.registry import RegistryRefused, RegistryUnreachable
 from spark_app.settings import Settings
-from spark_app.store import checkpoint, inventory
+from spark_app.store import checkpoint, inventory, statistics
 from spark_app.store.findings import refuse
 
 DEFERRED_EVERY_S = 2.0
@@ -111,6 +111,7 @@ class Pipeline:
         if self._settings.registry.tells_password:
             log.warning("the registry's password is sent in clear: use https://", url=self._settings.registry.url)
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
+        refuse(statistics.earlier(self.lake))
         checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
         self.status.learn_rows(counts.count_rows(opened), opened.tables.admitted)
         self.status.learn_quarantine(counts.count_open_causes(opened))

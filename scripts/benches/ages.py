@@ -50,7 +50,7 @@ class Ages:
 
 def _adds(entry: Path) -> list[dict[str, Any]]:
     """Files of new rows; what compaction writes is not new."""
-    actions = map(json.loads, entry.read_text().splitlines())
+    actions = map(json.loads, entry.read_bytes().splitlines())
     return [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]
 
 

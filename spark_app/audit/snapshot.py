@@ -109,7 +109,7 @@ class Table:
     def _unit_of(self, version: int) -> int | None:
         """The unit that a commit is of; None for one that no unit made."""
         entry = self.folder / "_delta_log" / f"{version:020d}.json"
-        infos = (json.loads(line).get("commitInfo") for line in entry.read_text().splitlines())
+        infos = (json.loads(line).get("commitInfo") for line in entry.read_bytes().splitlines())
         unit = next((info.get("protolake.sequence") for info in infos if info), None)
         return None if unit is None else int(unit)
 

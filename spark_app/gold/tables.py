@@ -35,7 +35,7 @@ class GoldTables:
         self._layout = settings.tables.layout
         self._app = f"{lake.identity()}/gold"
         self._handles = Tables(lake, settings.lake)
-        self._writer = writer_properties(settings.lake)
+        self._settings = settings.lake
         self._synced = opened.committer.synced
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
         self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
@@ -87,7 +87,7 @@ class GoldTables:
                 rows,
                 mode="overwrite",
                 schema_mode=None if rows.schema.types == columns.types else "overwrite",
-                writer_properties=self._writer,
+                writer_properties=writer_properties(self._settings, rows.schema),
                 commit_properties=self._transaction(upto),
             )
 
@@ -102,7 +102,7 @@ class GoldTables:
             f"t.{key} IS NOT DISTINCT FROM s.{key}",
             source_alias="s",
             target_alias="t",
-            writer_properties=self._writer,
+            writer_properties=writer_properties(self._settings, columns),
             commit_properties=self._transaction(upto),
         )
         with failpoints.around("gold.merge"):
@@ -124,7 +124,7 @@ class GoldTables:
                 mode="overwrite",
                 schema_mode="overwrite",
                 configuration=self._handles.configuration,
-                writer_properties=self._writer,
+                writer_properties=writer_properties(self._settings, part.schema),
                 commit_properties=self._transaction(upto),
             )
         self._handles.forget(gold)

@@ -23,7 +23,7 @@ from spark_app.recovery import contents, identity, requests
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings import Settings
-from spark_app.store import checkpoint, inventory, power
+from spark_app.store import checkpoint, inventory, power, statistics
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
@@ -52,7 +52,9 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
         return found
     manifests = Manifests(lake)
     patient = Patient(lake, settings, manifests, Committer(lake, manifests, settings.lake))
-    return found + [finding for examiner in EXAMINERS for finding in examiner(patient)]
+    found += [finding for examiner in EXAMINERS for finding in examiner(patient)]
+    whole = not any(finding.fatal for finding in found)  # else a file of them may be gone, or torn
+    return found + (statistics.examine(lake, patient.committer.tables, settings.tables.layout) if whole else [])
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:

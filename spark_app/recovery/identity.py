@@ -27,7 +27,7 @@ def restore(lake: Lake, found: str) -> str:
 def _applications(log: Path) -> Iterator[str]:
     """Application ids of the transactions, the newest commit first, then those of the checkpoints."""
     for path in sorted(log.glob("[0-9]*.json"), reverse=True):
-        for line in path.read_text(errors="replace").splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 action = json.loads(line)
             except ValueError:

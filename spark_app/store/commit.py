@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-import zlib
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
@@ -29,7 +28,7 @@ from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.synced import Synced
-from spark_app.store.tables import Tables
+from spark_app.store.tables import Tables, skipping
 
 SYNC_EVERY_S = 10.0
 TRIES = 10  # of a commit that others come before
@@ -51,7 +50,6 @@ class Committer:
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during a redo
         self._known_schemas: dict[str, set[str]] = {}
-        self._checkpoint_every = settings.checkpoint_every
         self._gone: set[str] = set()  # tables that were said to lack files
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
 
@@ -228,14 +226,15 @@ class Committer:
 
     def _create(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
+        columns = merge_columns(pa.schema([]), *schemas_of(adds))
         self.synced.forget(name)
         with failpoints.around(_step(manifest, name)):
             create_table_with_add_actions(
                 self.tables.uri(name),
-                Schema.from_arrow(merge_columns(pa.schema([]), *schemas_of(adds))),
+                Schema.from_arrow(columns),
                 [_add(entry) for entry in adds],
                 mode="error",
-                configuration=self.tables.configuration,
+                configuration=self.tables.configuration | skipping(columns),
                 commit_properties=self._properties(manifest),
             )
 
@@ -245,8 +244,7 @@ class Committer:
             self._add_columns(name, change)
             with failpoints.around(_step(manifest, name)):
                 version = self.tables.append_unit(name, manifest, self._app)
-                if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
-                    self.tables.checkpoint(name)
+                self.tables.checkpoint_if_due(name, version)
         except FileNotFoundError as error:
             raise ContractError(
                 f"the log of table {name} is not what it was a moment ago ({error})",

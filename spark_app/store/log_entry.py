@@ -1,8 +1,8 @@
-"""An entry of a table's log, written by ourselves: what one unit does to one table.
+"""An entry of a table's log, written by ourselves: what one unit does to one table, or a rewrite of its files.
 
 delta-rs reads all entries since the last checkpoint for a commit, and once more before the next: 5 ms of CPU after 15
 entries, 40 after 90, of each of a thousand tables. Whoever is the only writer and knows the version writes a file, in
-a tenth of a millisecond. Everything else that changes a table (columns, compaction, checkpoints) is delta-rs's.
+a tenth of a millisecond. Everything else that changes a table (columns, properties, checkpoints) is delta-rs's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,13 +38,22 @@ def append(table: Path, version: int, manifest: Manifest, app: str) -> None:
         FileExistsError: somebody else has made this version.
         FileNotFoundError: the log does not have the version before.
     """
+    _write(table, version, _lines(table.name, manifest, app))
+
+
+def rewrite(table: Path, version: int, adds: Collection[FileEntry], removes: Collection[str]) -> None:
+    """As `append`, for the same rows in other files, or for other statistics of the same files."""
+    _write(table, version, _lines_of_rewrite(adds, removes))
+
+
+def _write(table: Path, version: int, lines: Iterable[dict[str, Any]]) -> None:
     log = folder(table)
     entry, temporary = f"{log}/{entry_name(version)}", f"{log}/.{entry_name(version)}.tmp"
     os.stat(f"{log}/{entry_name(version - 1)}")
     _remove(temporary)  # what a kill left may be another name of an entry
     try:
         with open(temporary, "wb") as file:
-            file.write("\n".join(map(json.dumps, _lines(table.name, manifest, app))).encode())
+            file.write("\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())  # as in `stats`
         os.link(temporary, entry)
     finally:
         _remove(temporary)
@@ -69,6 +78,17 @@ def _lines(name: str, manifest: Manifest, app: str) -> Iterator[dict[str, Any]]:
     for path in change.removes:
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": manifest.sequence}}
+
+
+def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The numbers are by what `delta_log` knows that the entry is whole."""
+    now = int(time.time() * 1000)
+    metrics = {"numFilesAdded": len(adds), "numFilesRemoved": len(removes)}
+    operation = {"operation": "OPTIMIZE", "operationParameters": {}, "operationMetrics": metrics}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake"}}
+    yield from ({"add": _added(entry, now) | {"dataChange": False}} for entry in adds)
+    for path in removes:
+        yield {"remove": {"path": quote(path), "dataChange": False, "deletionTimestamp": now}}
 
 
 def _added(entry: FileEntry, now: int) -> dict[str, Any]:

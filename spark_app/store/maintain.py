@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -16,8 +18,9 @@ from spark_app import failpoints
 from spark_app.ops.events import log
 from spark_app.settings import LakeSettings
 from spark_app.space import is_full
+from spark_app.store import rewrite, statistics
 from spark_app.store.synced import Synced
-from spark_app.store.tables import Tables, writer_properties
+from spark_app.store.tables import Tables
 
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs
@@ -34,7 +37,6 @@ class Maintainer:
         self._tables = tables
         self._synced = synced
         self._settings = settings
-        self._writer = writer_properties(settings)
         self._small: Counter[str] = Counter()
         self._rounds: dict[str, int] = {}
 
@@ -73,7 +75,9 @@ class Maintainer:
             return False
         try:
             self._compact(name, table)
-        except (DeltaError, OSError) as error:
+        except FileExistsError:
+            self._tables.forget(name)  # somebody else has written to it: the next step meets the table as it is
+        except (DeltaError, OSError, pa.ArrowException) as error:
             if is_full(error):
                 raise
             # A table that cannot be made smaller can still grow. Whoever reads it meets the same file.
@@ -89,18 +93,23 @@ class Maintainer:
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        with failpoints.around("compact"):
-            metrics = table.optimize.compact(target_size=target, writer_properties=self._writer)
-        table.update_incremental()
+        merged, into = self._merge(name, table, target)
+        statistics.settle(self._tables, name)
         removed = tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
-        self._small[name] = metrics["numFilesAdded"]
-        log.debug(
-            "compacted",
-            table=name,
-            files=metrics["numFilesRemoved"],
-            into=metrics["numFilesAdded"],
-            vacuumed=removed,
-        )
+        self._small[name] = into
+        self._tables.checkpoint_if_due(name, table.version())
+        log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
+
+    def _merge(self, name: str, table: DeltaTable, target: int) -> tuple[int, int]:
+        """Write files smaller than the target anew, as fewer; returns how many they were, and are."""
+        folder, columns = Path(self._tables.uri(name)), pa.schema(table.schema().to_arrow())
+        bins = rewrite.plan(rewrite.live(table), target)
+        if not bins:
+            return 0, 0
+        with failpoints.around("compact"):
+            adds = [rewrite.merge(folder, paths, columns, self._settings.compression) for paths in bins]
+            self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
+        return sum(map(len, bins)), len(bins)
 
 
 def tidy(name: str, table: DeltaTable, synced: Synced, sweeping: bool = True) -> int:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import zlib
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
-from deltalake import DeltaTable, WriterProperties
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
+from spark_app import failpoints
 from spark_app.lake import Lake
+from spark_app.records import FileEntry
 from spark_app.settings import LakeSettings
 from spark_app.store import log_entry
 from spark_app.store.manifest import Manifest
+from spark_app.worker import files
+
+INDEXED = "delta.dataSkippingStatsColumns"  # without it readers look for bounds of a table's first 32 columns only
+PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # as all of ours are; others would have to be quoted
 
 
 class Tables:
@@ -23,6 +32,8 @@ class Tables:
         self._appended: dict[str, tuple[int, int]] = {}  # table -> its version and unit that its handle has not seen
         self._checkpoints: dict[str, Future[None]] = {}  # in the making
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.compression = settings.compression
+        self._checkpoint_every = settings.checkpoint_every
         seconds = max(1, int(settings.fresh_log_hours * 3600))
         self.configuration: dict[str, str | None] = {
             "delta.logRetentionDuration": f"interval {seconds} seconds",
@@ -63,13 +74,30 @@ class Tables:
         """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
         return self._appended[name][1] if name in self._appended else None
 
-    def checkpoint(self, name: str) -> None:
-        """One at the newest version, so that readers need not read the entries before it.
+    def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
+        """`log_entry.rewrite` behind what the handle knows, which learns of it."""
+        table = self._handles[name]
+        log_entry.check(name, table)
+        log_entry.rewrite(self._lake.table(name), table.version() + 1, adds, removes)
+        table.update_incremental()
+
+    def index(self, name: str) -> None:
+        """Name the columns of which readers may look for bounds, in the table's properties."""
+        table = self._handles[name]
+        wanted = skipping(pa.schema(table.schema().to_arrow()))
+        if not wanted.items() <= table.metadata().configuration.items():
+            with failpoints.around("properties"):
+                table.alter.set_table_properties(wanted)
+            table.update_incremental()
+
+    def checkpoint_if_due(self, name: str, version: int) -> None:
+        """A checkpoint at the newest version now and then, so that readers need not read the entries before it.
 
         Made beside what comes next, for delta-rs reads those entries again. The table, which must be open, waits for it
         with its next commit: only then is a checkpoint never older than what of the log is durable.
         """
-        self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
+        if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
+            self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
 
     def _make_checkpoint(self, name: str) -> None:
         table = self._handles[name]
@@ -123,6 +151,23 @@ class Tables:
         self._appended.pop(name, None)
 
 
-def writer_properties(settings: LakeSettings) -> WriterProperties:
-    """For the files that delta-rs writes itself: compaction and merges."""
-    return WriterProperties(compression="ZSTD" if settings.compression == "zstd" else "SNAPPY")
+def indexed(columns: pa.Schema) -> list[str]:
+    """Names of the columns whose bounds may be in a table's log."""
+    return [name for name in files.indexed(columns) if PLAIN.fullmatch(name)]
+
+
+def skipping(columns: pa.Schema) -> dict[str, str]:
+    """The table's property that names them."""
+    names = indexed(columns)
+    return {INDEXED: ",".join(names)} if names else {}
+
+
+def writer_properties(settings: LakeSettings, columns: pa.Schema) -> WriterProperties:
+    """For the files that delta-rs writes itself, with statistics of integers and texts only: it clips decimals, rounds
+    timestamps, and leaves NaN out."""
+    bounded = [f.name for f in columns if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
+    return WriterProperties(
+        compression="ZSTD" if settings.compression == "zstd" else "SNAPPY",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={name: ColumnProperties(statistics_enabled="CHUNK") for name in bounded},
+    )

@@ -6,7 +6,7 @@ import datetime
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,24 @@ import pyarrow.parquet as pq
 from deltalake import Schema
 
 from spark_app import failpoints
-from spark_app.records import FileEntry
+from spark_app.records import LINEAGE_SCHEMA, FileEntry
 
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
-STATISTICS_COLUMNS = 32  # Delta's own default
+STATISTICS_COLUMNS = 32  # of the message, as many as Delta's own default; those of the record always
 MOST_SHARED = 8  # texts of a dictionary that is written as it is: it has all of the task, and goes into each file
 LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
+CUT_BYTES = 64  # at which delta-rs cuts the bounds of texts in Parquet
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
 UNIQUE = {"offset", "_offset", "value"}  # a dictionary of them would be as large as the column
+FLOATING = {
+    "FLOAT",
+    "DOUBLE",
+}  # Parquet leaves NaN out of their bounds, and for Spark and DuckDB it is the greatest
 
 Found = list[pq.Statistics]  # of a column in each row group
 Bounds = Callable[[Found], tuple[Any, Any]]  # as Delta's JSON has them; None where an exact one cannot be written
+Bounded = list[tuple[int, str, Bounds]]  # (Parquet position, name, how its bounds are found)
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,14 @@ class Columns:
     Attributes:
         schema: as Delta's JSON.
         repeated: the Parquet paths of those that have a dictionary.
-        bounded: (Parquet position, name, how its bounds are found) of those with statistics.
+        measured: the Parquet paths of those with statistics in Parquet; True = all.
+        bounded: those with statistics in Delta's log.
     """
 
     schema: str
     repeated: list[str]
-    bounded: list[tuple[int, str, Bounds]]
+    measured: list[str] | bool
+    bounded: Bounded
 
 
 def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> FileEntry:
@@ -50,26 +58,34 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
 
     The folder entry is made durable by the driver, once per folder, before the unit is decided.
     """
-    footer: list[pq.FileMetaData] = []
     table = _spell_out(table)
-    columns = _describe(table.schema)
+    compression = compression if table.nbytes > SMALL_BYTES else "snappy"
+    return write_pieces(folder, name, table.schema, [table], compression)
+
+
+def write_pieces(folder: Path, name: str, schema: pa.Schema, pieces: Iterable[pa.Table], compression: str) -> FileEntry:
+    """As `write_file`; each piece becomes a row group, or several if it has more than a million rows."""
+    footer: list[pq.FileMetaData] = []
+    columns = _describe(schema)
     options = {
-        "compression": compression if table.nbytes > SMALL_BYTES else "snappy",
+        "compression": compression,
         "use_dictionary": columns.repeated,
+        "write_statistics": columns.measured,
         "store_schema": False,  # a tenth of a small file, and nobody needs it: Parquet has all these types
         "metadata_collector": footer,
     }
     with failpoints.around("file"), _open(folder, name) as handle:
-        with pq.ParquetWriter(handle, table.schema, **options) as writer:
-            writer.write_table(table)
+        with pq.ParquetWriter(handle, schema, **options) as writer:
+            for piece in pieces:
+                writer.write_table(piece)
         handle.flush()
         os.fsync(handle.fileno())
         size = handle.tell()
     return FileEntry(
         path=name,
-        rows=table.num_rows,
+        rows=footer[0].num_rows,
         size=size,
-        stats=json.dumps(statistics(footer[0], columns)),
+        stats=_to_json(_statistics(footer[0], columns.bounded)),
         schema=columns.schema,
     )
 
@@ -102,22 +118,62 @@ def _describe(schema: pa.Schema) -> Columns:
     schema = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
     footer: list[pq.FileMetaData] = []
     pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
-    paths = [footer[0].schema.column(number).path for number in range(footer[0].num_columns)]
-    bounded = [(n, path, _bounds_of(schema.field(path).type)) for n, path in enumerate(paths) if "." not in path]
+    leaves = [footer[0].schema.column(number) for number in range(footer[0].num_columns)]
+    measured = [leaf.path for leaf in leaves if leaf.physical_type not in FLOATING]
     return Columns(
         schema=Schema.from_arrow(schema).to_json(),
-        repeated=[path for path in paths if path not in UNIQUE],
-        bounded=[column for column in bounded if column[0] < STATISTICS_COLUMNS],
+        repeated=[leaf.path for leaf in leaves if leaf.path not in UNIQUE],
+        measured=measured if len(measured) < len(leaves) else True,
+        bounded=list(_bounded(footer[0].schema)),
     )
 
 
-def statistics(footer: pq.FileMetaData, columns: Columns) -> dict[str, Any]:
+def _bounded(schema: pq.ParquetSchema) -> Iterator[tuple[int, str, Bounds]]:
+    """Top-level columns with statistics: those of the record, wherever they stand, and the message's first ones."""
+    kinds = schema.to_arrow_schema()
+    left = STATISTICS_COLUMNS
+    for position in range(len(schema.names)):
+        leaf = schema.column(position)
+        of_the_record = leaf.path in LINEAGE_SCHEMA.names
+        left -= not of_the_record
+        if "." not in leaf.path and leaf.physical_type not in FLOATING and (of_the_record or left >= 0):
+            yield position, leaf.path, _bounds_of(kinds.field(leaf.path).type)
+
+
+def indexed(columns: pa.Schema) -> list[str]:
+    """Names of those of a table's columns whose bounds may be in Delta's log."""
+    return [name for _, name, bounds in _describe(columns).bounded if bounds is not _none]
+
+
+def statistics_of(footer: pq.FileMetaData) -> str:
+    """Delta's statistics, as JSON, of a file that anybody wrote."""
+    return _to_json(_statistics(footer, list(_bounded(footer.schema))))
+
+
+def _to_json(found: dict[str, Any]) -> str:
+    """Letters as they are: delta-rs (1.6.6) takes an escaped one beyond U+1FFFF for another."""
+    return json.dumps(found, ensure_ascii=False)
+
+
+def floating(footer: pq.FileMetaData) -> list[str]:
+    """The Parquet paths of floating-point values, at any depth, of which a row group has bounds."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    leaves = [(number, footer.schema.column(number)) for number in range(footer.num_columns)]
+    return [
+        leaf.path
+        for number, leaf in leaves
+        if leaf.physical_type in FLOATING
+        and any((s := group.column(number).statistics) is not None and s.has_min_max for group in groups)
+    ]
+
+
+def _statistics(footer: pq.FileMetaData, columns: Bounded) -> dict[str, Any]:
     """Delta's per-file statistics from a Parquet footer: top-level columns, exact bounds or none."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    for position, name, bounds in columns.bounded:
+    for position, name, bounds in columns:
         found = [group.column(position).statistics for group in groups]
         if not all(found):
             continue
@@ -133,7 +189,7 @@ def statistics(footer: pq.FileMetaData, columns: Columns) -> dict[str, Any]:
 
 
 def _bounds_of(kind: pa.DataType) -> Bounds:
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
         return _times
     if pa.types.is_integer(kind):
         return _numbers
@@ -141,7 +197,7 @@ def _bounds_of(kind: pa.DataType) -> Bounds:
 
 
 def _none(found: Found) -> tuple[Any, Any]:
-    """Of floats Parquet leaves out NaN, which Spark takes for the greatest."""
+    """Of floats see `FLOATING`; decimals beyond 2^53 are rounded by who reads JSON as it is usually read."""
     return None, None
 
 
@@ -154,7 +210,11 @@ def _texts(found: Found) -> tuple[Any, Any]:
         low, high = min([s.min for s in found]), max([s.max for s in found])
     except ValueError:  # it is not UTF-8
         return None, None
-    return (low, high) if max(len(low), len(high)) <= LONGEST_STRING else (None, None)
+    return (low, high) if all(map(_is_whole, (low, high))) else (None, None)
+
+
+def _is_whole(bound: str) -> bool:
+    return len(bound) <= LONGEST_STRING and len(bound.encode()) < CUT_BYTES
 
 
 def _times(found: Found) -> tuple[Any, Any]:

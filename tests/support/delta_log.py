@@ -46,7 +46,7 @@ def _actions(log: Path) -> Iterator[dict[str, Any]]:
     commits = sorted(path for path in log.glob("*.json") if path.stem.isdigit() and int(path.stem) > version)
     assert [int(path.stem) for path in commits] == list(range(version + 1, version + 1 + len(commits)))
     for path in commits:
-        yield from map(json.loads, path.read_text().splitlines())
+        yield from map(json.loads, path.read_bytes().splitlines())
 
 
 def read_rows(table: Path, state: State) -> pa.Table:

@@ -15,7 +15,7 @@ from spark_app import failpoints
 
 APP = Path(__file__).parents[3] / "spark_app"
 DELTA = {"create_table_with_add_actions", "append_unit", "write_deltalake"}
-DELTA |= {"add_columns", "compact", "vacuum", "cleanup_metadata", "execute"}
+DELTA |= {"add_columns", "set_table_properties", "replace_files", "vacuum", "cleanup_metadata", "execute"}
 WRITERS = {"write_durably": 2, "write_quickly": 2}  # function -> position of the step among its arguments
 
 

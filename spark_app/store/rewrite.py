@@ -1,0 +1,86 @@
+"""Files of a table written anew with the same rows, by the writer of the pass: so that one writer answers for every
+file's statistics. What readers of changes see of it is nothing: `dataChange` is false.
+
+In: files that a log names. Out: new files, or new statistics of the same ones, in one entry of the log.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from spark_app.records import FileEntry
+from spark_app.worker import files
+
+ROW_GROUP_BYTES = 64 << 20  # in memory: what is read is written, and forgotten, by so much
+
+
+def live(table: DeltaTable) -> list[tuple[str, int]]:
+    """(path, bytes) of the table's files, those first that came first."""
+    actions = table.get_add_actions()
+    columns = (actions[name].to_pylist() for name in ("modification_time", "path", "size_bytes"))
+    return [(path, size) for _, path, size in sorted(zip(*columns, strict=True))]
+
+
+def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
+    """Which files become one: those that came one after the other, as far as they fit, so that each has few offsets.
+
+    Args:
+        found: (path, bytes) in their order.
+        target: bytes that a file shall have; larger ones are left alone.
+    """
+    bins: list[list[str]] = []
+    room: list[int] = []
+    for path, size in found:
+        if size < target:
+            fitting = next((number for number, left in enumerate(room) if size <= left), len(bins))
+            if fitting == len(bins):
+                bins.append([])
+                room.append(target)
+            bins[fitting].append(path)
+            room[fitting] -= size
+    return [paths for paths in bins if len(paths) > 1]
+
+
+def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: str) -> FileEntry:
+    """Write the rows of the files, in their order, into one; nothing is committed."""
+    name = f"merged-{uuid.uuid4().hex}.parquet"
+    try:
+        rows = (piece for path in paths for piece in read(folder / path, columns))
+        return files.write_pieces(folder, name, columns, _row_groups(rows), compression)
+    except BaseException:
+        (folder / name).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
+    """The file's row groups with all columns of the table, each NULL where the file does not have it."""
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            rows = file.read_row_group(number, use_threads=False)
+            had = set(rows.column_names)
+            yield pa.Table.from_arrays(
+                [
+                    rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
+                    for field in columns
+                ],
+                schema=columns,
+            )
+
+
+def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    taken: list[pa.Table] = []
+    size = 0
+    for piece in pieces:
+        taken.append(piece)
+        size += piece.nbytes
+        if size > ROW_GROUP_BYTES:
+            yield pa.concat_tables(taken)
+            taken, size = [], 0
+    if taken:
+        yield pa.concat_tables(taken)

@@ -1,0 +1,146 @@
+"""Which statistics a table's log and files may have, and tables put right that have others.
+
+Up to 2026-11-24 delta-rs wrote the files of compaction, and their bounds: of decimals it clips them to 2^63 - 1, of
+floating-point columns it leaves NaN out, as Parquet's own do in every file. Readers skip rows by them that are there.
+
+    _protolake/statistics.json    no file of the lake has such statistics: it is younger, or was put right
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from spark_app import failpoints
+from spark_app.lake import Lake
+from spark_app.records import FileEntry, Layout
+from spark_app.store import rewrite
+from spark_app.store.findings import Finding
+from spark_app.store.tables import INDEXED, Tables, indexed
+from spark_app.worker import files
+
+OURS = "parquet-cpp"  # what a file of ours says of who wrote it
+MOST_NAMED = 10
+LOST = "a filter, such as `= 18446744073709551615` or `isnan(x)`, may not find rows that are there"
+
+
+def earlier(lake: Lake) -> list[Finding]:
+    """What a start says of a lake that an earlier release has written."""
+    if lake.statistics.exists() or not lake.tables():
+        return []
+    what = f"an earlier release wrote statistics of this lake by which {LOST}"
+    return [Finding(what, "Stop the app and run `doctor --repair` once: it puts them right", fatal=False)]
+
+
+def examine(lake: Lake, tables: Tables, layout: Layout) -> list[Finding]:
+    """Tables whose statistics hide rows. A lake that is marked is looked at as far as its logs tell."""
+    marked = lake.statistics.exists()
+    found = [name for name in lake.tables() if _is_wrong(tables, name, inside=not marked)]
+    if not found and (marked or not lake.tables()):
+        return []
+    some = f"{', '.join(found[:MOST_NAMED])}{', ...' if len(found) > MOST_NAMED else ''}"
+    what = f"statistics of {some}: {LOST}" if found else "the statistics of an earlier release were not put right yet"
+    remedy = "`doctor --repair` writes them, and the files that need it, anew"
+    return [Finding(what, remedy, fatal=False, repair=lambda: _repair(lake, tables, layout))]
+
+
+def _repair(lake: Lake, tables: Tables, layout: Layout) -> str:
+    names = lake.tables()
+    again = 0
+    for name in names:
+        again += renew(tables, name, inside=True)
+        if not layout.is_gold(name):  # delta-rs writes it, and keeps to what is set for its files
+            tables.index(name)
+    lake.mark_statistics()
+    return f"wrote the statistics of {len(names)} tables anew, and {again} files"
+
+
+def settle(tables: Tables, name: str) -> None:
+    """Put the log of a table right that an earlier release wrote, and name columns that have come since."""
+    table = tables.get(name)
+    if table is None:
+        return
+    named = INDEXED in table.metadata().configuration
+    if not named and indexed(pa.schema(table.schema().to_arrow())):
+        renew(tables, name, inside=False)
+    tables.index(name)
+
+
+def renew(tables: Tables, name: str, inside: bool) -> int:
+    """Have the log say of each file what its footer says; returns the files that were written anew.
+
+    Args:
+        inside: write those anew in which NaN is outside of Parquet's bounds: they are read for it.
+    """
+    table = tables.get(name)
+    if table is None:
+        return 0
+    folder, columns = Path(tables.uri(name)), pa.schema(table.schema().to_arrow())
+    adds: list[FileEntry] = []
+    removes = []
+    for path, size in rewrite.live(table):
+        with pq.ParquetFile(folder / path) as file:
+            if inside and _hides_nan(file):
+                adds.append(rewrite.merge(folder, [path], columns, tables.compression))
+                removes.append(path)
+            else:
+                stats = files.statistics_of(file.metadata)
+                adds.append(FileEntry(path, file.metadata.num_rows, size, stats, schema=""))
+    with failpoints.around("statistics"):
+        tables.replace_files(name, adds, removes)
+    return len(removes)
+
+
+def _is_wrong(tables: Tables, name: str, inside: bool) -> bool:
+    table = tables.get(name)
+    if table is None:
+        return False
+    right = set(indexed(pa.schema(table.schema().to_arrow())))
+    return _bounds(table) - right != set() or (inside and any(_is_suspect(path) for path in tables.files(name)))
+
+
+def _bounds(table: DeltaTable) -> set[str]:
+    """Columns of which the log has bounds."""
+    actions = table.get_add_actions(flatten=True)
+    names = [name for name in actions.schema.names if name.startswith(("min.", "max."))]
+    return {name[4:] for name in names if any(value is not None for value in actions[name].to_pylist())}
+
+
+def _is_suspect(path: str) -> bool:
+    """A file that is gone was replaced meanwhile."""
+    with contextlib.suppress(FileNotFoundError), pq.ParquetFile(path) as file:
+        return not file.metadata.created_by.startswith(OURS) or _hides_nan(file)
+    return False
+
+
+def _hides_nan(file: pq.ParquetFile) -> bool:
+    """Whether there is NaN in a column of which Parquet has bounds."""
+    paths = files.floating(file.metadata)
+    groups = range(file.num_row_groups) if paths else ()
+    return any(
+        pc.any(pc.is_nan(values)).as_py()
+        for number in groups
+        for column in file.read_row_group(number, columns=paths, use_threads=False).columns
+        for chunk in column.chunks
+        for values in _leaves(chunk)
+    )
+
+
+def _leaves(values: pa.Array) -> Iterator[pa.Array]:
+    """The floating-point values inside an array, at any depth."""
+    if pa.types.is_floating(values.type):
+        yield values
+    elif pa.types.is_struct(values.type):
+        for inner in values.flatten():
+            yield from _leaves(inner)
+    elif pa.types.is_map(values.type):
+        yield from _leaves(values.keys)
+        yield from _leaves(values.items)
+    elif pa.types.is_list(values.type):
+        yield from _leaves(values.values)
