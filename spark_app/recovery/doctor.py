@@ -52,9 +52,7 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
         return found
     manifests = Manifests(lake)
     patient = Patient(lake, settings, manifests, Committer(lake, manifests, settings.lake))
-    found += [finding for examiner in EXAMINERS for finding in examiner(patient)]
-    whole = not any(finding.fatal for finding in found)  # else a file of them may be gone, or torn
-    return found + (statistics.examine(lake, patient.committer.tables, settings.tables.layout) if whole else [])
+    return found + [finding for examiner in EXAMINERS for finding in examiner(patient)]
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:
@@ -249,6 +247,7 @@ EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
     _checkpoint,
     lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: contents.orphans(p.lake, p.manifests, p.committer),
+    lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout),
     _scratch,
     _numbering,
     _topics,

@@ -22,11 +22,12 @@ from spark_app.lake import Lake
 from spark_app.records import FileEntry, Layout
 from spark_app.store import rewrite
 from spark_app.store.findings import Finding
-from spark_app.store.tables import INDEXED, Tables, indexed
+from spark_app.store.tables import INDEXED, Tables
 from spark_app.worker import files
 
 OURS = "parquet-cpp"  # what a file of ours says of who wrote it
 MOST_NAMED = 10
+MOST_SAID = 300  # of what a library says
 LOST = "a filter, such as `= 18446744073709551615` or `isnan(x)`, may not find rows that are there"
 
 
@@ -51,23 +52,27 @@ def examine(lake: Lake, tables: Tables, layout: Layout) -> list[Finding]:
 
 
 def _repair(lake: Lake, tables: Tables, layout: Layout) -> str:
-    names = lake.tables()
-    again = 0
-    for name in names:
-        again += renew(tables, name, inside=True)
+    again, left = 0, []
+    for name in lake.tables():
+        try:
+            again += renew(tables, name, inside=True)
+        except (OSError, pa.ArrowException) as error:
+            left.append(f"{name} ({error})"[:MOST_SAID])
+            continue
         if not layout.is_gold(name):  # delta-rs writes it, and keeps to what is set for its files
             tables.index(name)
+    if left:
+        return f"could not read every file of {', '.join(left)}: their statistics stay as they are"
     lake.mark_statistics()
-    return f"wrote the statistics of {len(names)} tables anew, and {again} files"
+    return f"wrote the statistics of every table anew, and {again} files"
 
 
 def settle(tables: Tables, name: str) -> None:
-    """Put the log of a table right that an earlier release wrote, and name columns that have come since."""
+    """Put the log of a table right that an earlier release has begun."""
     table = tables.get(name)
     if table is None:
         return
-    named = INDEXED in table.metadata().configuration
-    if not named and indexed(pa.schema(table.schema().to_arrow())):
+    if INDEXED not in table.metadata().configuration:
         renew(tables, name, inside=False)
     tables.index(name)
 
@@ -101,7 +106,7 @@ def _is_wrong(tables: Tables, name: str, inside: bool) -> bool:
     table = tables.get(name)
     if table is None:
         return False
-    right = set(indexed(pa.schema(table.schema().to_arrow())))
+    right = set(files.indexed(pa.schema(table.schema().to_arrow())))
     return _bounds(table) - right != set() or (inside and any(_is_suspect(path) for path in tables.files(name)))
 
 
@@ -113,8 +118,8 @@ def _bounds(table: DeltaTable) -> set[str]:
 
 
 def _is_suspect(path: str) -> bool:
-    """A file that is gone was replaced meanwhile."""
-    with contextlib.suppress(FileNotFoundError), pq.ParquetFile(path) as file:
+    """A file that is gone was replaced meanwhile, or is named by who looks for such files; so is a torn one."""
+    with contextlib.suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:
         return not file.metadata.created_by.startswith(OURS) or _hides_nan(file)
     return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -19,8 +18,7 @@ from spark_app.store import log_entry
 from spark_app.store.manifest import Manifest
 from spark_app.worker import files
 
-INDEXED = "delta.dataSkippingStatsColumns"  # without it readers look for bounds of a table's first 32 columns only
-PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # as all of ours are; others would have to be quoted
+INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for bounds of a table's first 32 columns only
 
 
 class Tables:
@@ -82,10 +80,11 @@ class Tables:
         table.update_incremental()
 
     def index(self, name: str) -> None:
-        """Name the columns of which readers may look for bounds, in the table's properties."""
+        """Have readers look for the bounds of all columns that have some."""
         table = self._handles[name]
         wanted = skipping(pa.schema(table.schema().to_arrow()))
-        if not wanted.items() <= table.metadata().configuration.items():
+        had = table.metadata().configuration.get(INDEXED)
+        if had is None or 0 <= int(had) < int(wanted[INDEXED]):  # -1: all
             with failpoints.around("properties"):
                 table.alter.set_table_properties(wanted)
             table.update_incremental()
@@ -151,15 +150,12 @@ class Tables:
         self._appended.pop(name, None)
 
 
-def indexed(columns: pa.Schema) -> list[str]:
-    """Names of the columns whose bounds may be in a table's log."""
-    return [name for name in files.indexed(columns) if PLAIN.fullmatch(name)]
-
-
 def skipping(columns: pa.Schema) -> dict[str, str]:
-    """The table's property that names them."""
-    names = indexed(columns)
-    return {INDEXED: ",".join(names)} if names else {}
+    """The property of a table for readers to look for the bounds of its lineage too, which stands behind the message.
+
+    Delta could also list the columns, but delta-rs (1.6.6) then finds none behind a struct.
+    """
+    return {INDEXED: str(files.reach(columns))}
 
 
 def writer_properties(settings: LakeSettings, columns: pa.Schema) -> WriterProperties:

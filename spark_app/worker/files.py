@@ -140,6 +140,11 @@ def _bounded(schema: pq.ParquetSchema) -> Iterator[tuple[int, str, Bounds]]:
             yield position, leaf.path, _bounds_of(kinds.field(leaf.path).type)
 
 
+def reach(columns: pa.Schema) -> int:
+    """Of how many of a table's columns, with what is in structs, Delta's log has bounds of some."""
+    return max([STATISTICS_COLUMNS, *(position + 1 for position, _, _ in _describe(columns).bounded)])
+
+
 def indexed(columns: pa.Schema) -> list[str]:
     """Names of those of a table's columns whose bounds may be in Delta's log."""
     return [name for _, name, bounds in _describe(columns).bounded if bounds is not _none]

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, settings
 EXAMPLES = int(os.environ.get("PROTOLAKE_TEST_EXAMPLES", "200"))
 
 
-def examples(share: float = 1.0) -> settings:
-    """Settings for a property; `share` of the examples where one of them is slow. The same ones in every run, unless
+def examples(share: float = 1.0, least: int = 10) -> settings:
+    """Settings for a property; `share` of the examples, and at least so many, where one of them is slow. The same ones in every run, unless
     there are many."""
     return settings(
-        max_examples=max(10, int(EXAMPLES * share)),
+        max_examples=max(least, int(EXAMPLES * share)),
         deadline=None,
         derandomize=EXAMPLES <= 1000,
         database=None,
