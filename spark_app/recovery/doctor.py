@@ -247,7 +247,7 @@ EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
     _checkpoint,
     lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
     lambda p: contents.orphans(p.lake, p.manifests, p.committer),
-    lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout),
+    lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     _scratch,
     _numbering,
     _topics,

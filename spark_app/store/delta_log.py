@@ -1,7 +1,7 @@
 """A table's log as files: which of its entries are on the disk itself, and which a power cut tore.
 
-delta-rs fsyncs nothing: the kernel may hold a commit, a checkpoint, or the files of a compaction or merge for half a
-minute, and write them in any order. Files of units are durable before the unit is decided; all else is made so here.
+delta-rs fsyncs nothing: the kernel may hold a commit, a checkpoint, or the files of a merge for half a minute, and
+write them in any order. Files of units are durable before the unit is decided; all else is made so here.
 """
 
 from __future__ import annotations

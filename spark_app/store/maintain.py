@@ -1,5 +1,6 @@
 """Small files are part of the design, so is merging them: compaction, vacuum and log clean-up between units.
 
+Merged files are the work of `worker/files`, as those of units are, so that one writer answers for all statistics.
 Runs in the committer's thread, when every decided unit is finished, and so never touches files of an open manifest. A
 table's small files are merged in two tiers, so that a large file is not rewritten for every handful of small ones.
 """

@@ -63,14 +63,16 @@ def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
-            had = set(rows.column_names)
-            yield pa.Table.from_arrays(
-                [
-                    rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
-                    for field in columns
-                ],
-                schema=columns,
-            )
+            yield rows if rows.schema.equals(columns) else _fit(rows, columns)
+
+
+def _fit(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    had = set(rows.column_names)
+    fitted = [
+        rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
+        for field in columns
+    ]
+    return pa.Table.from_arrays(fitted, schema=columns)
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

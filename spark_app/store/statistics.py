@@ -22,6 +22,7 @@ from spark_app.lake import Lake
 from spark_app.records import FileEntry, Layout
 from spark_app.store import rewrite
 from spark_app.store.findings import Finding
+from spark_app.store.synced import Synced
 from spark_app.store.tables import INDEXED, Tables
 from spark_app.worker import files
 
@@ -39,7 +40,7 @@ def earlier(lake: Lake) -> list[Finding]:
     return [Finding(what, "Stop the app and run `doctor --repair` once: it puts them right", fatal=False)]
 
 
-def examine(lake: Lake, tables: Tables, layout: Layout) -> list[Finding]:
+def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[Finding]:
     """Tables whose statistics hide rows. A lake that is marked is looked at as far as its logs tell."""
     marked = lake.statistics.exists()
     found = [name for name in lake.tables() if _is_wrong(tables, name, inside=not marked)]
@@ -48,10 +49,10 @@ def examine(lake: Lake, tables: Tables, layout: Layout) -> list[Finding]:
     some = f"{', '.join(found[:MOST_NAMED])}{', ...' if len(found) > MOST_NAMED else ''}"
     what = f"statistics of {some}: {LOST}" if found else "the statistics of an earlier release were not put right yet"
     remedy = "`doctor --repair` writes them, and the files that need it, anew"
-    return [Finding(what, remedy, fatal=False, repair=lambda: _repair(lake, tables, layout))]
+    return [Finding(what, remedy, fatal=False, repair=lambda: _repair(lake, tables, layout, synced))]
 
 
-def _repair(lake: Lake, tables: Tables, layout: Layout) -> str:
+def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
     again, left = 0, []
     for name in lake.tables():
         try:
@@ -63,6 +64,7 @@ def _repair(lake: Lake, tables: Tables, layout: Layout) -> str:
             tables.index(name)
     if left:
         return f"could not read every file of {', '.join(left)}: their statistics stay as they are"
+    synced.sync(lake.tables())  # the mark is durable, so what it speaks of must be
     lake.mark_statistics()
     return f"wrote the statistics of every table anew, and {again} files"
 

@@ -26,10 +26,7 @@ CUT_BYTES = 64  # at which delta-rs cuts the bounds of texts in Parquet
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
 UNIQUE = {"offset", "_offset", "value"}  # a dictionary of them would be as large as the column
-FLOATING = {
-    "FLOAT",
-    "DOUBLE",
-}  # Parquet leaves NaN out of their bounds, and for Spark and DuckDB it is the greatest
+FLOATING = {"FLOAT", "DOUBLE"}  # their bounds leave NaN out, which Spark and DuckDB take for the greatest
 
 Found = list[pq.Statistics]  # of a column in each row group
 Bounds = Callable[[Found], tuple[Any, Any]]  # as Delta's JSON has them; None where an exact one cannot be written

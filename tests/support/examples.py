@@ -8,8 +8,8 @@ EXAMPLES = int(os.environ.get("PROTOLAKE_TEST_EXAMPLES", "200"))
 
 
 def examples(share: float = 1.0, least: int = 10) -> settings:
-    """Settings for a property; `share` of the examples, and at least so many, where one of them is slow. The same ones in every run, unless
-    there are many."""
+    """Settings for a property; `share` of the examples where one of them is slow, but at least so many. The same ones
+    in every run, unless there are many."""
     return settings(
         max_examples=max(least, int(EXAMPLES * share)),
         deadline=None,
