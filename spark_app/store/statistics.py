@@ -55,6 +55,7 @@ def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[
 def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
     again, left = 0, []
     for name in lake.tables():
+        tables.forget(name)  # what else was mended may have changed it
         try:
             again += renew(tables, name, inside=True)
         except (OSError, pa.ArrowException) as error:

@@ -154,7 +154,13 @@ class Dialect:
             return cls.blob(value)
         if kind == TIMESTAMP:
             return cls.moment(value)
-        names = {pa.int64(): "bigint", BIG: "decimal(20, 0)", pa.float64(): "double", pa.bool_(): "boolean"}
+        names = {
+            pa.int64(): "bigint",
+            pa.int32(): "int",
+            BIG: "decimal(20, 0)",
+            pa.float64(): "double",
+            pa.bool_(): "boolean",
+        }
         return f"cast('{str(value).replace('inf', 'Infinity')}' as {names[kind]})"
 
 

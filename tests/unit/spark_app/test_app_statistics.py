@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,18 @@ def test_only_files_with_nan_are_written_anew(earlier: Lake) -> None:
     after = replay(earlier.table(TABLE)).files
     assert (len(before), len(after), len(before & after)) == (2, 2, 1)
     assert unit.tables[TABLE].adds[0].path in after
+
+
+def test_statistics_are_put_right_beside_what_else_is_mended(earlier: Lake) -> None:
+    stray = earlier.table(TABLE) / "stray.parquet"
+    stray.touch()
+    os.utime(stray, (0, 0))
+    keep_rules(earlier, settings_of(earlier))
+    removed, written = doctor.repair(earlier, settings_of(earlier))
+    assert not stray.exists()
+    assert removed == f"removed 1 files of {TABLE}"
+    assert written.startswith("wrote the statistics of every table anew")
+    assert lost(earlier.table(TABLE)) == []
 
 
 def test_the_next_compaction_puts_the_log_right(earlier: Lake) -> None:
