@@ -15,7 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from scripts.campaign.units import ingest_unit
+from scripts.campaign.units import ingest_unit, open_lake
+from spark_app.driver.opened import OpenLake
+from spark_app.gold import tables as gold_tables
+from spark_app.gold.definition import Definition
+from spark_app.gold.tables import GoldTables
 from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.lake import Lake
 from spark_app.records import LINEAGE_SCHEMA
@@ -230,3 +234,20 @@ def test_every_file_of_a_wide_event_has_bounds_of_its_records(tmp_path: Path) ->
         )
         scanned = [str(row) for row in pa.table(plan)["plan"].to_pylist()]
         assert any("files_ranges_pruned_statistics=1 total" in text for text in scanned)
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["folded", "merged"])
+def test_gold_of_large_keys_and_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
+    if merged:
+        monkeypatch.setattr(gold_tables, "SMALL_BYTES", -1)
+    aggregates = {name: {"function": "max", "field": name} for name in ("row", "d")}
+    settings = Settings.model_validate(
+        {"lake": {"path": str(tmp_path)}, "event": {"key": "gamer"}, "gold": {"aggregates": aggregates}}
+    )
+    gold = GoldTables(OpenLake.of(open_lake(tmp_path), settings), Definition.of(settings))
+    for number, unit in enumerate(UNITS, 1):
+        gold.merge("a", unit.select(["row", "u", "d"]).rename_columns(["row", "gamer", "d"]), number)
+    assert lost(tmp_path / GOLD) == []
+    table = DeltaTable(str(tmp_path / GOLD))
+    assert sorted(table.to_pyarrow_table()["row"].to_pylist()) == [0, 1, 2, 3, 4]
+    assert statistics._bounds(table) == {"row"}
