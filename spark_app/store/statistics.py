@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from spark_app import failpoints
+from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.records import FileEntry, Layout
 from spark_app.store import rewrite
@@ -58,13 +59,13 @@ def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
         tables.forget(name)  # what else was mended may have changed it
         try:
             again += renew(tables, name, inside=True)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, ContractError) as error:
             left.append(f"{name} ({error})"[:MOST_SAID])
             continue
         if not layout.is_gold(name):  # delta-rs writes it, and keeps to what is set for its files
             tables.index(name)
     if left:
-        return f"could not read every file of {', '.join(left)}: their statistics stay as they are"
+        return f"could not write the statistics of {', '.join(left)}: they stay as they are"
     synced.sync(lake.tables())  # the mark is durable, so what it speaks of must be
     lake.mark_statistics()
     return f"wrote the statistics of every table anew, and {again} files"
