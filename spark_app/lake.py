@@ -104,7 +104,7 @@ class Lake:
             path.unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Make the folders, and write down of a new lake that no earlier release has written to it.
+        """Make the folders.
 
         Raises:
             ConfigurationError: the lake cannot be written.
@@ -119,8 +119,6 @@ class Lake:
             probe = self.state / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()
-            if not self.units() and not self.tables():
-                self.mark_statistics()
         except OSError as error:
             if is_full(error):
                 raise  # the lake may be written, only not now
@@ -143,6 +141,7 @@ class Lake:
                     f"{path} is missing although {self.root} has tables",
                     "restore it from a copy, or let `doctor --repair` find the id in bronze",
                 )
+            self.mark_statistics()  # of a new lake: no earlier release has written to it
             write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
         found = path.read_text(errors="replace").strip()
         if not IDENTITY.fullmatch(found):
