@@ -203,7 +203,7 @@ class Pipeline:
             self._available_now,
             sizes,
         )
-        self._deferred = Deferred(spark, opened, units)
+        self._deferred = Deferred(spark, opened, units, self._unit_lock)
         self._aggregator = Aggregator(Calculator(spark, self._settings), opened, self._unit_lock)
         self._service = Service(spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered)
 
@@ -242,8 +242,10 @@ class Pipeline:
 
     def _do_chores(self, opened: OpenLake) -> None:
         """What the main thread does while the query runs."""
-        if not self._land_only and self._is_due("deferred", DEFERRED_EVERY_S):
-            self._room.retry(self._decode_deferred)
+        if self._is_due("deferred", DEFERRED_EVERY_S):
+            self._room.retry(self._deferred.merge)
+            if not self._land_only:
+                self._room.retry(self._decode_deferred)
         self._room.retry(self._service.step)
         if self._is_due("names", NAMES_EVERY_S):
             self._room.retry(lambda: self._name_versions(opened))
@@ -263,8 +265,7 @@ class Pipeline:
             opened.schemas.ledger.name_versions(versions)
 
     def _decode_deferred(self) -> bool:
-        with self._unit_lock:
-            report = self._deferred.step(None if self._available_now else ANSWERS_S)
+        report = self._deferred.step(None if self._available_now else ANSWERS_S)
         if report is not None:
             self.status.deferred_done(report)
         return report is not None

@@ -1,13 +1,16 @@
 """Decodes from bronze what had to wait: records whose schema id could not be settled when they came, or that were
 landed only. The same pass and the same manifest, with bronze as the source.
 
-`deferred_events` holds the coordinates of what waits and nothing else: a unit of this kind replaces its files with one
-of what still waits.
+`deferred_events` holds the coordinates of what waits and nothing else. A unit of this kind takes files out of it, and
+adds what of their records still waits. `waiting` knows which files to take, so that what is done follows what became
+ready, not what waits.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,27 +19,39 @@ from pyspark.sql import SparkSession
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, BronzeRecords, read_bronze
-from spark_app.driver.settle import ANSWERS_S
+from spark_app.driver.settle import ANSWERS_S, UNSHARED
 from spark_app.driver.unit import UnitRunner
+from spark_app.driver.waiting import KEY, MOST_READ, Waiting, WaitingFile, arrange, fitting
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
-from spark_app.records import Cause, Report
+from spark_app.records import Catalog, Cause, FileEntry, Report, SchemaKey, read_schema_key
 from spark_app.store.manifest import Change
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.tables import COORDINATES, quarantine_rows
+from spark_app.worker.tables import COORDINATES, DEFERRED_SCHEMA, quarantine_rows
 
 
 class Deferred:
-    """Looks after what waits."""
+    """Looks after what waits. `between_units` is held while a unit is made, and to look which files there are."""
 
-    def __init__(self, session: SparkSession, opened: OpenLake, units: UnitRunner):
+    def __init__(
+        self,
+        session: SparkSession,
+        opened: OpenLake,
+        units: UnitRunner,
+        between_units: AbstractContextManager[object] = UNSHARED,
+    ):
         self._session = session
         self._opened = opened
         self._settings = opened.settings
         self._manifests = opened.manifests
         self._schemas = opened.schemas
         self._units = units
+        self._between_units = between_units
+        self._table = opened.settings.tables.layout.deferred
+        self._waiting = Waiting(opened.committer.tables, self._table)
         self._attempts = Attempts(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
+        self._settled = pa.array([], pa.string())
+        self._settled_of: Catalog | None = None
 
     def step(self, patience: float | None = ANSWERS_S) -> Report | None:
         """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
@@ -44,32 +59,93 @@ class Deferred:
         Args:
             patience: seconds to wait for the registry's answers; None = until they are there.
         """
+        unmet = self._look()
+        if not self._waiting.files:
+            return None
+        moved = self._schemas.retry_waiting(patience, unmet, self._between_units)
+        with self._between_units:
+            self._refresh()
+            settled = self._find_settled()
+            ready = [file for file in self._waiting.files if file.count(settled)]
+            if ready:
+                return self._take(ready, settled)
+        return Report() if moved and unmet else None
+
+    def merge(self) -> bool:
+        """Merge small files, if there are enough of them; True when it was done."""
+        self._look()
+        with self._between_units:
+            self._refresh()
+            files = self._waiting.crowded(self._settings.lake.compact_files)
+            if files:
+                adds = [self._opened.write(self._table, rows) for rows in arrange(self._waiting.read(files))]
+                self._decide(Report(), files, adds)
+        return bool(files)
+
+    def _look(self) -> list[SchemaKey]:
+        """Know the files; the schemas that some wait for and that the ledger has not met."""
+        with self._between_units:
+            self._refresh()
+        self._waiting.learn()
+        with self._between_units:
+            known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())
+        found = (file.keys.filter(pc.invert(pc.is_in(file.keys, value_set=known))) for file in self._waiting.files)
+        return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
+
+    def _refresh(self) -> None:
         self._opened.finish_open()  # before the table is looked at: the open unit may have taken records out of it
-        layout = self._settings.tables.layout
-        table = self._opened.committer.tables.get(layout.deferred)
-        if table is None or not table.file_uris():
-            return None
-        self._schemas.retry_waiting(patience)
-        ready, rest = self._divide(table.to_pyarrow_table())
-        if not ready.num_rows:
-            return None
-        limit = self._attempts.limit(first=str(ready.select(COORDINATES).slice(0, 1).to_pylist()))
-        rest = pa.concat_tables([rest, ready.slice(max(limit, 1))])
-        ready = ready.slice(0, max(limit, 1))
+        self._waiting.refresh()
+
+    def _find_settled(self) -> pa.Array:
+        """The schemas that nobody has to wait for, with NULL for none."""
+        catalog = self._schemas.ledger.catalog()
+        if catalog is not self._settled_of:
+            keys = map(str, [*catalog.decodable, *catalog.refused])
+            self._settled, self._settled_of = pa.array([None, *keys], pa.string()), catalog
+        return self._settled
+
+    def _take(self, files: list[WaitingFile], settled: pa.Array) -> Report:
+        """A unit of what is ready in the first of the files."""
+        first = next(self._ready(files, settled))
+        limit = self._attempts.limit(first=str(first.select(COORDINATES).slice(0, 1).to_pylist()))
+        most = max(limit, 1)
+        files = list(fitting(files, most, lambda file: file.count(settled)))
+        files = list(fitting(files, MOST_READ, lambda file: file.rows))
+        rows = pa.Table.from_batches(_first_rows(self._ready(files, settled), most), DEFERRED_SCHEMA)
+        ready = rows.sort_by([(name, "ascending") for name in COORDINATES])
         report = self._decode(ready) if limit else self._give_up(ready)
         if report is None:
             return Report()
         if report.bronze != ready.num_rows:
             raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
-        adds = report.files.pop(layout.deferred, [])
-        if rest.num_rows:
-            adds.append(self._opened.write(layout.deferred, rest))
-        removes = [str(path) for path in table.get_add_actions()["path"].to_pylist()]
-        source = {"records": ready.num_rows, "left": rest.num_rows}
-        self._opened.decide(report, "deferred", source, Change(adds, removes))
+        adds = report.files.pop(self._table, [])
+        if sum(file.rows for file in files) > ready.num_rows:
+            rest = self._rest(files, settled, ready.num_rows)
+            adds += [self._opened.write(self._table, rows) for rows in arrange(rest)]
+        self._decide(report, files, adds)
         self._attempts.succeeded()
-        log.info("deferred records decoded", records=ready.num_rows, left=rest.num_rows)
         return report
+
+    def _decide(self, report: Report, files: list[WaitingFile], adds: list[FileEntry]) -> None:
+        left = sum(file.rows for file in files) - report.bronze
+        source = {"records": report.bronze, "left": left}
+        self._opened.decide(report, "deferred", source, Change(adds, [file.path for file in files]))
+        if report.bronze:
+            log.info("deferred records decoded", records=report.bronze, left=left)
+
+    def _ready(self, files: list[WaitingFile], settled: pa.Array) -> Iterator[pa.RecordBatch]:
+        """The rows that need not wait, in the order of the files."""
+        batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=settled)) for batch in self._waiting.read(files))
+        return (batch for batch in batches if len(batch))
+
+    def _rest(self, files: list[WaitingFile], settled: pa.Array, taken: int) -> Iterator[pa.RecordBatch]:
+        """All rows but the first so many of `_ready`."""
+        for batch in self._waiting.read(files):
+            is_ready = pc.is_in(batch.column(KEY), value_set=settled)
+            ready = batch.filter(is_ready)
+            yield batch.filter(pc.invert(is_ready))
+            yield ready.slice(taken)
+            taken = max(0, taken - len(ready))
 
     def _decode(self, ready: pa.Table) -> Report | None:
         sequence = self._manifests.last + 1
@@ -87,9 +163,10 @@ class Deferred:
         entry = self._opened.write(layout.quarantine, rows)
         return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
 
-    def _divide(self, waiting: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """(records that can be decoded, in order; records that go on waiting)."""
-        keys = pa.array([str(entry.key) for entry in self._schemas.ledger.waiting()], pa.string())
-        held = pc.is_in(waiting["waits_for"], value_set=keys)
-        ready = waiting.filter(pc.invert(held)).sort_by([(name, "ascending") for name in COORDINATES])
-        return ready, waiting.filter(held)
+
+def _first_rows(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, most)
+        most -= len(batch)
+        if most <= 0:
+            return

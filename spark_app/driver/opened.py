@@ -58,7 +58,7 @@ class OpenLake:
             settings,
             manifests,
             committer,
-            Maintainer(committer.tables, settings.lake, committer.synced),
+            Maintainer(committer.tables, settings.lake, committer.synced, {settings.tables.layout.deferred}),
             TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
             SchemaDesk(ledger, registry, settings.schemas, subjects_of(settings)),
             redone,

@@ -7,6 +7,7 @@ schema that is dear to compile keeps others waiting once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ class Resolvers:
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
+        self._asking = threading.Lock()  # two threads may ask, but only one at a time settles
         self._clocks: dict[SchemaKey, float] = {}  # of the last try, where they ran out
 
     def resolve(self, key: SchemaKey) -> Resolved:
@@ -47,10 +49,11 @@ class Resolvers:
 
     def ask(self, key: SchemaKey) -> Future[Answer]:
         """The answer, or the one that is under way; see `resolve` for what it raises."""
-        if key not in self._asked:
-            lane = self._again if key in self._clocks else self._first
-            self._asked[key] = lane.submit(self._resolve, key)
-        return self._asked[key]
+        with self._asking:
+            if key not in self._asked:
+                lane = self._again if key in self._clocks else self._first
+                self._asked[key] = lane.submit(self._resolve, key)
+            return self._asked[key]
 
     def is_asked(self, key: SchemaKey) -> bool:
         return key in self._asked

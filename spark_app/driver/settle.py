@@ -8,10 +8,12 @@ corrupt frame nor somebody else's schema can make the app restart, and no id can
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 
 import pyarrow as pa
@@ -32,7 +34,8 @@ from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
-ANSWERS_S = 1.0  # that a look at what waits may take: no unit is decided meanwhile
+ANSWERS_S = 1.0  # that a look at what waits may take: whoever looks has more to do
+UNSHARED = nullcontext()  # instead of a lock, where there is one thread
 
 
 def caps_of(settings: Schemas) -> Caps:
@@ -55,6 +58,7 @@ class SchemaDesk:
         self._resolvers = Resolvers(registry, caps_of(settings))
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of what this process settled
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
+        self._met = 0  # schemas that began to wait since the last look at what waits
 
     def learn_subjects(self) -> None:
         """Settle every version of the configured subjects: before the first batch, so that known ones are no bump.
@@ -132,7 +136,7 @@ class SchemaDesk:
         deadline = time.monotonic() + self._settings.settle_s
         fresh = [key for key in new if key not in self.ledger.entries]
         for position, key in enumerate(fresh):
-            if others >= self._settings.lookups:
+            if others >= self._settings.lookups or not self.ledger.has_room():
                 break
             for ahead in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
                 self._resolvers.ask(ahead)
@@ -141,29 +145,75 @@ class SchemaDesk:
                 decodable.append(key)
             else:
                 others += 1
+        self._met += others
         if decodable or others:
             self.ledger.save()
         return decodable
 
-    def retry_waiting(self, patience: float | None = ANSWERS_S) -> bool:
-        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now.
+    def retry_waiting(
+        self,
+        patience: float | None = ANSWERS_S,
+        unmet: Iterable[SchemaKey] = (),
+        between_units: AbstractContextManager[object] = UNSHARED,
+    ) -> bool:
+        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now, or an
+        unmet one is met.
 
         Args:
             patience: seconds to wait for all answers; None = until they are there.
+            unmet: schemas that records wait for and that were never asked for.
+            between_units: held while answers are entered, not while they are waited for.
         """
         now = time.monotonic()
         deadline = None if patience is None else now + patience
-        waiting = self.ledger.waiting()
-        due = [e for e in waiting if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now]
-        for entry in due[: self._settings.lookups]:
-            self.settle(entry.key, None if deadline is None else max(0.0, deadline - time.monotonic()))
-            waited = time.time() - entry.met_at
-            pause = min(max(1.0, waited / 4), RETRY_S)
-            self._next_try[entry.key] = now + max(pause, self._resolvers.pause(entry.key))
-        settled = [e for e in due if self.ledger.entries[e.key].outcome != "waiting"]
-        if settled:
+        with between_units:
+            due = [*self._due(now), *self._new(unmet)]
+        for first in range(0, len(due), RESOLVERS):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            wait([self._resolvers.ask(key) for key in due[first : first + RESOLVERS]], left)
+        with between_units:
+            return self._settle_asked(due, now)
+
+    def _due(self, now: float) -> list[SchemaKey]:
+        """Schemas to ask for again: those whose patience is over by turns with those that were asked longest ago.
+
+        Twice as many as were met, and a few more: else more would begin to wait than can ever cease to.
+        """
+        due = [
+            e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
+        ]
+        limit, self._met = self._settings.lookups + 2 * self._met, 0
+        since = time.time() - self._settings.patience_s
+        over = [entry.key for entry in due if entry.met_at <= since]
+        young = [entry.key for entry in due if entry.met_at > since]
+        turns = itertools.chain.from_iterable(itertools.zip_longest(over, young))
+        return list(itertools.islice((key for key in turns if key is not None), limit))
+
+    def _new(self, unmet: Iterable[SchemaKey]) -> list[SchemaKey]:
+        new = itertools.islice((key for key in unmet if key not in self.ledger.entries), self._settings.lookups)
+        return list(new) if self.ledger.has_room() else []
+
+    def _settle_asked(self, due: list[SchemaKey], now: float) -> bool:
+        """Enter the outcome of what was asked for; what has no answer yet goes on waiting."""
+        moved = False
+        for key in due:
+            if not self._resolvers.is_asked(key):  # there was no time, or a batch has met it meanwhile
+                continue
+            old = self.ledger.entries.get(key)
+            self.settle(key, 0)
+            entry = self.ledger.entries[key]
+            moved |= old is None or entry.outcome != "waiting"
+            if entry.outcome == "waiting":
+                waited = time.time() - entry.met_at
+                pause = min(max(1.0, waited / 4), RETRY_S)
+                self._next_try[key] = now + max(pause, self._resolvers.pause(key))
+            else:
+                self._next_try.pop(key, None)
+        if moved:
             self.ledger.save()
-        return bool(settled)
+        return moved
 
     def settle(self, key: SchemaKey, patience: float | None = None) -> None:
         """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside

@@ -162,10 +162,15 @@ class UnitRunner:
         return report
 
     def _share(self, catalog: Catalog) -> Any:
-        """The catalog as a broadcast: it travels once per change, not once per batch."""
+        """The catalog as a broadcast: it travels once per change, not once per batch.
+
+        The one before is destroyed, or its file would stay in the temporary folder as long as Spark runs. No task needs
+        it: units are made one by one, and each waits for all of its tasks.
+        """
         if catalog is not self._broadcast_of:
             if self._broadcast is not None:
-                self._broadcast.unpersist()
+                broadcast, self._broadcast, self._broadcast_of = self._broadcast, None, None
+                broadcast.destroy()
             self._broadcast, self._broadcast_of = self._session.sparkContext.broadcast(catalog), catalog
         return self._broadcast
 

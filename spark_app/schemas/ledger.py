@@ -27,6 +27,7 @@ from spark_app.worker.decode.typemap import arrow_schema
 
 Outcome = Literal["decodable", "refused", "waiting"]
 MOST_UNKNOWN = 10_000  # ids that no registry knows are remembered; corrupt frames can name billions
+MOST_WAITING = 10_000  # ids that wait at once: a registry that is down for a day must not make the ledger endless
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Entry:
     version: int | None = None
     form: Form | None = None
 
+    @functools.cached_property
+    def text(self) -> str:
+        """The entry as JSON, made once: the ledger is written whole, and most of it is as it was."""
+        return json.dumps(asdict(self))
+
 
 class Ledger:
     """Entries in the order in which ids were settled: it decides which version gives a column its type."""
@@ -60,8 +66,13 @@ class Ledger:
         self._folder = folder
         self._path = folder / "ledger.json"
         stored = read_durable(self._path, list) or []
-        self.entries: dict[SchemaKey, Entry] = {item["key"]: Entry(**item) for item in stored}
+        self.entries: dict[SchemaKey, Entry] = {}
+        self._waiting: dict[SchemaKey, None] = {}  # those that wait, the longest not asked for first
+        self._unknown: dict[SchemaKey, None] = {}  # those that no registry knows, the oldest first
         self._catalog: Catalog | None = None
+        self._decodable: Catalog | None = None  # the part of it that hardly ever changes
+        for item in stored:
+            self._put(Entry(**item))
         self._saved = True
 
     def add_decodable(
@@ -78,7 +89,7 @@ class Ledger:
     def learn_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
         """Enter how a schema was registered that an earlier release met. It keeps its place."""
         self.entries[key] = replace(self.entries[key], digest=self._keep(descriptor_set), form=form)
-        self._catalog = None
+        self._catalog = self._decodable = None
         self._saved = False
 
     def _keep(self, descriptor_set: bytes) -> str:
@@ -90,9 +101,9 @@ class Ledger:
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
         self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
-        unknown = [e.key for e in self.entries.values() if e.cause == Cause.SCHEMA_UNKNOWN]
-        for forgotten in unknown[:-MOST_UNKNOWN]:
-            del self.entries[forgotten]
+        while len(self._unknown) > MOST_UNKNOWN:
+            forgotten = next(iter(self._unknown))
+            del self._unknown[forgotten], self.entries[forgotten]
 
     def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
         self._put(Entry(key, "waiting", met_at, detail=detail))
@@ -112,20 +123,34 @@ class Ledger:
         return list(message_schemas(self._descriptor_set(entry.digest)))
 
     def _put(self, entry: Entry) -> None:
-        self.entries.pop(entry.key, None)
+        old = self.entries.pop(entry.key, None)
         self.entries[entry.key] = entry
+        self._waiting.pop(entry.key, None)
+        self._unknown.pop(entry.key, None)
+        if entry.outcome == "waiting":
+            self._waiting[entry.key] = None
+            if old is not None and old.outcome == "waiting":
+                return  # asked for again in vain: a pass works with it as before, and only words may differ
+        elif entry.cause == Cause.SCHEMA_UNKNOWN:
+            self._unknown[entry.key] = None
+        if "decodable" in (entry.outcome, old and old.outcome):
+            self._decodable = None
         self._catalog = None
         self._saved = False
 
     def save(self) -> None:
         """Make the ledger durable, unless it is: before any unit is decided that relies on it."""
         if not self._saved:
-            text = json.dumps([asdict(entry) for entry in self.entries.values()], indent=1)
-            write_durably(self._path, text, "ledger")
+            text = ",\n ".join(entry.text for entry in self.entries.values())
+            write_durably(self._path, f"[\n {text}\n]", "ledger")
             self._saved = True
 
     def waiting(self) -> list[Entry]:
-        return [entry for entry in list(self.entries.values()) if entry.outcome == "waiting"]
+        return [self.entries[key] for key in list(self._waiting)]
+
+    def has_room(self) -> bool:
+        """Whether one more may wait."""
+        return len(self._waiting) < MOST_WAITING
 
     def versions(self) -> dict[str, int]:
         """schema id -> version of the subject, for people. Also from the status thread, hence the copy."""
@@ -138,15 +163,18 @@ class Ledger:
         return self._catalog
 
     def _build_catalog(self) -> Catalog:
-        entries = list(self.entries.values())
+        if self._decodable is None:
+            self._decodable = self._build_decodable()
+        refused = {e.key: (e.cause, e.detail) for e in self.entries.values() if e.outcome == "refused"}
+        return replace(self._decodable, refused=refused, waiting=frozenset(self._waiting))
+
+    def _build_decodable(self) -> Catalog:
         decodable = {
             e.key: Decodable(e.key, self._descriptor_set(e.digest), e.digest, e.form, self.numbering)
-            for e in entries
+            for e in self.entries.values()
             if e.outcome == "decodable"
         }
-        refused = {e.key: (e.cause, e.detail) for e in entries if e.outcome == "refused"}
-        waiting = frozenset(e.key for e in entries if e.outcome == "waiting")
-        return Catalog(decodable, refused, waiting, *message_types(decodable.values()))
+        return Catalog(decodable, {}, frozenset(), *message_types(decodable.values()))
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
         """The index by the lake's rule of a message, by its full name, in the file of a decodable schema; "" is the

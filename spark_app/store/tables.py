@@ -72,6 +72,12 @@ class Tables:
         """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
         return self._appended[name][1] if name in self._appended else None
 
+    def version(self, name: str) -> int | None:
+        """The version of the table as far as it is known here, without a look at the disk; None when there is no such
+        table yet."""
+        table = self._open(name)
+        return None if table is None else self._appended.get(name, (table.version(), 0))[0]
+
     def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
         """`log_entry.rewrite` behind what the handle knows, which learns of it."""
         table = self._handles[name]

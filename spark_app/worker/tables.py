@@ -23,6 +23,17 @@ BRONZE_SCHEMA = pa.schema(
         ("landed_at", TIMESTAMP),
     ]
 )
+DEFERRED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("schema_id", pa.int64()),
+        ("waits_for", pa.string()),
+        ("deferred_at", TIMESTAMP),
+    ]
+)
 LINEAGE_OF = {
     "_topic": "topic",
     "_topic_id": "topic_id",
@@ -99,7 +110,7 @@ def quarantine_rows(
 def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:
     """Coordinates of records that are in bronze and wait to be decoded, and the schema that they wait for."""
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
-    waited = pa.array([None if waits_for is None else str(waits_for)] * len(records), pa.string())
+    waited = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
     return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
 
 

@@ -1,7 +1,10 @@
 """New ids: only a schema that brings columns is a reason to leave; the rest waits or is refused in place."""
 
+import itertools
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,6 +79,86 @@ def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: A
         schemas.meet([7])
     schemas.ledger.save()
     assert [entry.key for entry in Ledger(tmp_path).waiting()] == [7]
+
+
+def test_what_is_asked_for_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
+    schemas = desk(answers, tmp_path)
+    schemas.meet([7])
+    catalog, written = schemas.ledger.catalog(), (tmp_path / "ledger.json").stat().st_ino
+    assert not schemas.retry_waiting(None)
+    assert answers.asked == ["/schemas/ids/7"] * 2
+    schemas.ledger.save()
+    assert schemas.ledger.catalog() is catalog
+    assert (tmp_path / "ledger.json").stat().st_ino == written  # each time it is written it is another file
+
+
+def test_a_new_id_that_waits_leaves_the_compiled_schemas_as_they_are(answers: Answers, tmp_path: Path) -> None:
+    answers.schema(6, PROTO3 + "message M { string x = 1; }")
+    schemas = desk(answers, tmp_path)
+    schemas.meet([6])
+    before = schemas.ledger.catalog()
+    schemas.meet([7])
+    after = schemas.ledger.catalog()
+    assert after is not before
+    assert after.decodable is before.decodable
+    assert (after.waiting, before.waiting) == (frozenset([7]), frozenset())
+
+
+def test_no_more_than_so_many_ids_wait_and_the_next_are_met_when_there_is_room(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_app.schemas.ledger.MOST_WAITING", 4)
+    schemas = desk(answers, tmp_path)
+    for first in range(1000, 1100, 10):
+        assert schemas.meet(range(first, first + 10)) == []
+    assert [entry.key for entry in schemas.ledger.waiting()] == [1000, 1001, 1002, 1010]
+    answers.schema(1001, PROTO3 + "message M { string x = 1; }")
+    assert schemas.retry_waiting(None, [1050])
+    assert 1050 not in schemas.ledger.entries
+    assert schemas.retry_waiting(None, [1050])
+    assert schemas.ledger.entries[1050].outcome == "waiting"
+
+
+def test_ids_leave_as_fast_as_they_come_while_each_batch_brings_new_ones(answers: Answers, tmp_path: Path) -> None:
+    """Three ids come with each of two batches, and then there is one look at what waits."""
+    schemas = desk(answers, tmp_path, patience_s=0.02)
+    numbers = itertools.count(1000)
+    most = 0
+    for _ in range(30):
+        for _ in range(2):
+            schemas.meet(itertools.islice(numbers, 3))
+        time.sleep(0.03)
+        schemas.retry_waiting(None)
+        most = max(most, len(schemas.ledger.waiting()))
+    assert most <= 12
+    assert len(schemas.ledger.entries) == 180
+
+
+def test_the_lock_is_free_while_the_registry_is_waited_for(answers: Answers, tmp_path: Path) -> None:
+    schemas = desk(answers, tmp_path)
+    schemas.meet([7])
+    lock = threading.Lock()
+    free = []
+
+    def say_no(request: BaseHTTPRequestHandler) -> None:
+        with lock:
+            free.append(True)
+        request.send_error(404)
+
+    answers["/schemas/ids/7"] = say_no
+    assert not schemas.retry_waiting(None, between_units=lock)
+    assert free == [True]
+
+
+def test_schemas_that_only_records_know_are_met_without_a_pass(answers: Answers, tmp_path: Path) -> None:
+    answers.schema(6, PROTO3 + "message M { string x = 1; }")
+    schemas = desk(answers, tmp_path)
+    assert schemas.retry_waiting(None, [6, 7, 8, 9])
+    assert {key: entry.outcome for key, entry in schemas.ledger.entries.items()} == {
+        6: "decodable",
+        7: "waiting",
+        8: "waiting",
+    }  # `lookups` at once
 
 
 @pytest.mark.usefixtures("only_cpu_counts")
