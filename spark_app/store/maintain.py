@@ -8,7 +8,7 @@ table's small files are merged in two tiers, so that a large file is not rewritt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,10 +34,12 @@ class Maintainer:
     """Counts small files per table, and merges those of one table after each unit; of a few where there are so many
     tables that they fall behind."""
 
-    def __init__(self, tables: Tables, settings: LakeSettings, synced: Synced):
+    def __init__(self, tables: Tables, settings: LakeSettings, synced: Synced, merged_by_units: Collection[str] = ()):
+        """`merged_by_units`: tables whose files are merged by units of their own, and only tidied here."""
         self._tables = tables
         self._synced = synced
         self._settings = settings
+        self._merged_by_units = merged_by_units
         self._small: Counter[str] = Counter()
         self._rounds: dict[str, int] = {}
 
@@ -92,6 +94,10 @@ class Maintainer:
     def _compact(self, name: str, table: DeltaTable) -> None:
         # From the version, so that an app that is often relaunched gets to the rarer steps too.
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
+        if name in self._merged_by_units:
+            tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
+            self._small[name] = 0
+            return
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
         merged, into = self._merge(name, table, target)
