@@ -75,6 +75,11 @@ ENTRIES = {
         "the app's start to its first unit, and the gap at a schema bump",
         (targets.BUMP,),
     ),
+    "waiting": Entry(
+        "scripts.benches.waiting",
+        "records that wait for their schema: a look at them, a unit of those that are ready, the catch-up",
+        (targets.WAITING_UNIT, targets.WAITING_MEMORY, targets.CATCH_UP),
+    ),
 }
 
 
@@ -102,6 +107,8 @@ class Options:
     history: int = 0
     gamers: int = 0
     times: int = 0
+    waiting: tuple[int, ...] = ()
+    ready: int = 0
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -149,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         "decode": _add_decode,
         "gold": _add_gold,
         "starts": _add_starts,
+        "waiting": _add_waiting,
     }
     for name, entry in ENTRIES.items():
         # Written out in full, so that `command` knows it.
@@ -204,6 +212,13 @@ def _add_gold(parser: argparse.ArgumentParser) -> None:
 def _add_starts(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--times", "starts on an empty lake, a bump after each; one start before is for warmth", 10)
     _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
+
+
+def _add_waiting(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--waiting", "records that wait for a schema", [1_000_000, 2_000_000, 5_000_000, 10_000_000], "+")
+    _add(parser, "--ready", "records of a unit that are ready", 20_000)
+    _add(parser, "--rounds", "measured looks and units at each number", 5)
+    _add(parser, "--records", "records that are landed only, and then caught up with", 4_000_000)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

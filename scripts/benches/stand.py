@@ -53,9 +53,10 @@ class Stand:
 
     def source(self) -> dict[str, Any]:
         """Of the next unit: as if each batch moved one partition by one offset."""
-        last = self.opened.manifests.last
-        start, end = ({"bench": {"0": offset}} for offset in (last, last + 1))
-        return {"batch": last, "start": start, "end": end, "topic_ids": {}}
+        last = self.opened.manifests.last_ingest
+        taken = last.source["end"]["bench"]["0"] if last else 0
+        start, end = ({"bench": {"0": offset}} for offset in (taken, taken + 1))
+        return {"batch": taken, "start": start, "end": end, "topic_ids": {}}
 
 
 @dataclass(frozen=True)

@@ -61,3 +61,8 @@ TOUCHED_TABLES = 1000
 TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)
 
 BUMP = Target("seconds from the exit for a bump to the first unit, p95", 20)
+
+FEW_WAITING, MANY_WAITING = 1_000_000, 10_000_000
+WAITING_UNIT = Target("CPU seconds of a unit of what is ready, 10,000,000 records waiting / 1,000,000", 1.2)
+WAITING_MEMORY = Target(f"MiB of the driver, {MANY_WAITING:,} records waiting", 600)
+CATCH_UP = Target("CPU seconds for each record of the catch-up after --land-only, second half / first half", 1.2)

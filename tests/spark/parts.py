@@ -67,10 +67,10 @@ class Parts:
         self.stop = threading.Event()
         self.room = Room(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
         self.ingest = Ingest(self.opened, self.units, self.status, self.room, self.stop)
-        self.deferred = Deferred(spark, self.opened, self.units)
-        between_units = threading.Lock()
-        self.gold = Aggregator(Calculator(spark, self.settings), self.opened, between_units)
-        self.service = Service(spark, self.opened, self.units, self.gold, between_units, placed=self.status.recovered)
+        self.between_units = lock = threading.Lock()
+        self.deferred = Deferred(spark, self.opened, self.units, lock)
+        self.gold = Aggregator(Calculator(spark, self.settings), self.opened, lock)
+        self.service = Service(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
 
     def learn(self, *versions: int) -> None:
         """Enter versions of the demo's schema; their schema ids are their numbers."""

@@ -1,0 +1,210 @@
+"""What waiting records cost: a look at them, a unit of those that are ready, and the catch-up after `--land-only`.
+
+A look and a unit must cost what became ready, not what waits. So they are measured while more and more records wait for
+a schema that the registry does not have, in one lake; only the records that become ready are in bronze. The catch-up
+decodes from bronze what was landed only; its second half must not take longer than its first. The real path makes and
+commits all units. At the end every record that was ready must be in silver, and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from scripts.benches import frames, result
+from scripts.benches.lakes import count_rows, count_silver
+from scripts.benches.options import Options
+from scripts.benches.progress import cpu_seconds
+from scripts.benches.result import Figure, Finding
+from scripts.benches.stand import ORIGIN, Stand, Workshop, open_workshop
+from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING_MEMORY, WAITING_UNIT
+from scripts.local.errors import LocalError
+from spark_app.driver.deferred import Deferred
+from spark_app.records import Report
+from spark_app.worker.tables import deferred_rows
+
+WRONG = 65
+TABLES = 7
+NOBODYS = 2_000_000_000  # a schema id
+AT_ONCE = 200_000  # records that wait for it, in a file
+LANDED = replace(ORIGIN, land_only=True)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a step: clock and CPU, in seconds, and the records that it placed."""
+
+    seconds: float
+    cpu: float
+    records: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """Medians while so many records wait; `memory` is the most that the driver had, in MiB."""
+
+    waiting: int
+    look: float
+    look_cpu: float
+    unit: float
+    unit_cpu: float
+    memory: float
+
+
+def run(options: Options) -> Finding:
+    """Measure and print."""
+    with open_workshop() as workshop:
+        levels = _measure_levels(workshop, options)
+        steps = _catch_up(workshop, options)
+    headers = ["waiting", "s/look", "CPU s", "s/unit", "CPU s", "driver MiB"]
+    result.show(headers, [[n.waiting, n.look, n.look_cpu, n.unit, n.unit_cpu, n.memory] for n in levels])
+    print(f"medians of {options.rounds} looks and units; a unit has {options.ready:,} records that are ready")
+    details = {"levels": [asdict(level) for level in levels], "steps": [asdict(step) for step in steps]}
+    return Finding([*_figures_of_levels(levels), *_figures_of_catch_up(steps, options.records)], details)
+
+
+def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
+    stand, events = workshop.stand(TABLES), frames.play(TABLES)
+    records = workshop.records(events, options.ready)
+    stand.opened.schemas.meet([NOBODYS])
+    deferred = Deferred(workshop.spark, stand.opened, stand.units)
+    levels, there, units = [], 0, 0
+
+    def take() -> Report | None:
+        nonlocal units
+        units += 1
+        _land(stand, records, options.ready, units)
+        cost, report = _time(deferred.step)
+        costs.append(cost)
+        return report
+
+    for waiting in sorted(options.waiting):
+        result.tell(f"{waiting:,} records begin to wait ...")
+        there = _let_wait(stand, there, waiting)
+        deferred.step()  # a start sums up the files
+        costs: list[Cost] = []
+        _forget_peak()
+        looks = [_time(deferred.step)[0] for _ in range(options.rounds)]
+        for _ in range(options.rounds + 1):
+            take()
+        if {cost.records for cost in costs} != {options.ready}:
+            raise LocalError(f"units of {[cost.records for cost in costs]} instead of {options.ready} records", WRONG)
+        warm = costs[1:]
+        levels.append(Level(waiting, *_medians(looks), *_medians(warm), _peak()))
+    _verify(stand, units * options.ready, there)
+    return levels
+
+
+def _let_wait(stand: Stand, there: int, waiting: int) -> int:
+    """Units of records that wait for the schema that nobody has, until so many do. They are not in bronze."""
+    opened = stand.opened
+    table = opened.settings.tables.layout.deferred
+    while there < waiting:
+        count = min(AT_ONCE, waiting - there)
+        topic = pa.repeat(pa.scalar("waiting"), count)
+        rows = pa.table(
+            {
+                "topic": topic,
+                "topic_id": pa.nulls(count, pa.string()),
+                "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+                "offset": np.arange(there, there + count),
+                "schema_id": pa.repeat(pa.scalar(NOBODYS, pa.int64()), count),
+            }
+        )
+        entry = opened.write(table, deferred_rows(rows, NOBODYS, time.time_ns() // 1000))
+        source = {"request": "bench", "records": count, "progress": {}}
+        opened.decide(Report(files={table: [entry]}, bronze=count, deferred=count), "rebuild", source)
+        there += count
+    return there
+
+
+def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
+    """The steps until nothing waits, behind one for warmth."""
+    stand = workshop.stand(TABLES)
+    count = min(options.records, stand.opened.settings.batch.records)
+    records = workshop.records(frames.play(TABLES), count)
+    landed, steps = 0, []
+    result.tell(f"landing {options.records:,} records ...")
+    while landed < options.records:
+        _land(stand, records, count, landed // count)
+        landed += count
+    deferred = Deferred(workshop.spark, stand.opened, stand.units)
+    _forget_peak()
+    while True:
+        cost, report = _time(deferred.step)
+        if report is None:
+            break
+        steps.append(cost)
+        result.tell(f"{sum(step.records for step in steps):,} of {landed:,} decoded")
+    _verify(stand, landed, 0)
+    return steps[1:] if len(steps) > 2 else steps
+
+
+def _land(stand: Stand, records: DataFrame, count: int, number: int) -> None:
+    """A unit that lands the records and decodes none; each time at other offsets."""
+    moved = records.withColumn("offset", F.col("offset") + F.lit(number * count))
+    spread = moved.coalesce(stand.units.tasks(count))
+    report = stand.units.run(spread, stand.opened.manifests.last + 1, LANDED)
+    stand.opened.decide(report, "ingest", stand.source())
+
+
+def _time(step: Callable[[], Report | None]) -> tuple[Cost, Report | None]:
+    used, began = cpu_seconds(os.getpid()), time.perf_counter()
+    report = step()
+    seconds = time.perf_counter() - began
+    return Cost(seconds, cpu_seconds(os.getpid()) - used, report.bronze if report else 0), report
+
+
+def _verify(stand: Stand, silver: int, deferred: int) -> None:
+    """Each record that was ready is in silver, and all others still wait."""
+    rows = count_rows(stand.opened.lake.root)
+    found = count_silver(rows), rows.get(stand.opened.settings.tables.layout.deferred, 0)
+    if found != (silver, deferred):
+        raise LocalError(f"{found[0]:,} in silver, {found[1]:,} wait instead of {silver:,} and {deferred:,}", WRONG)
+
+
+def _medians(costs: Sequence[Cost]) -> tuple[float, float]:
+    return median(cost.seconds for cost in costs), median(cost.cpu for cost in costs)
+
+
+def _forget_peak() -> None:
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> float:
+    """The most memory that this process, the driver, had since it was forgotten, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def _figures_of_levels(levels: Sequence[Level]) -> Iterator[Figure]:
+    fewest, most = levels[0], levels[-1]
+    promised = fewest.waiting >= FEW_WAITING and most.waiting >= MANY_WAITING
+    what = f"{most.waiting:,} records waiting"
+    yield Figure(f"seconds of a look, {what}", most.look)
+    yield Figure(f"seconds of a unit of what is ready, {what}", most.unit)
+    told = WAITING_UNIT.what if promised else f"CPU seconds of a unit of what is ready, {what} / {fewest.waiting:,}"
+    yield Figure(told, most.unit_cpu / fewest.unit_cpu, WAITING_UNIT if promised else None)
+    yield Figure(f"MiB of the driver, {what}", most.memory, WAITING_MEMORY if promised else None)
+
+
+def _figures_of_catch_up(steps: Sequence[Cost], records: int) -> Iterator[Figure]:
+    half = max(1, len(steps) // 2)
+    first, second = (
+        sum(step.cpu for step in part) / max(1, sum(step.records for step in part))
+        for part in (steps[:half], steps[-half:])
+    )
+    rate = sum(step.records for step in steps) / sum(step.seconds for step in steps)
+    yield Figure(f"records/s of the catch-up after --land-only, {records:,} records", rate)
+    yield Figure(CATCH_UP.what, second / first, CATCH_UP if len(steps) > 1 else None)
