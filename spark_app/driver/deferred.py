@@ -73,10 +73,15 @@ class Deferred:
 
     def merge(self) -> bool:
         """Merge small files, if there are enough of them; True when it was done."""
-        self._look()
+        enough = self._settings.lake.compact_files
         with self._between_units:
             self._refresh()
-            files = self._waiting.crowded(self._settings.lake.compact_files)
+        self._waiting.learn()
+        if not self._waiting.crowded(enough):
+            return False
+        with self._between_units:
+            self._refresh()
+            files = self._waiting.crowded(enough)
             if files:
                 adds = [self._opened.write(self._table, rows) for rows in arrange(self._waiting.read(files))]
                 self._decide(Report(), files, adds)
@@ -86,9 +91,8 @@ class Deferred:
         """Know the files; the schemas that some wait for and that the ledger has not met."""
         with self._between_units:
             self._refresh()
-        self._waiting.learn()
-        with self._between_units:
             known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())
+        self._waiting.learn()
         found = (file.keys.filter(pc.invert(pc.is_in(file.keys, value_set=known))) for file in self._waiting.files)
         return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
 

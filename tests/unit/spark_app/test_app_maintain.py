@@ -113,6 +113,20 @@ def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) 
     assert left[:4] == [3, 0, 0, 0]
 
 
+def test_a_table_whose_units_merge_its_files_is_only_tidied(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    maintainer = Maintainer(committer.tables, SETTINGS, committer.synced, {"silver_a_events"})
+    for _ in range(4 * SETTINGS.compact_files):
+        take(manifests, committer, maintainer, lake)
+    assert len(replay(lake.table("bronze_events")).files) < SETTINGS.compact_files
+    assert len(replay(lake.table("silver_a_events")).files) == 4 * SETTINGS.compact_files
+    time.sleep(1.1)  # all of its log is past its retention
+    for _ in range(SETTINGS.compact_files):
+        take(manifests, committer, maintainer, lake)
+    assert len(list((lake.table("silver_a_events") / "_delta_log").glob("*.json"))) < 4 * SETTINGS.compact_files
+
+
 def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
     settings = LakeSettings(compact_files=4)
