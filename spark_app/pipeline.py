@@ -5,7 +5,8 @@ checkpoint with the manifests; start Spark while the broker and the registry are
 manifests; then run.
 
 Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
-main thread (`deferred` and `recovery`), and the gold thread, which takes the lock only to look (`aggregate`).
+main thread (`deferred`, which asks the registry without it, and `recovery`), and the gold thread, which takes the lock
+only to look (`aggregate`).
 """
 
 from __future__ import annotations

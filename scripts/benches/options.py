@@ -217,7 +217,7 @@ def _add_starts(parser: argparse.ArgumentParser) -> None:
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--waiting", "records that wait for a schema", [1_000_000, 2_000_000, 5_000_000, 10_000_000], "+")
     _add(parser, "--ready", "records of a unit that are ready", 20_000)
-    _add(parser, "--rounds", "measured looks and units at each number", 5)
+    _add(parser, "--rounds", "measured looks and units at each number", 15)
     _add(parser, "--records", "records that are landed only, and then caught up with", 4_000_000)
 
 

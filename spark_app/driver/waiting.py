@@ -26,6 +26,7 @@ KEY = "waits_for"
 MOST_READ = 2 * MOST_AT_ONCE  # records that a unit reads of files that hold others too, or that are merged at once
 ALONE = 10_000  # records of one schema that get a file of their own
 BATCH = 50_000
+TOLD = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # of a file, by the log
 MIXED = "more than one"  # no key
 
 
@@ -73,7 +74,8 @@ class Waiting:
         version = self._tables.version(self._name)
         if version != self._version or version is None:
             table = self._tables.get(self._name) if version is not None else None
-            found = pa.table(table.get_add_actions(flatten=True)).to_pylist() if table is not None else []
+            actions = pa.table(table.get_add_actions(flatten=True)) if table is not None else pa.table({})
+            found = actions.select([name for name in TOLD if name in actions.column_names]).to_pylist()
             self._files = {row["path"]: self._files.get(row["path"]) or _by_bounds(row) for row in found}
             self._version = version
 

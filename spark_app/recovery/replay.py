@@ -25,6 +25,7 @@ from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
 from spark_app.records import Cause, Report, add_counts, read_schema_key
+from spark_app.recovery.candidates import Candidates
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
 from spark_app.worker.bronze import ranges_of
@@ -108,6 +109,7 @@ class Replay:
         self._attempts = Attempts(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
         stored = load_progress(opened.lake, opened.manifests, request)
         self._counted = Counted(**stored) if stored else None
+        self._candidates: Candidates | None = None
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
         """What was placed and cause -> records resolved, both empty when nothing was; None when the request is done."""
@@ -169,15 +171,27 @@ class Replay:
 
     def _choose(self, limit: int) -> pa.Table:
         """The next open records by coordinates."""
-        rows = self._wanted()
+        if self._candidates is None:
+            rows = self._wanted()
+            if rows is None:
+                return pa.table({name: [] for name in CHOSEN})
+            self._candidates = Candidates(self._behind(rows).select(*CHOSEN))
+        return self._candidates.first(limit)
+
+    def _behind(self, rows: DataFrame) -> DataFrame:
+        """Those behind the last one that was tried, by this process or the one before."""
         assert self._counted is not None
-        if rows is None:
-            return pa.table({name: [] for name in CHOSEN})
-        if self._counted.after is not None:
-            last = zip(COORDINATES, self._counted.after, strict=True)
-            after = F.struct(*(F.lit(value).cast(rows.schema[name].dataType).alias(name) for name, value in last))
-            rows = rows.where(F.struct(*COORDINATES) > after)
-        return rows.select(*CHOSEN).orderBy(*COORDINATES).limit(limit).toArrow()
+        if self._counted.after is None:
+            return rows
+        last = zip(COORDINATES, self._counted.after, strict=True)
+        after = F.struct(*(F.lit(value).cast(rows.schema[name].dataType).alias(name) for name, value in last))
+        return rows.where(F.struct(*COORDINATES) > after)
+
+    def _tried(self, chosen: pa.Table) -> None:
+        assert self._counted is not None
+        assert self._candidates is not None
+        self._counted.after = _last(chosen)
+        self._candidates.drop(chosen.num_rows)
 
     def _decode(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
@@ -190,7 +204,7 @@ class Replay:
             raise ContractError(f"{chosen.num_rows} quarantined records, but bronze has {report.bronze} of them")
         add_counts(self._counted.refused, report.quarantine)
         self._counted.waiting += report.deferred
-        self._counted.after = _last(chosen)
+        self._tried(chosen)
         silver = self._without_rejects(report)
         causes: dict[str, int] = {}
         if silver.bronze:
@@ -236,7 +250,7 @@ class Replay:
         """A record that breaks the pass all by itself stays where it is."""
         assert self._counted is not None
         add_counts(self._counted.refused, {Cause.DECODE_CRASH.value: 1})
-        self._counted.after = _last(chosen)
+        self._tried(chosen)
         self._attempts.succeeded()
         return self._keep()
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from scripts.campaign import ledger
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import read_table
 from spark_app.errors import ExitCode, UnreachableError
 from spark_app.records import Cause
 from spark_app.recovery import requests
@@ -345,6 +346,23 @@ def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: 
     result = finish(new_parts(), request)
     assert result["resolved"] == {}
     assert placed(parts) == RESOLVED
+
+
+def test_quarantine_is_looked_through_once_however_many_units_it_takes(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_app.driver.attempts.MOST_AT_ONCE", 1)
+    refuse_uno(new_parts)
+    parts = new_parts()
+    read: list[str] = []
+    monkeypatch.setattr(
+        "spark_app.recovery.replay.read_table", lambda *given: read.append(given[2]) or read_table(*given)
+    )
+    units = parts.manifests.last
+    replay(parts)
+    assert parts.manifests.last - units == 2
+    assert placed(parts) == RESOLVED
+    assert read.count("quarantine_events") == 2  # to count, and to choose
 
 
 def test_many_quarantined_records_are_placed_once(new_parts: NewParts) -> None:

@@ -47,6 +47,13 @@ def test_gold_is_of_the_tables_and_gamers_asked_for() -> None:
     assert (gamers["silver"], gamers["gold"]) == (600 + intervals, 600)
 
 
+def test_waiting_decodes_what_is_ready_and_leaves_the_rest() -> None:
+    found = _measure("waiting", *["--waiting", "600", "300", "--ready", "50", "--rounds", "2", "--records", "400"])
+    assert [level["waiting"] for level in found["levels"]] == [300, 600]
+    assert all(level["memory"] > 0 and level["unit"] > 0 for level in found["levels"])
+    assert sum(step["records"] for step in found["steps"]) == 400
+
+
 def test_decode_measures_each_way_with_each_share_of_bad_payloads() -> None:
     found = _measure("decode", "--records", "200", "--rounds", "1")
     assert found["records"] == 200
