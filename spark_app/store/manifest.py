@@ -51,8 +51,8 @@ class Manifest:
     Attributes:
         source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
             without the batch. For deferred {"records", "left"}: those that were read (none: files were merged), and
-            those of the files taken that are written again because they still wait. For replay and rebuild {"request", "records", "progress"}: the progress of the
-            request with this unit.
+            those of the files taken that are written again because they still wait. For replay and rebuild {"request",
+            "records", "progress"}: the progress of the request with this unit.
         tables: table folder -> change, in the order of commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
     """

@@ -13,7 +13,7 @@ APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
     {"session.py", "pipeline.py", "process/daemon.py", "shell.py", "warm.py", "kafka/source.py", "gold/compute.py"}
     | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "reader", "attempts", "streaming")}
-    | {f"recovery/{name}.py" for name in ("replay", "rebuild", "compare", "service", "alone")}
+    | {f"recovery/{name}.py" for name in ("replay", "candidates", "rebuild", "compare", "service", "alone")}
 )
 
 
