@@ -75,8 +75,10 @@ class Tables:
     def version(self, name: str) -> int | None:
         """The version of the table as far as it is known here, without a look at the disk; None when there is no such
         table yet."""
+        if name in self._appended:  # then a checkpoint may be in the making, by the handle
+            return self._appended[name][0]
         table = self._open(name)
-        return None if table is None else self._appended.get(name, (table.version(), 0))[0]
+        return None if table is None else table.version()
 
     def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
         """`log_entry.rewrite` behind what the handle knows, which learns of it."""
