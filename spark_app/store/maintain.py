@@ -95,6 +95,7 @@ class Maintainer:
         # From the version, so that an app that is often relaunched gets to the rarer steps too.
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         if name in self._merged_by_units:
+            statistics.settle(self._tables, name)
             tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
             self._small[name] = 0
             return
