@@ -6,7 +6,7 @@ ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"
 STAMP="$VENV/.requirements.lock"
-PREPARING="$ROOT/.cache/prepare.lock"
+PREPARING="$ROOT/.cache/preparing"
 
 fail() { # exit code, one line
   echo "$(basename "$0"): $2" >&2
@@ -42,6 +42,7 @@ find_uv() {
     return
   fi
   if [ ! -x "$VENV/bin/uv" ]; then
+    echo "fetching uv (25 MB), which installs them ..." >&2
     "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip >/dev/null 2>&1 ||
       fail 78 "$PYTHON has neither pip nor ensurepip: delete .venv and try again"
     "$PYTHON" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$ROOT/scripts/local/uv.requirements" >&2 ||
@@ -52,36 +53,46 @@ find_uv() {
 
 install_lock() {
   local uv
-  echo "preparing .venv from requirements.lock (once, a minute or two) ..." >&2
+  echo "preparing .venv: $(grep -c '^[^ #].*==' "$ROOT/requirements.lock") packages, once; a minute or two, most of it for 800 MB of downloads unless uv has them ..." >&2
   make_venv
   uv="$(find_uv)" || exit $?
-  VIRTUAL_ENV="$VENV" "$uv" pip sync --quiet --require-hashes --python "$PYTHON" "$ROOT/requirements.lock" >&2 ||
+  # What uv says of its steps, without the list of all packages at the end.
+  VIRTUAL_ENV="$VENV" "$uv" pip sync --require-hashes --python "$PYTHON" "$ROOT/requirements.lock" 2>&1 |
+    sed '/^ [+-] /d' >&2 ||
     fail 69 "cannot install requirements.lock (see above): check the network and the disk, then try again"
   cp "$ROOT/requirements.lock" "$STAMP.$$" && mv "$STAMP.$$" "$STAMP"
 }
 
-# mkdir is the lock that every system has; the lock of a dead process is taken over.
+# A lock of the kernel's on this shell's file descriptor 9, taken by Python: it is gone with the last process that has
+# the descriptor, however that process ends, so no lock is ever left behind.
 lock_preparing() {
-  local holder
-  mkdir -p "$ROOT/.cache"
-  until mkdir "$PREPARING" 2>/dev/null; do
-    holder="$(cat "$PREPARING/pid" 2>/dev/null || true)"
-    if [ -n "$holder" ] && ! kill -0 "$holder" 2>/dev/null; then
-      rm -rf "$PREPARING"
-    else
-      sleep 1
-    fi
-  done
-  echo $$ >"$PREPARING/pid"
-  trap 'rm -rf "$PREPARING"' EXIT
+  local base why
+  base="$(find_python)" || exit $?
+  why="$({ mkdir -p "${PREPARING%/*}" && : >>"$PREPARING"; } 2>&1)" ||
+    fail 78 "cannot write $PREPARING (${why##*: }): let user $(id -u) write there, then try again"
+  exec 9>>"$PREPARING"
+  "$base" -c "$TAKE_LOCK" "$PREPARING" || fail 78 "cannot lock $PREPARING (see above): put this folder on a local disk"
 }
+
+TAKE_LOCK='
+import fcntl, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    holder = open(sys.argv[1]).read().strip().splitlines()[-1:] or ["unknown"]
+    print(f"process {holder[0]} is preparing .venv: waiting for it ...", file=sys.stderr, flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+except OSError as error:
+    sys.exit(str(error))
+'
 
 prepare() {
   if ! is_prepared; then
     lock_preparing
+    echo $$ >"$PREPARING"
     is_prepared || install_lock
-    rm -rf "$PREPARING"
-    trap - EXIT
+    exec 9>&-
   fi
   export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 }
