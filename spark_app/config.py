@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ def load(path: str | Path | None = None) -> Settings:
     values = _read(Path(path)) if path else {}
     for section in values:
         if section not in sections():
-            raise ConfigurationError(f"{section}: no such section in {path}; `python -m spark_app settings` lists them")
+            raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, sections())}")
     _refuse_unknown_variables()
     try:
         return Settings(**values)
@@ -90,7 +92,7 @@ def _refuse_unknown_variables() -> None:
     ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
     for name in ours:
         if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
-            raise ConfigurationError(f"{name}: no such setting; `python -m spark_app settings` lists them")
+            raise ConfigurationError(f"{name}: no such setting; {_like(name.upper(), known)}")
 
 
 def sections() -> dict[str, type[Section]]:
@@ -102,9 +104,19 @@ def sections() -> dict[str, type[Section]]:
 def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "settings"
     if error["type"] == "extra_forbidden":
-        return f"{key}: no such setting; `python -m spark_app settings` lists them"
+        return f"{key}: no such setting; {_like(key, _keys())}"
     got = "" if key == "registry.url" else f", got {_start(error['input'])!r}"  # an address may hold a password
     return f"{key}: {error['msg']}{got}"
+
+
+def _keys() -> list[str]:
+    return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
+
+
+def _like(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else "`python -m spark_app settings` lists them"
 
 
 def _start(value: Any) -> str:

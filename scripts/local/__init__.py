@@ -10,7 +10,7 @@ options, environment    ./scripts/run: what was asked for, and what producer and
 claim, bump, fresh      one stack per state folder; a word to the one that runs; moving an old one aside
 stack, status, watch    bringing it up and down, what the app reports, knowing when it is done
 table                   what the terminal shows meanwhile
-command                 ./scripts/shell, ./scripts/replay, ./scripts/rebuild
+command                 ./scripts/shell, status, settings, replay, rebuild, audit, doctor
 resolve                 for maintainers: Maven to jars.lock
 prepare.sh              sourced by every script: .venv from requirements.lock
 """

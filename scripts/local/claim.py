@@ -19,8 +19,11 @@ class Claim:
 
     def __init__(self, state: Path) -> None:
         self.path = state / "run" / "lock"
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.file = self.path.open("a+")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.file = self.path.open("a+")
+        except OSError as error:
+            raise LocalError(f"cannot write {self.path} ({error.strerror}): name another folder with --state") from None
 
     def take(self) -> bool:
         """True: the state folder is ours. False: a live ./scripts/run has it. Waits for a dead one's stack to end."""

@@ -1,5 +1,5 @@
-"""scripts/shell, replay, rebuild, audit and doctor: sets what the app's command of that name needs here, then becomes
-it."""
+"""scripts/shell, status, settings, replay, rebuild, audit and doctor: sets what the app's command of that name needs
+here, then becomes it."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.errors import USAGE, LocalError
 
-WITHOUT_SPARK = {"audit"}
+WITHOUT_SPARK = {"audit", "status", "settings"}
 
 
 def main() -> int:

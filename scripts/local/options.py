@@ -1,6 +1,7 @@
 """The command line of ./scripts/run. Standard library only: `--help` must work before anything is installed."""
 
 import argparse
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ Kafka, a schema registry, the demo producer and the Spark app on this machine, s
 With --brokers and --registry (or a settings file that names both) your own servers are used and none is started.
 PRODUCER_* and PROTOLAKE_* variables reach the producer and the app. While a stack runs, a second
 `PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
+NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # as lake.path of the app
 CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unreachable, 78 configuration."
 
 
@@ -50,12 +52,17 @@ def parse(arguments: Sequence[str]) -> Options:
     for name, folder in (("--lake", given.lake), ("--state", given.state)):
         if folder.exists() and not folder.is_dir():
             raise LocalError(f"{name} {folder} is no folder", USAGE)
+    if NO_LAKE.search(str(given.lake)):
+        raise LocalError(rf"--lake {given.lake}: the path of a lake has none of []{{}}|^\ in it", USAGE)
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
+    _require_address("--registry" if given.registry else "registry.url in the settings file", registry)
     if bool(brokers) != bool(registry):
         missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
         raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
+    if not brokers and given.kafka_port == given.registry_port:
+        raise LocalError(f"--kafka-port and --registry-port are both {given.kafka_port}: give each its own", USAGE)
     producer = given.producer if given.producer is not None else brokers is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
@@ -111,6 +118,12 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
     return int(text)
+
+
+def _require_address(name: str, address: str | None) -> None:
+    """The app refuses any other too, a minute later."""
+    if address is not None and not address.startswith(("http://", "https://")):
+        raise LocalError(f"{name}: the address of a registry begins with http:// or https://", USAGE)
 
 
 def _read_settings(path: Path | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ once (its JVM takes longest, and it waits for the broker by itself); 3. topic an
 `down` is the reverse, and supervisord keeps to it also when this process dies.
 """
 
+import errno
 import os
 import subprocess
 import sys
@@ -45,6 +46,7 @@ class Stack:
 
     def up(self) -> None:
         """Brings everything up; a LocalError tells what could not be."""
+        _require_folder(self.options.lake)
         found, jars = java.find(), ensure("spark")
         if self.options.is_embedded:
             self._servers = [
@@ -171,6 +173,17 @@ class Stack:
 
     def _log(self, name: str) -> Path:
         return self.supervisor.logs / f"{name}.log"
+
+
+def _require_folder(lake: Path) -> None:
+    """The app refuses any other too, a minute later."""
+    try:
+        lake.mkdir(parents=True, exist_ok=True)
+        (probe := lake / f".probe-{os.getpid()}").touch()
+        probe.unlink()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # then the app waits for room
+            raise LocalError(f"cannot write {lake} ({error.strerror}): name another folder with --lake") from None
 
 
 def _tell(line: str) -> None:

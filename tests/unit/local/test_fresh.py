@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.local.claim import Claim
-from scripts.local.errors import USAGE, LocalError
+from scripts.local.errors import CONFIGURATION, USAGE, LocalError
 from scripts.local.fresh import move_aside
 
 
@@ -42,6 +42,13 @@ def test_without_a_terminal_to_ask_on_nothing_is_moved(old: tuple[Path, Path], m
 def test_nothing_old_is_nothing_to_ask(tmp_path: Path) -> None:
     move_aside(tmp_path / "lake", tmp_path / "local", is_sure=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalError, match=r"cannot write .*/file/state/run/lock \(Not a directory\).*--state") as caught:
+        Claim(tmp_path / "file" / "state")
+    assert caught.value.code == CONFIGURATION
 
 
 def test_one_claim_per_state_folder(tmp_path: Path) -> None:

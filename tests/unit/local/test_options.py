@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from scripts.local import environment
 from scripts.local.acceptance import accept_loss
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import parse
+from spark_app.settings import LakeSettings
 
 OWN = ["--brokers", "kafka:9092", "--registry", "http://registry:8081"]
 
@@ -51,6 +54,9 @@ def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: P
         (["--records", "5", "--no-producer"], "--producer"),
         (["--kafka-port", "70000"], "not a port"),
         (["--nonsense"], "--nonsense"),
+        (["--kafka-port", "9000", "--registry-port", "9000"], "both 9000"),
+        (["--brokers", "k:1", "--registry", "localhost:8081"], "--registry.*http://"),
+        (["--lake", "a|b"], "--lake a.b"),
     ],
 )
 def test_what_does_not_go_together_is_a_usage_error(arguments: list[str], says: str) -> None:
@@ -99,6 +105,22 @@ def test_a_loss_is_only_accepted_beside_a_stack(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="no stack runs") as caught:
         accept_loss(parse(["--accept-loss", "--state", str(tmp_path)]))
     assert caught.value.code == USAGE
+
+
+def test_ports_of_servers_that_are_not_started_may_be_the_same() -> None:
+    assert parse([*OWN, "--kafka-port", "9000", "--registry-port", "9000"]).brokers
+
+
+@pytest.mark.parametrize("path", ["lake", "[lake]", "a{b", "a}b", "a|b", "a^b", "a\\b", "a b", "a*b"])
+def test_a_lake_is_refused_where_the_app_would_refuse_it(path: str) -> None:
+    def accepts(ask: Callable[[], object]) -> bool:
+        try:
+            ask()
+        except (LocalError, ValidationError):
+            return False
+        return True
+
+    assert accepts(lambda: parse(["--lake", path])) == accepts(lambda: LakeSettings(path=path))
 
 
 @pytest.mark.parametrize("option", ["--lake", "--state"])

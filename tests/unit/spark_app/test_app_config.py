@@ -49,6 +49,28 @@ def test_bad_file_names_the_key(tmp_path: Path, text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[kafkaa]\na = 1", "did you mean kafka?"),
+        ("[kafka]\nbrokres = 'b'", "did you mean kafka.brokers?"),
+        ("[zzzz]\na = 1", "`python -m spark_app settings` lists them"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_one_that_is_like_it(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as refused:
+        config.load(path)
+    assert str(refused.value).endswith(says)
+
+
+def test_an_unknown_variable_is_answered_with_one_that_is_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOLAKE_KAFKA_TOPIC", "t")
+    with pytest.raises(ConfigurationError, match=r"did you mean PROTOLAKE_KAFKA__TOPIC\?"):
+        config.load()
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("PROTOLAKE_KAFKA__BROKRES", "b"),
