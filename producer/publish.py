@@ -35,10 +35,10 @@ class Encoders:
         return self._ready[number]
 
     def prepare(self, numbers: Sequence[int], seconds: float) -> None:
-        """Register versions that are not yet, in this order, waiting for the registry up to so many seconds."""
-        for number in numbers:
-            if number in self._ready:
-                continue
+        """Register versions that are not yet, in this order and behind all before them, waiting for the registry up to
+        so many seconds."""
+        new = [number for number in numbers if number not in self._ready]
+        for number in (*self._subject.skipped(new[0], seconds), *new) if new else ():
             version = compile_version(number, self._settings.proto)
             schema_id, subject_version = self._subject.register(version, seconds)
             self._ready[number] = Encoder(self._settings.topic, version, self._subject.client)

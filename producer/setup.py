@@ -29,6 +29,6 @@ def prepare_subject(settings: Setup, subject: Subject) -> None:
     subject.set_compatibility(settings.wait)
     tell(f"subject {subject.name} is {settings.compatibility}")
     window = Timeline(("*",), settings.schema_version, settings.num_versions).window("*")
-    for number in window:
+    for number in (*subject.skipped(window[0], settings.wait), *window):
         schema_id, version = subject.register(compile_version(number, settings.proto), settings.wait)
         tell(f"v{number} is version {version} of {subject.name}, schema id {schema_id}")

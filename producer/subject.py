@@ -7,7 +7,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from producer.errors import ConfigurationError
 from producer.patience import StopSignal, T, explain, persist
-from producer.schemas import SchemaVersion
+from producer.schemas import SchemaVersion, available_versions
 from producer.settings import Settings
 
 _TIMEOUT_S = 10
@@ -49,6 +49,23 @@ class Subject:
         assert found.schema_id is not None
         assert found.version is not None
         return found.schema_id, found.version
+
+    def skipped(self, before: int, seconds: float) -> list[int]:
+        """Versions below `before` that the registry has no number for yet. Registered in their order, `v3` is version 3
+        of the subject too: the registry counts what it is given, and its numbers are what the tables show."""
+        latest = self._latest(seconds)
+        return [number for number in available_versions(self._settings.proto) if latest < number < before]
+
+    def _latest(self, seconds: float) -> int:
+        """The subject's newest version, 0 without one. Raises ConfigurationError, UnreachableError."""
+        try:
+            return max(self._persist(lambda: self.client.get_versions(self.name), seconds), default=0)
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404:
+                return 0
+            raise ConfigurationError(
+                f"PRODUCER_REGISTRY: {self._settings.registry_name} does not list versions: {explain(error)}"
+            ) from None
 
     def _persist(self, action: Callable[[], T], seconds: float) -> T:
         return persist(action, f"registry {self._settings.registry_name}", seconds, self._stop)

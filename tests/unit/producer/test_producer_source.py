@@ -107,12 +107,28 @@ def test_the_newest_versions_are_mixed_about_evenly() -> None:
     assert min(counts.values()) > 800
 
 
+def test_the_registry_numbers_versions_as_their_folders_do() -> None:
+    lab = Lab("--schema-version", "3")
+    ((value, label),) = lab.take(1)
+    assert (label["version"], lab.registered()) == (3, [1, 2, 3])
+    form = compile_version(3).registry_form
+    assert lab.subject.client.lookup_schema(lab.subject.name, form).version == 3
+
+
+def test_a_subject_that_left_versions_out_is_not_given_them_later() -> None:
+    lab = Lab("--schema-version", "3")
+    for number in (1, 3):  # as producers of earlier releases did
+        lab.subject.register(compile_version(number), 1)
+    lab.take(1)
+    assert lab.registered() == [1, 2]
+
+
 def test_a_version_is_registered_when_it_is_first_sent() -> None:
     lab = Lab("--timeline", "rummy=3@100r")
     lab.take(100)
     assert lab.registered() == [1]
     after = lab.take(200)
-    assert lab.registered() == [1, 2]
+    assert lab.registered() == [1, 2, 3]
     assert {(label["game"], label["version"]) for _, label in after if label["game"] in ("rummy", "uno")} == {
         ("rummy", 3),
         ("uno", 1),
