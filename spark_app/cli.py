@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _say(error: ProtolakeError) -> ExitCode:
-    print(f"protolake: {error}", file=sys.stderr, flush=True)
+    print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
     return error.exit_code
 
 
@@ -133,7 +133,7 @@ def _hold(code: ExitCode, reason: str) -> None:
         sys.modules["spark_app.session"].end(clean=False, last=False)
     children.kill_all(children.descendants(os.getpid()))
     while True:
-        print(f"protolake: held with exit code {int(code)}: {reason}", file=sys.stderr, flush=True)
+        print(f"protolake: held with exit code {int(code)}: {reason}\n", end="", file=sys.stderr, flush=True)
         time.sleep(HOLD_SAYS_S)
 
 

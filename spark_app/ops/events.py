@@ -1,15 +1,19 @@
-"""Log lines: one event each, as logfmt on standard error. Values that come from records are quoted and cut."""
+"""Log lines: one event each, as logfmt on standard error: `time=... level=... event=...`, then the event's values.
+Times are UTC. Values that come from records are quoted and cut.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import json
+import re
 import sys
 from typing import Any
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 LONGEST_VALUE = 500
+BARE = re.compile(r'[^\s"=\\]+')
 
 
 class Log:
@@ -32,20 +36,19 @@ class Log:
     def _write(self, level: str, event: str, values: dict[str, Any]) -> None:
         if LEVELS[level] < self.level:
             return
-        moment = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+        moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         words = "".join(f" {key}={_word(value)}" for key, value in values.items())
         with contextlib.suppress(OSError):  # a log on a full disk must not end what it is about
-            print(f"{moment} {level:<7} {event}{words}", file=sys.stderr, flush=True)
+            # One call: of `print`, the lines of several threads would run into each other.
+            sys.stderr.write(f"time={moment}Z level={level} event={_word(event)}{words}\n")
+            sys.stderr.flush()
 
 
 def _word(value: Any) -> str:
-    """A word without spaces, or JSON: what comes out is one value to whoever reads the line, whatever came in."""
-    if isinstance(value, str):
-        text = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
-        plain = text.isprintable() and not set(' "') & set(text) and not text.startswith(("[", "{"))
-        return text if plain else json.dumps(text)
-    text = json.dumps(value, default=str, separators=(",", ":"))
-    return text if len(text) <= LONGEST_VALUE else json.dumps(f"{text[:LONGEST_VALUE]}...")
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    if len(text) > LONGEST_VALUE:
+        text = f"{text[:LONGEST_VALUE]}..."
+    return text if BARE.fullmatch(text) and text.isprintable() else json.dumps(text)
 
 
 log = Log()

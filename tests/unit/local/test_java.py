@@ -19,11 +19,12 @@ openjdk version "{version}"
 """
 
 
-def make_java(home: Path, version: str, has_vector: bool = True) -> Path:
+def make_java(home: Path, version: str, has_vector: bool = True, has_action: bool = True) -> Path:
     """A home whose `java` reports the version, and its arguments to anything else."""
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True)
     refuse = "" if has_vector else 'case "$*" in *vector*) echo "module not found" >&2; exit 1 ;; esac\n'
+    refuse += "" if has_action else f'case "$*" in *"{java.OPENED}"*) echo "WARNING: {java.UNKNOWN}" >&2 ;; esac\n'
     report = SETTINGS.format(home=home, version=version, build=f"{version}.0.1+1")
     script.write_text(
         f'#!/bin/sh\n{refuse}case "$*" in *-version) cat >&2 <<"END"\n{report}END\n;; *) printf "%s\\n" "$@" ;; esac\n'
@@ -89,6 +90,29 @@ def test_a_java_without_the_vector_module_gets_a_launcher_that_drops_it(
     arguments = ["-cp", "a b:*", java.VECTOR, "-Dx=it's", "Main", "", "$HOME"]
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == [one for one in arguments if one != java.VECTOR]
+
+
+@pytest.mark.parametrize("has_vector", [True, False])
+def test_a_java_that_warns_of_an_option_is_not_given_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_vector: bool
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "jdk", "25", has_vector, has_action=False)))
+    home = java.find().spark_home()
+    arguments = [java.VECTOR, "--add-opens=java.base/java.lang=ALL-UNNAMED", java.OPENED, "Main"]
+    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    known = [java.VECTOR, *arguments[1:2], "Main"] if has_vector else [*arguments[1:2], "Main"]
+    assert (done.stdout.split(), done.stderr) == (known, "")
+
+
+def test_sparks_launcher_gets_a_java_that_says_nothing() -> None:
+    home = java.find().spark_home()
+    done = subprocess.run(
+        [home / "bin" / "java", java.VECTOR, java.OPENED, "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "WARNING" not in done.stderr.replace("WARNING: Using incubator modules", "")
 
 
 def test_a_full_java_is_used_as_it_is(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_newest_versions_are_mixed_about_evenly() -> None:
 
 def test_the_registry_numbers_versions_as_their_folders_do() -> None:
     lab = Lab("--schema-version", "3")
-    ((value, label),) = lab.take(1)
+    ((_, label),) = lab.take(1)
     assert (label["version"], lab.registered()) == (3, [1, 2, 3])
     form = compile_version(3).registry_form
     assert lab.subject.client.lookup_schema(lab.subject.name, form).version == 3

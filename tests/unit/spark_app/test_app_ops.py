@@ -4,10 +4,12 @@ import contextlib
 import datetime
 import io
 import json
+import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from spark_app.records import CAUSE_HELP, Cause, Layout, Report
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]
-LINE = re.compile(r"\d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARNING|ERROR) +\S.*")
+PAIR = re.compile(r'([^\s"=]+)=([^\s"=]+|"(?:[^"\\]|\\.)*")')  # of logfmt, without its bare keys
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ProtolakeError)]
 
 
@@ -36,8 +39,9 @@ ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and i
 def test_a_value_cannot_forge_a_log_line(value: str) -> None:
     line = written(reason=value, table="t")
     assert line.isprintable()
-    assert LINE.fullmatch(line)
-    assert line.endswith(" table=t")
+    found = parsed(line)
+    assert MOMENT.fullmatch(found.pop("time"))
+    assert found == {"level": "INFO", "event": "an event", "reason": value, "table": "t"}
 
 
 @given(
@@ -45,7 +49,33 @@ def test_a_value_cannot_forge_a_log_line(value: str) -> None:
 )
 @examples(0.3)
 def test_a_list_of_values_cannot_forge_a_log_line(value: Any) -> None:
-    assert written(tables=value).isprintable()
+    line = written(tables=value)
+    assert line.isprintable()
+    assert json.loads(parsed(line)["tables"]) == value
+
+
+def test_lines_of_several_threads_do_not_run_into_each_other() -> None:
+    code = """
+import threading
+from spark_app.ops.events import log
+def say(name):
+    for number in range(300):
+        log.info("a line", thread=name, number=number)
+threads = [threading.Thread(target=say, args=(name,)) for name in "abcd"]
+[one.start() for one in threads]
+[one.join() for one in threads]
+"""
+    unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=unbuffered, cwd=ROOT, capture_output=True, text=True)
+    found = [parsed(line) for line in done.stderr.splitlines()]
+    assert sorted((one["thread"], int(one["number"])) for one in found) == [(n, i) for n in "abcd" for i in range(300)]
+
+
+def parsed(line: str) -> dict[str, str]:
+    """The pairs of a line that is logfmt and nothing else."""
+    pairs = list(PAIR.finditer(line))
+    assert " ".join(pair.group() for pair in pairs) == line
+    return {key: json.loads(value) if value[0] == '"' else value for key, value in (pair.groups() for pair in pairs)}
 
 
 HOSTILE = [
@@ -86,41 +116,21 @@ def test_each_line_parses_into_the_values_that_were_logged(values: list[Any]) ->
     line = written(**{f"k{number}": value for number, value in enumerate(values)})
     assert line.isprintable()
     assert len(line) < 100 + len(values) * 12 * LONGEST_VALUE
-    assert LINE.fullmatch(line)
-    read = list(parsed(line.split(" event", 1)[1]))
-    assert [key for key, _ in read] == [f"k{number}" for number in range(len(values))]
-    assert all(found == shown(value) for (_, found), value in zip(read, values, strict=True))
+    found = parsed(line)
+    assert [found[f"k{number}"] for number in range(len(values))] == [shown(value) for value in values]
 
 
-def parsed(rest: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a line: JSON where it begins as such, else the word up to the next space."""
-    while rest:
-        key, rest = rest[1:].split("=", 1)
-        if rest[:1] in ('"', "[", "{"):
-            value, end = json.JSONDecoder().raw_decode(rest)
-        else:
-            end = len(rest.split(" ", 1)[0])
-            value = rest[:end]
-        rest = rest[end:]
-        assert rest[:1] in ("", " ")
-        yield key, value
-
-
-def shown(value: Any) -> Any:
-    """What the line says of a value: long ones are cut, numbers are words."""
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
-    text = json.dumps(value, separators=(",", ":"))
-    if len(text) > LONGEST_VALUE:
-        return f"{text[:LONGEST_VALUE]}..."
-    return value if isinstance(value, list | dict) else text
+def shown(value: Any) -> str:
+    """What the line says of a value: all but text is JSON, and long ones are cut."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def written(**values: Any) -> str:
     """The one line that the log writes for an event."""
     out = io.StringIO()
     with contextlib.redirect_stderr(out):
-        Log().info("event", **values)
+        Log().info("an event", **values)
     text = out.getvalue()
     assert text.endswith("\n")
     assert text.count("\n") == 1
