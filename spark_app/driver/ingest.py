@@ -102,7 +102,8 @@ class Ingest:
             raise
 
     def _in_place(self, origin: Origin) -> bool:
-        first = self._manifests.last == 0
+        """Also while there is no table that could get columns: the app may be faster than the first record."""
+        first = self._manifests.last == 0 or not self._opened.tables.admitted
         return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
 
     def _run(self, records: DataFrame, start: Offsets, end: Offsets, origin: Origin) -> Report:

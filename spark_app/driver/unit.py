@@ -65,6 +65,7 @@ class UnitRunner:
         self._tables = tables
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
+        self._scouted = False  # whether records were there to scout
         self._touched = 1  # silver tables, by the last unit
 
     def tasks(self, records: int) -> int:
@@ -80,7 +81,7 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema of the topics' own that was never met.
         """
-        if origin.settles and sequence == 1:
+        if origin.settles and not self._scouted and not self._tables.admitted:
             self._scout(records, sequence, origin)
         for _ in range(ROUNDS if origin.settles else 0):
             report = self._execute(records, self._plan(sequence, origin))
@@ -93,8 +94,9 @@ class UnitRunner:
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
 
     def _scout(self, records: Records, sequence: int, origin: Origin) -> None:
-        """Settle what some of the records bring: an empty lake would decode all of its first batch twice."""
+        """Settle what some of the records bring: a lake without tables would decode all of its first batch twice."""
         report = self._execute(records.limit(SCOUTED), self._plan(sequence, origin))
+        self._scouted = bool(report.spans)
         self.discard(report, origin.root)
         self._settle(report, origin)
 

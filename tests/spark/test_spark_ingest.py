@@ -14,8 +14,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_app.driver.ingest import LANDINGS, Ingest
-from spark_app.errors import ContractError
-from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records
+from spark_app.errors import ContractError, SchemaBump
+from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source
+from tests.support.answers import Answers
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -63,6 +64,20 @@ def test_batches_follow_each_other_and_a_decided_one_is_skipped(new_parts: NewPa
     bronze = again.read("bronze_events").sort("offset")
     assert bronze["value"].to_list() == values + values
     assert set(bronze["topic_id"]) == {"id of t"}
+
+
+def test_the_first_schema_is_settled_in_place_after_a_batch_of_no_records(
+    new_parts: NewParts, answers: Answers
+) -> None:
+    for version in (1, 2):
+        answers.schema(version, source(version))
+    parts = new_parts(answers.url)
+    take(parts, 0, [], 0)
+    take(parts, 1, events(1, PLAYERS), 0)
+    assert placed(parts) == FIRST
+    with pytest.raises(SchemaBump, match=r"new schemas \[2\]"):
+        take(parts, 2, events(2, PLAYERS), 3)
+    assert (parts.manifests.last, placed(parts)) == (2, FIRST)
 
 
 @pytest.mark.parametrize("first", [2, 4], ids=["overlap", "gap"])
