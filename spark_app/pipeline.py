@@ -299,9 +299,13 @@ class Pipeline:
         """Ask until there is an answer, the patience is over, or the app is stopped."""
         deadline, refused_since = time.monotonic() + self._settings.run.patience_s, None
         where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
+        reason = None
         while not self._stop.is_set():
             try:
-                return ask()
+                answer = ask()
+                if reason:
+                    self.status.answered(reason)
+                return answer
             except RegistryRefused as error:
                 self._give_up(f"{what} {where}", error)
             except (*topics.UNANSWERED, RegistryUnreachable) as error:
@@ -309,7 +313,8 @@ class Pipeline:
                 refused_since = (refused_since or now) if isinstance(error, topics.AccessRefused) else None
                 if now > deadline or (refused_since is not None and now - refused_since > REFUSED_S):
                     self._give_up(f"{what} {where}", error)
-                self.status.waiting(f"{what} {where}: {error}")
+                reason = f"{what} {where}: {error}"
+                self.status.waiting(reason)
                 self._stop.wait(0.5)
         return None
 

@@ -17,6 +17,7 @@ from typing import Any
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,6 +43,9 @@ JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThresh
 JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 
 IDLE_S = 30  # py4j's own, for a connection of which no thread is left
+# PySpark's own loggers of what it raises as well: 7,000 characters of JSON for a mistyped name.
+REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 ENDS_S = 2.0  # a JVM that was killed
 
 
@@ -55,6 +59,8 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark has an idea of its own
+    for name in REPEATERS:
+        PySparkLogger.getLogger(name).disabled = True
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import code
+import re
 import readline
 import rlcompleter
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import session
-from spark_app.errors import ConfigurationError
+from spark_app.errors import ConfigurationError, UsageError
 from spark_app.lake import Lake
 from spark_app.settings import Settings
 
@@ -29,6 +31,7 @@ def start(settings: Settings) -> None:
         )
     spark = session.start(settings, "protolake-shell", quiet=True)
     names = register(spark, lake)
+    spark.sql = ReadOnly(spark)  # type: ignore[method-assign]
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
     scope["tables"] = lambda: register(spark, lake)
     readline.set_completer(rlcompleter.Completer(scope).complete)
@@ -46,6 +49,45 @@ def register(spark: SparkSession, lake: Lake) -> list[str]:
     for name in lake.tables():
         spark.read.format("delta").load(str(lake.table(name))).where("true").createOrReplaceTempView(name)
     return lake.tables()
+
+
+# Commands that change nothing, by the name of their plan, up to a capital letter. A session may have views of its own.
+READING = re.compile(r"(Show|Describe|Explain|Set|Reset|Cache|Uncache|ClearCache|Refresh|Use|NoopCommand)([A-Z]|$)")
+WRITING = re.compile(r"Insert|Execute|Call|Restore|Clone")  # plans that are no commands, and change something
+STATEMENTS = "org.apache.spark.sql.catalyst.plans.logical"
+
+
+class ReadOnly:
+    """`spark.sql` for statements that read. Spark would take a view for the table that a `drop table` names, and hide
+    it; other changes it refuses in words of its own, or makes tables in a folder of its own."""
+
+    def __init__(self, spark: SparkSession):
+        self._spark, self._sql = spark, spark.sql
+
+    def __call__(self, query: str, *arguments: Any, **named: Any) -> DataFrame:
+        """
+        Raises:
+            UsageError: the statement is no query, nor a command that only shows.
+        """
+        try:
+            plan = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
+        except Exception:
+            return self._sql(query, *arguments, **named)  # for its words
+        if refused := next((name for name in self._changes(plan) if not READING.match(name)), None):
+            raise UsageError(f"this shell only reads: {refused} was refused, and nothing done")
+        return self._sql(query, *arguments, **named)
+
+    def _changes(self, plan: Any) -> Iterator[str]:
+        """The names of the commands and other statements in a plan that are no queries."""
+        loader: Any = self._spark.sparkContext._jvm
+        kinds = [loader.java.lang.Class.forName(f"{STATEMENTS}.{name}") for name in ("Command", "ParsedStatement")]
+        name = str(plan.getClass().getSimpleName())
+        if WRITING.search(name) or any(kind.isInstance(plan) for kind in kinds):
+            yield name
+            return
+        children = plan.children()
+        for number in range(children.size()):
+            yield from self._changes(children.apply(number))
 
 
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:

@@ -123,14 +123,18 @@ def _fetch(artifact: Artifact, folder: Path, advance: Callable[[str, int], None]
 
 
 class _Bar:
-    """What pooch wants of a progress bar; its `update` after `reset` repeats the total and is not counted."""
+    """What pooch wants of a progress bar. It is told the size of a chunk, however few bytes are in it, and a try that
+    failed begins anew: no more is counted than the file has. `update` after `reset` repeats the total."""
 
     def __init__(self, artifact: Artifact, advance: Callable[[str, int], None]) -> None:
         self.total, self._file, self._advance, self._is_open = artifact.size, artifact.file, advance, True
+        self._left = artifact.size
 
     def update(self, count: int) -> None:
-        if self._is_open:
-            self._advance(self._file, count)
+        counted = min(count, self._left)
+        if self._is_open and counted:
+            self._left -= counted
+            self._advance(self._file, counted)
 
     def reset(self) -> None:
         self._is_open = False

@@ -25,6 +25,8 @@ from scripts.local.supervision import Process, Supervised, Supervisor
 from scripts.local.table import View
 
 SETUP_SECONDS = 120.0
+SPARK_STOP_S = 22.0
+STOP_EXPLAINED_S = 2.0
 
 
 class Stack:
@@ -60,6 +62,8 @@ class Stack:
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
+        servers = "".join(f"{server.name}, " for server in reversed(self._servers))
+        _tell(f"starting {servers}and Spark, whose first rows take 15 to 30 s ...")
         self.supervisor.start(self._programs(app, producer), environment.shared(os.environ), self._claim.file.fileno())
         self._await_servers()
         if self.options.producer:
@@ -69,9 +73,7 @@ class Stack:
 
     def down(self) -> None:
         """Stops everything in order; nothing to do if nothing was started."""
-        if self.supervisor.is_alive():
-            _tell("stopping ...")
-        self.supervisor.stop()
+        self.supervisor.stop(_Stopping(self).look if self.supervisor.is_alive() else lambda: None)
 
     def look(self) -> View:
         """The stack at this moment."""
@@ -87,6 +89,7 @@ class Stack:
             first_silver=self.first_silver,
             lake=self.options.lake,
             logs=self.supervisor.logs,
+            had_silver=self._before.silver > 0,
         )
 
     def report(self) -> status.Status:
@@ -113,7 +116,7 @@ class Stack:
 
     def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Supervised]:
         settings = ["--settings", str(self.options.settings)] if self.options.settings else []
-        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=22.0)
+        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=SPARK_STOP_S)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [Supervised(server.program(), 10, True, "always") for server in self._servers]
         senders = [Supervised(sender, 30, False, "by exit code")] if self.options.producer else []
@@ -173,6 +176,32 @@ class Stack:
 
     def _log(self, name: str) -> Path:
         return self.supervisor.logs / f"{name}.log"
+
+
+class _Stopping:
+    """Says what a stop waits for: the programs that have not ended, and, once, why the app may take long."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack, self._began, self._explained = stack, time.time(), False
+        self._left = [one.name for one in stack.supervisor.processes() if one.pid]
+        _tell(f"stopping {', '.join(self._left)} ...")
+
+    def look(self) -> None:
+        for name in [one for one in self._left if self._stack.ended_at(one) >= self._began]:
+            self._left.remove(name)
+            _tell(
+                f"{name} ended after {self._seconds():.0f} s"
+                + (f", {', '.join(self._left)} left" if self._left else "")
+            )
+        if "spark" in self._left and self._seconds() > STOP_EXPLAINED_S and not self._explained:
+            self._explained = True
+            _tell(
+                "the Spark app finishes its batch and gold; after a first run its JVM writes an archive of classes, "
+                f"for quicker starts: {SPARK_STOP_S:.0f} s at most"
+            )
+
+    def _seconds(self) -> float:
+        return time.time() - self._began
 
 
 def _require_folder(lake: Path) -> None:

@@ -4,6 +4,7 @@ Comes in: programs and a state folder. Goes out: processes that are relaunched b
 <state>/logs, and a control socket that only this user can open.
 """
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -105,11 +107,15 @@ class Supervisor:
             pass
         self.launch(name)
 
-    def stop(self) -> None:
-        """Stops the programs in order, then supervisord; returns when all are gone."""
+    def stop(self, watch: Callable[[], None] = lambda: None) -> None:
+        """Stops the programs in order, then supervisord; returns when all are gone. Meanwhile `watch` is called twice a
+        second: supervisord answers no questions while it stops."""
         if self._process:
             self._process.terminate()
-            self._process.wait()
+            while self._process.poll() is None:
+                watch()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.5)
             self._process = None
         self.socket.unlink(missing_ok=True)
 

@@ -16,6 +16,8 @@ from scripts.local.program import BUMP, Exit
 from scripts.local.status import Status
 from scripts.local.supervision import Process
 
+RELAUNCHING = "relaunching for the new schema"
+
 
 @dataclass(frozen=True)
 class View:
@@ -29,6 +31,7 @@ class View:
     first_silver: float | None
     lake: Path
     logs: Path
+    had_silver: bool = False  # rows of an earlier run
 
 
 def renderable(view: View) -> Group:
@@ -65,21 +68,37 @@ def news(view: View) -> object:
 
 def summary(view: View) -> Iterator[str]:
     """Three lines: the stream, the processes, the places."""
-    status = view.status
+    status, app = view.status, _app(view)
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
+    flow = (
+        f"{status.rate:,.0f} rows/s",
+        f"age {_or_dash(status.age, '.1f')} s",
+        f"lag {_or_dash(status.lag, ',d')}",
+    )
     yield " · ".join(
         (
-            f"{status.rate:,.0f} rows/s",
-            f"age {_or_dash(status.age, '.1f')} s",
-            f"lag {_or_dash(status.lag, ',d')}",
+            *((app,) if app == RELAUNCHING else flow),
             f"quarantine {status.quarantined:,}" + (f" ({causes})" if causes else ""),
             f"deferred {status.deferred:,}",
             _restarts(view.exits),
         )
     )
-    first = "no silver rows yet" if view.first_silver is None else f"first silver rows after {view.first_silver:.0f} s"
-    yield " · ".join((*map(_process, view.processes), f"app {status.state}", first, f"up {_duration(view.up)}"))
+    new = "new silver rows" if view.had_silver else "silver rows"
+    first = f"no {new} yet" if view.first_silver is None else f"first {new} after {view.first_silver:.0f} s"
+    told = (f"app {app}",) if app and app != RELAUNCHING else ()
+    yield " · ".join((*map(_process, view.processes), *told, first, f"up {_duration(view.up)}"))
     yield f"lake {view.lake} · logs {view.logs}"
+
+
+def _app(view: View) -> str | None:
+    """What the app does; None where its process is down, which says it all."""
+    spark = next((one for one in view.processes if one.name == "spark"), None)
+    if spark is not None and spark.is_down:
+        return None
+    state = view.status.state
+    if state in ("starting", "stopped") and view.exits and view.exits[-1].code == BUMP:
+        return RELAUNCHING
+    return "starting Spark" if state == "starting" else state
 
 
 def _restarts(exits: list[Exit]) -> str:

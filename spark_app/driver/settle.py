@@ -1,9 +1,9 @@
 """Answers what a pass met outside its closed set: new schemas, new routing values, new message types of a table.
 
 A schema id (or GUID) that resolves, was never met and is of the topics' own subjects is a bump: it goes into the
-ledger, the batch is not decided, and the app leaves (or, on a lake without tables or by setting, goes on in place). One
-of a foreign subject is settled in place. One that does not resolve is no reason to leave: its records wait. So neither a
-corrupt frame nor somebody else's schema can make the app restart, and no id can do it twice.
+ledger, the batch is not decided, and the app leaves (or, on a lake without tables or by setting, goes on in place).
+One of a foreign subject is settled in place. One that does not resolve is no reason to leave: its records wait. So
+neither a corrupt frame nor somebody else's schema can make the app restart, and no id can do it twice.
 """
 
 from __future__ import annotations

@@ -107,6 +107,13 @@ class Status:
             self.value.update(state="waiting" if reason else "running", reason=reason)
             self.told += 1
 
+    def answered(self, reason: str) -> None:
+        """What was waited for at the start is there; what else is waited for keeps its reason."""
+        with self._lock:
+            if self.value["reason"] == reason:
+                self.value.update(state="starting", reason=None)
+            self.told += 1
+
     def _say(self, reason: str | None) -> None:
         """Once a minute for each reason: broker and registry may be waited for by turns. Numbers in it do not count."""
         if reason is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from scripts.local.artifacts import ROOT
 from spark_app import shell
+from spark_app.errors import UsageError
 from spark_app.kafka import source
 from spark_app.settings import KafkaSettings, Settings
 from tests.spark.parts import Parts, events
@@ -98,32 +100,82 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
     assert len(parts.committer.tables.get("silver_uno_events").history()) == 1
 
 
-def test_a_message_of_the_jvm_is_one_line_without_signs_of_control(spark_settings: Settings) -> None:
+REFUSED = [
+    *CHANGES,
+    "drop table silver_uno_events",
+    "drop view silver_uno_events",
+    "create table x as select 1",
+    "create or replace temporary view silver_uno_events as select 1",
+    "alter table silver_uno_events add column x int",
+    "vacuum silver_uno_events",
+    "restore table silver_uno_events to version as of 0",
+    "from silver_uno_events insert into silver_uno_events select *",
+    "insert overwrite directory 'x' using csv select 1",
+    "execute immediate 'drop table silver_uno_events'",
+]
+ANSWERED = [
+    "select count(*) as n from silver_uno_events",
+    "with a as (select * from silver_uno_events) select count(*) as n from a",
+    "show tables",
+    "describe silver_uno_events",
+    "explain select * from silver_uno_events",
+    "set spark.sql.session.timeZone",
+]
+
+
+def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.take(events(1, [("uno", "a")]))
+    shell.register(spark, parts.lake)
+    sql = shell.ReadOnly(spark)
+    for change in REFUSED:
+        with pytest.raises(UsageError, match=r"this shell only reads: .* was refused"):
+            sql(change)
+    for question in ANSWERED:
+        assert sql(question).collect()
+    assert sql("select :a as a", args={"a": 1}).collect()[0]["a"] == 1
+    assert sql("select gamer_id from silver_uno_events").collect()[0]["gamer_id"] == "a"
+
+
+def test_a_mistyped_name_is_an_error_and_nothing_else(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AnalysisException, match="nothere"):
+        shell.ReadOnly(spark)("select * from nothere")
+    with pytest.raises(PySparkException):
+        spark.range(1).select("nothere").collect()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_line_of_the_jvm_is_logfmt_without_signs_of_control(spark: SparkSession, spark_settings: Settings) -> None:
     code = f"""
 from spark_app import session
 from spark_app.settings import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 jvm = spark.sparkContext._jvm
-logger = jvm.org.apache.logging.log4j.LogManager.getLogger("broker")
+log = jvm.org.apache.logging.log4j.LogManager.getLogger("a.b.C")
 hostile = "said\\r\\n12:00:00.000 ERROR fake \\x1b[2J\\u202eevil\\u2028\\0end"
-logger.error(hostile)
-logger.error("failed", jvm.java.lang.Exception(hostile))
+log.warn('of "two"\\nlines')
+log.error("with a cause", jvm.java.lang.RuntimeException("a=b"))
+log.error(hostile)
+log.error("failed", jvm.java.lang.Exception(hostile))
 session.end(clean=False)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": ""},
         capture_output=True,
+        text=True,
         timeout=600,
     )
-    lines = [line for line in done.stderr.decode().split("\n") if "spark broker: " in line]
-    words = "said 12:00:00.000 ERROR fake  [2J evil end"
-    assert [line.split("spark broker: ")[1].strip() for line in lines] == [
-        words,
-        f"failed {words}",
-    ]
-    assert all(line.isprintable() for line in lines)
-    assert not any(line.startswith("12:00:00.000 ERROR fake") for line in done.stderr.decode().splitlines())
+    moments, lines = zip(*(line.split(" ", 1) for line in done.stderr.splitlines()), strict=True)
+    assert all(re.fullmatch(r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", moment) for moment in moments)
+    words = r"said\r\n12:00:00.000 ERROR fake \u001B[2J evil \u0000end"
+    assert lines == (
+        r'level=WARNING event=spark logger=C reason="of \"two\"\nlines"',
+        'level=ERROR event=spark logger=C reason="with a cause" error="a=b"',
+        f'level=ERROR event=spark logger=C reason="{words}"',
+        f'level=ERROR event=spark logger=C reason="failed" error="{words}"',
+    )
 
 
 KILLED_AT_ONCE = """#!/bin/sh

@@ -49,6 +49,14 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("lock", "repository")
+def test_progress_counts_the_bytes_that_there_are(tmp_path: Path) -> None:
+    counted: dict[str, int] = {}
+    for artifact in downloads.read("spark"):
+        downloads._fetch(artifact, tmp_path, lambda file, count: counted.update({file: counted.get(file, 0) + count}))
+    assert counted == {Path(path).name: len(data) for path, data in FILES.items()}
+
+
+@pytest.mark.usefixtures("lock", "repository")
 def test_fetches_what_the_lock_names_and_drops_the_rest(tmp_path: Path) -> None:
     folder = tmp_path / "jars"
     folder.mkdir()

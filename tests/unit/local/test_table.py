@@ -73,6 +73,44 @@ def test_the_lines_say_what_the_table_says(view: View) -> None:
             assert part in shown
 
 
+def footer(view: View) -> str:
+    return "\n".join(table.summary(view))
+
+
+def spark(state: str, code: int | None = None) -> list[Process]:
+    return [Process("kafka", "RUNNING", 1, None), Process("spark", state, 2, code)]
+
+
+def test_an_app_that_is_down_does_nothing_else(view: View) -> None:
+    down = replace(view, processes=spark("EXITED", 78), status=status.stale(view.status))
+    assert "kafka running · spark exited (78) · first silver rows" in footer(down)
+
+
+@pytest.mark.parametrize("state", ["starting", "stopped"])
+def test_between_a_bump_and_the_next_rows_the_footer_says_so(view: View, state: str) -> None:
+    bumped = replace(
+        view,
+        processes=spark("RUNNING"),
+        exits=[Exit(1.0, 75, 5.0, False)],
+        status=replace(view.status, state=state, rate=0.0, age=None, lag=None),
+    )
+    said = footer(bumped)
+    assert said.startswith("relaunching for the new schema · quarantine 7")
+    assert said.count("relaunching") == 1
+    assert "lag -" not in said
+    assert "rows/s" in footer(replace(bumped, status=view.status))
+
+
+def test_a_start_names_what_takes_so_long(view: View) -> None:
+    starting = replace(view, processes=spark("RUNNING"), exits=[], status=status.Status())
+    assert "spark running · app starting Spark ·" in footer(starting)
+
+
+def test_rows_of_an_earlier_run_are_told_from_new_ones(view: View) -> None:
+    assert "no silver rows yet" in footer(replace(view, first_silver=None))
+    assert "no new silver rows yet" in footer(replace(view, first_silver=None, had_silver=True))
+
+
 def test_only_what_counts_is_news(view: View) -> None:
     later = replace(view, up=view.up + 5, status=replace(view.status, rate=1.0, age=9.0, updated_at=5.0))
     assert table.news(later) == table.news(view)

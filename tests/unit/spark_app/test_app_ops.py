@@ -188,6 +188,16 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     assert again.value["tables"]["a"]["schema_ids"] == {"7": 3}
 
 
+def test_a_reason_goes_with_its_cause_and_with_no_other(tmp_path: Path) -> None:
+    status = Status(open_lake(tmp_path), Layout())
+    status.waiting("broker b: there is no topic t")
+    status.waiting("registry r: refused")
+    status.answered("broker b: there is no topic t")
+    assert (status.value["state"], status.value["reason"]) == ("waiting", "registry r: refused")
+    status.answered("registry r: refused")
+    assert (status.value["state"], status.value["reason"]) == ("starting", None)
+
+
 def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     status = Status(lake, Layout())
