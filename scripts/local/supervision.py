@@ -116,6 +116,7 @@ class Supervisor:
                 watch()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(0.5)
+            watch()
             self._process = None
         self.socket.unlink(missing_ok=True)
 

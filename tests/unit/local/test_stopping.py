@@ -1,0 +1,56 @@
+"""What a stop says while it goes on, with a real supervisord over programs that take their time."""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.local import environment
+from scripts.local.claim import Claim
+from scripts.local.options import parse
+from scripts.local.program import Program
+from scripts.local.stack import Stack
+from scripts.local.supervision import Supervised
+
+SLOW = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(3), sys.exit(0)))
+open("ready", "w").close()
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = Claim(tmp_path / "state")
+    assert claim.take()
+    stack = Stack(parse(["--state", str(tmp_path / "state"), "--lake", str(tmp_path / "lake")]), claim)
+    programs = [
+        Supervised(
+            Program("spark", [sys.executable, "-c", SLOW], folder=str(tmp_path), grace=20.0), 20, True, "always"
+        ),
+        Supervised(Program("producer", ["sleep", "600"]), 30, True, "always"),
+    ]
+    try:
+        stack.supervisor.start(programs, environment.shared(os.environ), claim.file.fileno())
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "ready").exists() or len([p for p in stack.supervisor.processes() if p.pid]) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        capsys.readouterr()
+    finally:
+        stack.down()
+        claim.release()
+    lines = [re.sub(r"\d+ s", "N s", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "stopping producer, spark ...",
+        "producer ended after N s, spark left",
+        "the Spark app finishes its batch and gold; after a first run its JVM writes an archive of classes, for "
+        "quicker starts: N s at most",
+        "spark ended after N s",
+    ]
+    assert not stack.supervisor.is_alive()
