@@ -31,7 +31,7 @@ def start(settings: Settings) -> None:
         )
     spark = session.start(settings, "protolake-shell", quiet=True)
     names = register(spark, lake)
-    spark.sql = ReadOnly(spark)  # type: ignore[method-assign]
+    spark.sql = ReadOnly(spark)  # type: ignore[method-assign, assignment]
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
     scope["tables"] = lambda: register(spark, lake)
     readline.set_completer(rlcompleter.Completer(scope).complete)

@@ -162,7 +162,8 @@ session.end(clean=False)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": ""},
+        env={name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
+        | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=600,
