@@ -4,6 +4,7 @@ Another user of the machine reaches the loopback, and can read the arguments of 
 folder, and the memory of a process, are beyond that user.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -48,6 +49,22 @@ def family() -> list[psutil.Process]:
     return [own, *own.children(recursive=True)]
 
 
+def listened(process: psutil.Process) -> list[Any]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
+    return []
+
+
+def seen_of_processes() -> dict[str, str]:
+    """Arguments and variables of each process of the session; a worker may end meanwhile."""
+    seen = {}
+    for process in family():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seen[f"arguments of {process.pid}"] = str(process.cmdline())
+            seen[f"variables of {process.pid}"] = str(process.environ())
+    return seen
+
+
 def rows(spark: SparkSession) -> list[int]:
     """Those of a job that needs the JVM, its executor and a Python worker."""
     return spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()
@@ -55,8 +72,8 @@ def rows(spark: SparkSession) -> list[int]:
 
 def test_each_port_of_a_session_is_known_and_on_the_loopback(spark: SparkSession) -> None:
     assert rows(spark) == [2, 3]
-    of_tests = {c.laddr for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN}
-    listening = [c.laddr for p in family() for c in p.net_connections() if c.status == psutil.CONN_LISTEN]
+    of_tests = set(listened(psutil.Process()))
+    listening = [address for process in family() for address in listened(process)]
     known = ports(spark)
     assert {address.port for address in listening} - {address.port for address in of_tests} == {
         known["rpc"],
@@ -100,9 +117,7 @@ def test_the_secret_is_in_no_setting_and_no_argument_and_no_variable_and_no_file
     assert len(secret) >= 32
     assert rows(spark) == [2, 3]
     shown = {"settings": str(spark.sparkContext.getConf().getAll()), "set": str(spark.sql("set -v").collect())}
-    for process in family():
-        shown[f"arguments of {process.pid}"] = str(process.cmdline())
-        shown[f"variables of {process.pid}"] = str(process.environ())
+    shown |= seen_of_processes()
     for path in Path(os.environ["TMPDIR"]).rglob("*"):
         if path.is_file():
             shown[str(path)] = path.read_bytes().decode(errors="replace")
@@ -110,14 +125,16 @@ def test_the_secret_is_in_no_setting_and_no_argument_and_no_variable_and_no_file
     assert [where for where, text in shown.items() if secret in text] == []
 
 
-def said(port: int, text: str) -> bytes:
-    """All that a port says to whoever sends this."""
+def said(port: int, text: str, awaited: bytes = b"") -> bytes:
+    """What a port says to whoever sends this: up to what is awaited, else all until it hangs up or is silent."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=3) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60 if awaited else 5) as line:
         try:
             line.sendall(text.encode())
             while block := line.recv(4096):
                 answer += block
+                if awaited and awaited in answer:
+                    break
         except (ConnectionError, TimeoutError):
             pass
     return answer
@@ -127,10 +144,10 @@ def test_the_gateway_of_the_jvm_asks_for_its_token(spark: SparkSession) -> None:
     gateway: Any = spark.sparkContext._gateway
     port, token = gateway.gateway_parameters.port, gateway.gateway_parameters.auth_token
     call = "c\nz:java.lang.Integer\ntoHexString\ni51966\ne\n"
-    assert b"cafe" in said(port, f"A\n{token}\n{call}")
+    assert b"cafe" in said(port, f"A\n{token}\n{call}", awaited=b"cafe")
     assert b"cafe" not in said(port, call)
     assert b"cafe" not in said(port, f"A\n{'0' * len(token)}\n{call}")
-    assert token not in str([process.cmdline() for process in family()])
+    assert token not in str(seen_of_processes())
 
 
 def test_python_is_called_back_by_its_jvm_alone(spark: SparkSession, tmp_path: Path) -> None:
