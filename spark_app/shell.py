@@ -69,8 +69,9 @@ class ReadOnly:
         Raises:
             UsageError: the statement is no query, nor a command that only shows.
         """
+        text = re.sub(r"\{[^{}]*\}", "x", query) if named else query  # Spark puts names and values there
         try:
-            plan = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
+            plan = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
         except Exception:
             return self._sql(query, *arguments, **named)  # for its words
         if refused := next((name for name in self._changes(plan) if not READING.match(name)), None):

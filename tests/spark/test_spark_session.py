@@ -134,7 +134,9 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
             sql(change)
     for question in ANSWERED:
         assert sql(question).collect()
-    assert sql("select :a as a", args={"a": 1}).collect()[0]["a"] == 1
+    assert sql("select {a} as a", a=1).collect()[0]["a"] == 1
+    with pytest.raises(UsageError):
+        sql("drop table {t}", t=spark.table("silver_uno_events"))
     assert sql("select gamer_id from silver_uno_events").collect()[0]["gamer_id"] == "a"
 
 
