@@ -22,6 +22,11 @@ open("ready", "w").close()
 while True:
     time.sleep(1)
 """
+QUICK = """
+import time
+open("going", "w").close()
+time.sleep(600)
+"""
 
 
 @pytest.mark.timeout(120)
@@ -33,12 +38,12 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
         Supervised(
             Program("spark", [sys.executable, "-c", SLOW], folder=str(tmp_path), grace=20.0), 20, True, "always"
         ),
-        Supervised(Program("producer", ["sleep", "600"]), 30, True, "always"),
+        Supervised(Program("producer", [sys.executable, "-c", QUICK], folder=str(tmp_path)), 30, True, "always"),
     ]
     try:
         stack.supervisor.start(programs, environment.shared(os.environ), claim.file.fileno())
         deadline = time.monotonic() + 60
-        while not (tmp_path / "ready").exists() or len([p for p in stack.supervisor.processes() if p.pid]) < 2:
+        while not ((tmp_path / "ready").exists() and (tmp_path / "going").exists()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         capsys.readouterr()
