@@ -7,9 +7,11 @@ table's small files are merged in two tiers, so that a large file is not rewritt
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -141,10 +143,13 @@ def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
     """Remove the files that no version within the table's retention needs, or only name them; returns their names.
 
     In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
-    ever. Safe between two units only: files of a unit in the making are referenced by nobody yet.
+    ever. Safe between two units only: files of a unit in the making are referenced by nobody yet. delta-rs names files
+    that were removed before as well, as long as the log has their tombstones.
     """
+    there = set(os.listdir(unquote(urlsplit(table.table_uri).path)))
     with failpoints.around("vacuum"):
-        removed = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
+        named = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
+    removed = [name for name in named if name in there]
     if removed and not dry_run:
         table.update_incremental()
     return removed

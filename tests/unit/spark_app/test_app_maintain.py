@@ -14,7 +14,7 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.lake import Lake
 from spark_app.settings import LakeSettings
 from spark_app.store.commit import Committer
-from spark_app.store.maintain import Maintainer
+from spark_app.store.maintain import Maintainer, sweep
 from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
 from tests.support.units import open_committer
@@ -141,3 +141,18 @@ def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.Capt
     assert manifests.finished() == 6
     assert len(list(lake.table("silver_a_events").glob("*.parquet"))) == 6
     assert sorted(DeltaTable(str(lake.table("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))
+
+
+def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
+    """The log has their tombstones until a checkpoint forgets them. The folder's name needs quoting in an address."""
+    lake = open_lake(tmp_path / "my lake, 50% ü")
+    manifests, committer = open_committer(lake, LakeSettings(fresh_log_hours=SECOND))
+    maintainer = Maintainer(committer.tables, LakeSettings(fresh_log_hours=SECOND), committer.synced)
+    for _ in range(3):
+        take(manifests, committer, maintainer, lake)
+    table = committer.tables.get(TABLES[0])
+    assert table is not None
+    table.optimize.compact()
+    time.sleep(1.1)
+    assert len(sweep(table, dry_run=True)) == len(sweep(table)) == 3
+    assert sweep(DeltaTable(str(lake.table(TABLES[0]))), dry_run=True) == []
