@@ -72,6 +72,7 @@ def test_the_first_schema_is_settled_in_place_after_a_batch_of_no_records(
     for version in (1, 2):
         answers.schema(version, source(version))
     parts = new_parts(answers.url)
+    answers["/schemas/ids/2/versions"] = (200, [{"subject": parts.settings.subject, "version": 2}])
     take(parts, 0, [], 0)
     take(parts, 1, events(1, PLAYERS), 0)
     assert placed(parts) == FIRST
