@@ -23,7 +23,7 @@ def test_causes_in_the_readme_are_those_of_the_code() -> None:
     assert pages.render(page) == page, "run python -m spark_app.pages"
 
 
-@pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md"])
+@pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md", "docs/security.md"])
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
@@ -32,3 +32,13 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_readme_has_every_cause() -> None:
     assert {f"`{cause.value}`" for cause in CAUSE_HELP} <= set(re.findall(r"`\w+`", (ROOT / "README.md").read_text()))
+
+
+def test_the_page_about_security_names_tests_that_there_are() -> None:
+    named = re.findall(
+        r"`((?:unit|spark|stack|e2e)/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs" / "security.md").read_text()
+    )
+    assert len(named) > 20
+    for file, test in named:
+        assert not test or f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+        assert (ROOT / "tests" / file).is_file(), file
