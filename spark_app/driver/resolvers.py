@@ -62,6 +62,10 @@ class Resolvers:
         """The answer that is there; the next question is a new one."""
         return self._asked.pop(key).result()
 
+    def forget(self, key: SchemaKey) -> None:
+        """Nobody takes the answer; the next question is a new one."""
+        self._asked.pop(key, None)
+
     def pause(self, key: SchemaKey) -> float:
         """Seconds that the next question must wait, because of the last one's cost."""
         clocks = self._clocks.get(key, 0.0)

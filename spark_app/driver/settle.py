@@ -202,6 +202,9 @@ class SchemaDesk:
             if not self._resolvers.is_asked(key):  # there was no time, or a batch has met it meanwhile
                 continue
             old = self.ledger.entries.get(key)
+            if old is not None and old.outcome != "waiting":  # a batch has settled it, and did not need this answer
+                self._resolvers.forget(key)
+                continue
             self.settle(key, 0)
             entry = self.ledger.entries[key]
             moved |= old is None or entry.outcome != "waiting"

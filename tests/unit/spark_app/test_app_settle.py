@@ -175,3 +175,25 @@ def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> N
     assert schemas.retry_waiting(None)
     assert schemas.ledger.entries[5].outcome == "refused"
     assert answers.asked.count("/schemas/ids/5") == 1
+
+
+def test_what_a_batch_has_settled_meanwhile_is_not_settled_again(answers: Answers, tmp_path: Path) -> None:
+    """Both meet a schema that records wait for and that was never asked for; the batch is first."""
+    schemas = desk(answers, tmp_path)
+    answers.schema(7, PROTO3 + "message M { string x = 1; }")
+    answers.schema(8, PROTO3 + "message M { string x = 1; string y = 2; }")
+
+    class BetweenUnits:
+        """A batch takes the lock as soon as it is free, and then the registry is gone."""
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            if 7 not in schemas.ledger.entries:
+                assert schemas.meet([7, 8]) == [7, 8]
+                answers["/schemas/ids/7"] = (500, {"message": "gone"})
+
+    assert not schemas.retry_waiting(None, [7], BetweenUnits())
+    assert [(e.key, e.outcome) for e in schemas.ledger.entries.values()] == [(7, "decodable"), (8, "decodable")]
+    assert not schemas._resolvers.is_asked(7)  # the next question gets an answer of its own
