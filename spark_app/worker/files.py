@@ -143,8 +143,9 @@ def reach(columns: pa.Schema) -> int:
 
 
 def indexed(columns: pa.Schema) -> list[str]:
-    """Names of those of a table's columns whose bounds may be in Delta's log."""
-    return [name for _, name, bounds in _describe(columns).bounded if bounds is not _none]
+    """Names of those of a table's columns whose bounds may be in Delta's log, wherever they stand: a file may be from
+    before a struct grew, and its columns so have other positions."""
+    return [field.name for field in columns if _bounds_of(field.type) is not _none]
 
 
 def statistics_of(footer: pq.FileMetaData) -> str:

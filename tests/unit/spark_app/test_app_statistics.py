@@ -251,3 +251,13 @@ def test_gold_of_large_keys_and_nan_is_found(tmp_path: Path, monkeypatch: pytest
     table = DeltaTable(str(tmp_path / GOLD))
     assert sorted(table.to_pyarrow_table()["row"].to_pylist()) == [0, 1, 2, 3, 4]
     assert statistics._bounds(table) == {"row"}
+
+
+def test_bounds_of_files_from_before_a_struct_grew_are_no_finding(tmp_path: Path) -> None:
+    inner = [{"a": 1}] * 10, [{"a": 1, "b": 2, "c": 3}] * 10
+    units = [wide(10 * n).add_column(1, "nested", [pa.array(values)]) for n, values in enumerate(inner)]
+    lake = write(tmp_path / "lake", units, last_apart=False)
+    again = write(tmp_path / "apart", units)
+    for one in (lake, again):
+        one.mark_statistics()
+        assert (examine(one), lost(one.table(TABLE))) == ([], [])
