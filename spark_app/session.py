@@ -59,8 +59,8 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark has an idea of its own
-    for name in REPEATERS:
-        PySparkLogger.getLogger(name).disabled = True
+    for repeater in REPEATERS:
+        PySparkLogger.getLogger(repeater).disabled = True
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings).items():
         builder = builder.config(key, value)

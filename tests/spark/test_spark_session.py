@@ -222,3 +222,7 @@ session.end(clean=False)
         timeout=600,
     )
     assert (done.stdout, (tmp_path / "killed").exists()) == ("3\n", True), done.stderr
+
+
+def test_a_session_has_the_name_of_its_command(spark: SparkSession) -> None:
+    assert spark.sparkContext.appName == "tests"
