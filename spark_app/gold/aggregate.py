@@ -115,6 +115,7 @@ class Aggregator:
             found[self._layout.gold_of(name)] = difference = self._tables.compare(name, part)
             if replace and (difference["differing"] or name in work.rebuilt):
                 self._tables.replace(name, part, work.upto)
+                self._failures.clear([name])
         return found
 
     def _carry_out(self, work: Work) -> dict[str, int]:

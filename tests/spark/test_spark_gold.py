@@ -397,6 +397,23 @@ def test_a_table_whose_silver_cannot_be_read_costs_the_others_nothing(
     check_audited(parts)
 
 
+def test_gold_that_a_rebuild_has_made_waits_for_no_pause(new_parts: NewParts) -> None:
+    parts = opened(new_parts, SUMS)
+    add(parts, a=ONE, b=ONE)
+    [file] = parts.lake.table("silver_b_events").glob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"damaged" * 9)
+    assert parts.gold.run().keys() == {"a"}
+    assert list(parts.gold.failed()) == ["gold_b_player_agg"]
+    file.write_bytes(whole)
+    assert parts.gold.renew({"b"}, dry_run=False)["gold_b_player_agg"]["rows"] == 3
+    assert parts.gold.failed() == {}
+    add(parts, a=TWO, b=TWO)
+    assert parts.gold.run().keys() == {"a", "b"}
+    assert totals(parts, "a") == totals(parts, "b")
+    check_audited(parts)
+
+
 ANY_TYPE = f"""{PROTO3} import "google/protobuf/timestamp.proto"; import "google/protobuf/struct.proto";
 message Point {{ int64 x = 1; }} enum Suit {{ CLUBS = 0; HEARTS = 1; }}
 message Event {{
