@@ -77,7 +77,8 @@ class Maintainer:
             return False
         table = self._tables.get(name)
         if table is None:
-            return False
+            self._small[name] = 0  # somebody has removed it: the others' turn comes
+            return True
         try:
             self._compact(name, table)
         except FileExistsError:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -95,6 +96,22 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     for name in TABLES:
         state = replay(lake.table(name))
         assert (len(state.files), state.transactions) == (1, {lake.identity(): 3})
+
+
+def test_a_table_that_was_removed_does_not_keep_the_others_from_compaction(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    eager = SETTINGS.model_copy(update={"compact_files": 3})
+    manifests, committer = open_committer(lake, eager)
+    for _ in range(3):
+        take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
+    maintainer = Maintainer(committer.tables, eager, committer.synced)
+    maintainer.learn(TABLES)
+    maintainer.added("silver_a_events", 1)
+    shutil.rmtree(lake.table("silver_a_events"))
+    committer.forget("silver_a_events")
+    maintainer.step()
+    maintainer.step()
+    assert len(replay(lake.table("bronze_events")).files) == 1
 
 
 def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) -> None:
