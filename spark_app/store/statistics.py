@@ -62,7 +62,8 @@ def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
         except (OSError, pa.ArrowException, ContractError) as error:
             left.append(f"{name} ({error})"[:MOST_SAID])
             continue
-        if not layout.is_gold(name):  # delta-rs writes it, and keeps to what is set for its files
+        # Gold is written by delta-rs, which keeps to what is set for its files.
+        if tables.get(name) is not None and not layout.is_gold(name):
             tables.index(name)
     if left:
         return f"could not write the statistics of {', '.join(left)}: they stay as they are"

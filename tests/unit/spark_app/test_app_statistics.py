@@ -261,3 +261,9 @@ def test_bounds_of_files_from_before_a_struct_grew_are_no_finding(tmp_path: Path
     for one in (lake, again):
         one.mark_statistics()
         assert (examine(one), lost(one.table(TABLE))) == ([], [])
+
+
+def test_a_table_without_a_log_does_not_keep_the_others_from_being_put_right(earlier: Lake) -> None:
+    (earlier.table("silver_z_events") / "_delta_log").mkdir(parents=True)
+    list(doctor.repair(earlier, settings_of(earlier)))
+    assert lost(earlier.table(TABLE)) == []
