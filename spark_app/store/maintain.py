@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from spark_app import failpoints
 from spark_app.ops.events import log
+from spark_app.records import FileEntry
 from spark_app.settings import LakeSettings
 from spark_app.space import is_full
 from spark_app.store import rewrite, statistics
@@ -118,9 +119,21 @@ class Maintainer:
         if not bins:
             return 0, 0
         with failpoints.around("compact"):
-            adds = [rewrite.merge(folder, paths, columns, self._settings.compression) for paths in bins]
+            adds = self._write(folder, bins, columns)
             self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
         return sum(map(len, bins)), len(bins)
+
+    def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
+        """A file for each bin, or none: where one fails, nobody comes to sweep up the others."""
+        adds: list[FileEntry] = []
+        try:
+            for paths in bins:
+                adds.append(rewrite.merge(folder, paths, columns, self._settings.compression))
+        except BaseException:
+            for entry in adds:
+                (folder / entry.path).unlink(missing_ok=True)
+            raise
+        return adds
 
 
 def tidy(name: str, table: DeltaTable, synced: Synced, sweeping: bool = True) -> int:

@@ -114,6 +114,21 @@ def test_a_table_that_was_removed_does_not_keep_the_others_from_compaction(tmp_p
     assert len(replay(lake.table("bronze_events")).files) == 1
 
 
+def test_a_compaction_that_fails_leaves_no_files(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, SETTINGS)
+    for _ in range(4):
+        take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
+    before = sorted(lake.table("bronze_events").glob("*.parquet"))
+    two_each = 2 * before[0].stat().st_size + 10
+    before[-1].write_bytes(b"damaged")
+    eager = SETTINGS.model_copy(update={"compact_files": 3, "compact_bytes": two_each})
+    maintainer = Maintainer(committer.tables, eager, committer.synced)
+    maintainer.learn(["bronze_events"])
+    assert maintainer.step()
+    assert sorted(lake.table("bronze_events").glob("*.parquet")) == before
+
+
 def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests, committer = open_committer(lake, SETTINGS)
