@@ -7,7 +7,7 @@ import re
 import readline
 import rlcompleter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,7 +31,7 @@ def start(settings: Settings) -> None:
         )
     spark = session.start(settings, "protolake-shell", quiet=True)
     names = register(spark, lake)
-    spark.sql = ReadOnly(spark)  # type: ignore[method-assign, assignment]
+    make_read_only(spark)
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
     scope["tables"] = lambda: register(spark, lake)
     readline.set_completer(rlcompleter.Completer(scope).complete)
@@ -40,6 +40,17 @@ def start(settings: Settings) -> None:
         code.interact(banner=_banner(settings, lake, names), local=scope, exitmsg="")
     finally:
         session.end(clean=False)
+
+
+def make_read_only(spark: SparkSession) -> None:
+    """Refuse whatever may change a table: statements, and what a DataFrame writes."""
+    spark.sql = ReadOnly(spark)  # type: ignore[method-assign, assignment]
+    for writer in ("write", "writeStream", "writeTo", "mergeInto"):
+        setattr(type(spark.range(1)), writer, property(_refuse))
+
+
+def _refuse(rows: DataFrame) -> NoReturn:
+    raise UsageError("this shell only reads: take rows out with .toArrow() or .toPandas()")
 
 
 def register(spark: SparkSession, lake: Lake) -> list[str]:

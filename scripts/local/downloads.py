@@ -32,7 +32,11 @@ def ensure(name: str, folder: Path | None = None) -> Path:
     """The folder that holds the set `name`; missing files are fetched, wrong ones are fetched again."""
     artifacts, folder = read(name), folder or CACHE / "jars" / name
     if not _is_complete(artifacts, folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"cannot write {error.filename} ({error.strerror})"
+            raise LocalError(f"{why}: make it writable for this user") from None
         with locked(folder.with_name(f".{folder.name}.lock")):
             if not _is_complete(artifacts, folder):
                 _fill(name, artifacts, folder)

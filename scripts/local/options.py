@@ -1,4 +1,5 @@
-"""The command line of ./scripts/run. Standard library only: `--help` must work before anything is installed."""
+"""The command line of ./scripts/run. What it imports is of the standard library: `--help` must work before anything is
+installed."""
 
 import argparse
 import re
@@ -127,10 +128,18 @@ def _require_address(name: str, address: str | None) -> None:
 
 
 def _read_settings(path: Path | None) -> dict[str, Any]:
-    """Only to see which servers it names; the app itself checks the file."""
+    """The file, which the app would refuse too, but only when all else has been started; variables as well."""
     try:
-        return tomllib.loads(path.read_text()) if path else {}
+        named = tomllib.loads(path.read_text()) if path else {}
     except OSError as error:
         raise LocalError(f"--settings {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LocalError(f"--settings {path} is not TOML: {error}") from None
+    from spark_app import config  # late: --help must work before anything is installed
+    from spark_app.errors import ConfigurationError
+
+    try:
+        config.load(path)
+    except ConfigurationError as error:
+        raise LocalError(str(error)) from None
+    return named

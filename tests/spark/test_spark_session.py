@@ -140,6 +140,42 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
     assert sql("select gamer_id from silver_uno_events").collect()[0]["gamer_id"] == "a"
 
 
+WRITES = """
+import sys
+from spark_app import session, shell
+from spark_app.errors import UsageError
+from spark_app.settings import Settings
+spark = session.start(Settings.model_validate_json(sys.argv[1]), quiet=True)
+shell.make_read_only(spark)
+rows = spark.range(1)
+for write in (
+    lambda: rows.write.format("delta").mode("append").save(sys.argv[2]),
+    lambda: rows.writeTo("x").append(),
+    lambda: spark.readStream.format("rate").load().writeStream.start(),
+    lambda: rows.mergeInto("x", rows.id == 1),
+):
+    try:
+        write()
+    except UsageError as error:
+        print(error)
+print(rows.toArrow().num_rows)
+session.end(clean=False)
+"""
+
+
+def test_a_dataframe_of_the_shell_writes_nothing(spark_settings: Settings, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES, spark_settings.model_dump_json(), str(tmp_path / "table")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    refusal = "this shell only reads: take rows out with .toArrow() or .toPandas()"
+    assert done.stdout.splitlines() == [*[refusal] * 4, "1"]
+    assert not (tmp_path / "table").exists()
+
+
 def test_a_mistyped_name_is_an_error_and_nothing_else(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AnalysisException, match="nothere"):
         shell.ReadOnly(spark)("select * from nothere")

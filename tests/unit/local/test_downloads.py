@@ -119,3 +119,9 @@ def test_another_file_than_the_locks_is_refused(
 def test_the_default_address_is_ivys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(downloads.MIRROR, raising=False)
     assert downloads.base_address().startswith("https://")
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalError, match=r"cannot write .*file/jars.*: make it writable for this user"):
+        ensure("spark", tmp_path / "file" / "jars")

@@ -1,5 +1,6 @@
 """The command line of ./scripts/run and what producer and app are told because of it."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from scripts.local import environment
 from scripts.local.acceptance import accept_loss
 from scripts.local.artifacts import ROOT
-from scripts.local.errors import USAGE, LocalError
+from scripts.local.errors import CONFIGURATION, USAGE, LocalError
 from scripts.local.options import parse
 from spark_app.settings import LakeSettings
 
@@ -128,3 +129,22 @@ def test_a_file_is_no_place_for_a_lake(tmp_path: Path, option: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match=f"{option} .*/file is no folder"):
         parse([option, str(tmp_path / "file")])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[kafka]\ntopic = 3", "kafka.topic: "),
+        ("[kafka]\ntopick = 'x'", "kafka.topick: no such setting; did you mean kafka.topic?"),
+        ("[batch]\nrecords = 'many'", "batch.records: "),
+        ("kafka = 3", "kafka"),
+    ],
+)
+def test_settings_that_the_app_would_refuse_are_refused_before_anything_starts(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(LocalError, match=re.escape(words)) as refusal:
+        parse(["--settings", str(file)])
+    assert refusal.value.code == CONFIGURATION
