@@ -124,4 +124,4 @@ def test_the_default_address_is_ivys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LocalError, match=r"cannot write .*file/jars.*: make it writable for this user"):
-        ensure("spark", tmp_path / "file" / "jars")
+        downloads.ensure("spark", tmp_path / "file" / "jars")
