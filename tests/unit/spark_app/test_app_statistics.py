@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from scripts.campaign.units import ingest_unit, open_lake
+from spark_app import failpoints
 from spark_app.driver.opened import OpenLake
 from spark_app.gold import tables as gold_tables
 from spark_app.gold.definition import Definition
@@ -162,6 +163,26 @@ def test_a_repair_that_was_interrupted_is_done_again(earlier: Lake, monkeypatch:
         with pytest.raises(KeyboardInterrupt):
             list(doctor.repair(earlier, settings_of(earlier)))
     assert len(statistics.earlier(earlier)) == 1
+    list(doctor.repair(earlier, settings_of(earlier)))
+    assert (examine(earlier), lost(earlier.table(TABLE))) == ([], [])
+
+
+@pytest.mark.parametrize("point", ["properties.before", "properties.after"])
+def test_a_repair_that_died_at_a_tables_properties_is_done_again(
+    earlier: Lake, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    met: list[str] = []
+
+    def die(found: str) -> None:
+        met.append(found)
+        if found == point:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_meet", die)
+        with pytest.raises(KeyboardInterrupt):
+            list(doctor.repair(earlier, settings_of(earlier)))
+    assert met[-1] == point
     list(doctor.repair(earlier, settings_of(earlier)))
     assert (examine(earlier), lost(earlier.table(TABLE))) == ([], [])
 
