@@ -121,6 +121,7 @@ class Maintainer:
         with failpoints.around("compact"):
             adds = self._write(folder, bins, columns)
             self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
+        pa.default_memory_pool().release_unused()  # else the driver keeps 100 MiB of what it has just merged
         return sum(map(len, bins)), len(bins)
 
     def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
