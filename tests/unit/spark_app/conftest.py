@@ -1,11 +1,21 @@
 """What several files of this folder need."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from spark_app.schemas.caps import Caps
+from tests.support.answers import Answers, serve
 
 
 @pytest.fixture
 def only_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has much else to do gives protoc its seconds of CPU late, but gives them."""
     monkeypatch.setattr(Caps, "compile_clock_s", 600.0)
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    """A registry that knows nothing until it is told."""
+    with serve() as answers:
+        yield answers

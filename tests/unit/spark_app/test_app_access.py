@@ -3,7 +3,6 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from spark_app.settings import RegistrySettings, Settings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS
 from tests.support.secure import Authority
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 @pytest.fixture(scope="module")

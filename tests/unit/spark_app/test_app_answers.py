@@ -2,7 +2,6 @@
 
 import base64
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from spark_app.schemas.registry import Registry, RegistryUnreachable
 from spark_app.settings import RegistrySettings
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.reference import load_files
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3, compile_text
 
 FORMS = ("text", "named", "nameless")
@@ -37,12 +36,6 @@ TOP = PROTO3 + (
     'package top; import "left.proto"; import "right.proto"; import "google/protobuf/timestamp.proto";'
     "message Top { left.Left l = 1; right.Right r = 2; google.protobuf.Timestamp t = 3; }"
 )
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def registry(answers: Answers, **settings: Any) -> Registry:

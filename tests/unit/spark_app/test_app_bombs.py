@@ -4,7 +4,6 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from spark_app.schemas.subjects import Subjects
 from spark_app.settings import RegistrySettings, Schemas
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.bombs import BOMBS, text
 from tests.support.protos import CAPS, PROTO3
 
@@ -42,12 +41,6 @@ def forget_peak() -> int:
 def children() -> str:
     """Process ids of this process' children, also of those that have ended unnoticed."""
     return " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).strip()
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def child_peak() -> int:

@@ -1,6 +1,5 @@
 """Schema contexts: an id is asked for in the configured subject's context, and so is what its schema refers to."""
 
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -8,17 +7,11 @@ from pydantic import ValidationError
 
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.settings import RegistrySettings
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3
 
 CONTEXT = ":.sales:"
 OF_DEFAULT, OF_SALES = PROTO3 + "message OfDefault {}", PROTO3 + "message OfSales {}"
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def registry(answers: Answers, subject: str) -> Registry:

@@ -3,7 +3,7 @@
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
@@ -23,12 +23,6 @@ from tests.support.secure import Authority
 GOOD = {"schemaType": "PROTOBUF", "schema": PROTO3 + "message M { int32 x = 1; }"}
 SECRET = "ca$nary-password"
 ENCODED = "c29tZWJvZHk6Y2EkbmFyeS1wYXNzd29yZA=="  # base64 of somebody:<SECRET>
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 @pytest.fixture

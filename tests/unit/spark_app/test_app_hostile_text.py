@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,11 @@ from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
 from spark_app.settings import RegistrySettings
 from spark_app.text import one_line
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.examples import examples
 from tests.support.protos import CAPS, PROTO3
 
 EVIL = "\x1b]0;gone\x07\x1b[2J\rOK\nall is well\u202e\u2066\u200f\x9b1m\u2028"
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 @given(st.text())

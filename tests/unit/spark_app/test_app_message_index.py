@@ -5,7 +5,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from spark_app.store.rules import check_rules, numbering_of, settle_numbering
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.decoder import why_none
 from spark_app.worker.keys import read_keys
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import CAPS, PROTO3, catalog_of, compile_text, message_class
@@ -52,12 +51,6 @@ RULE_OF: dict[str, Numbering] = {
 PLACED, CANCELLED = "shop.Order.Placed", "shop.Order.Cancelled"
 MAPS = CASES["Java, normalize.schemas"]["text"]
 BY_MESSAGE = {"event": {"route_by": "message"}}
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def registry(answers: Answers, **settings: Any) -> Registry:

@@ -3,7 +3,6 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -16,17 +15,11 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings import RegistrySettings, Schemas
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
 from tests.support.units import table_desk
 from tests.unit.spark_app.test_app_descriptors import full_disk
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def desk(answers: Answers, folder: Path, **more: float) -> SchemaDesk:

@@ -1,7 +1,6 @@
 """Whose schema an id is: only one of the topics' own subjects makes the app leave, and only such have versions."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,10 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings import RegistrySettings, Schemas
-from tests.support.answers import Answers, serve
+from tests.support.answers import Answers
 from tests.support.protos import PROTO3
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with serve() as answers:
-        yield answers
 
 
 def register(answers: Answers, key: int | str, *subjects: str, message: str = "M") -> None:
