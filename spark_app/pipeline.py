@@ -159,7 +159,7 @@ class Pipeline:
         """What Kafka has, and how large its records are."""
         now, last = continuity.search(), opened.manifests.last_ingest
         if last is not None:
-            sizes.add(last.counts.get("bronze", 0), last.counts.get("value_bytes", 0))
+            sizes.add_unit(last.counts)
         else:
             partitions = {
                 name: [int(p) for p, first in topic.first.items() if first < topic.end[p]]
@@ -262,8 +262,9 @@ class Pipeline:
 
     def _name_versions(self, opened: OpenLake) -> None:
         versions = opened.schemas.ask_versions()
-        with self._unit_lock:
-            opened.schemas.ledger.name_versions(versions)
+        if versions:  # a batch may have the lock for long, and all other chores would wait with this one
+            with self._unit_lock:
+                opened.schemas.ledger.name_versions(versions)
 
     def _decode_deferred(self) -> bool:
         report = self._deferred.step(None if self._available_now else ANSWERS_S)

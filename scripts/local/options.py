@@ -58,7 +58,8 @@ def parse(arguments: Sequence[str]) -> Options:
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
-    _require_address("--registry" if given.registry else "registry.url in the settings file", registry)
+    if given.registry and not given.registry.startswith(("http://", "https://")):
+        raise LocalError("--registry: the address of a registry begins with http:// or https://", USAGE)
     if bool(brokers) != bool(registry):
         missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
         raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
@@ -119,12 +120,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
     return int(text)
-
-
-def _require_address(name: str, address: str | None) -> None:
-    """The app refuses any other too, a minute later."""
-    if address is not None and not address.startswith(("http://", "https://")):
-        raise LocalError(f"{name}: the address of a registry begins with http:// or https://", USAGE)
 
 
 def _read_settings(path: Path | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.java import Java
 from scripts.local.ports import free_port, require_free
 from scripts.local.program import Program, attended
+from spark_app.text import one_line
 
 START_SECONDS = 120.0
 
@@ -143,6 +144,4 @@ def last_line(log: Path) -> str:
     """The last line of a log that says something; stack trace lines do not. What steers terminals is spelt out."""
     lines = log.read_text(errors="replace").splitlines()[-200:] if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
-    if not said:
-        return "(its log is empty)"
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in said[-1][:300])
+    return one_line(said[-1][:300]) if said else "(its log is empty)"

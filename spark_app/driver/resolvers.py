@@ -50,10 +50,11 @@ class Resolvers:
     def ask(self, key: SchemaKey) -> Future[Answer]:
         """The answer, or the one that is under way; see `resolve` for what it raises."""
         with self._asking:
-            if key not in self._asked:
+            answer = self._asked.get(key)  # which another thread may take at any moment
+            if answer is None:
                 lane = self._again if key in self._clocks else self._first
-                self._asked[key] = lane.submit(self._resolve, key)
-            return self._asked[key]
+                answer = self._asked[key] = lane.submit(self._resolve, key)
+            return answer
 
     def is_asked(self, key: SchemaKey) -> bool:
         return key in self._asked

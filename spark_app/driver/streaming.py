@@ -164,8 +164,7 @@ class Streaming:
         Raises:
             Resized: the limit is fixed for a query, so another one has to go on behind the unit that is decided now.
         """
-        counts = self._manifests.last_ingest.counts if self._manifests.last_ingest else {}
-        self._sizes.add(counts.get("bronze", 0), counts.get("value_bytes", 0))
+        self._sizes.add_unit(self._manifests.last_ingest.counts if self._manifests.last_ingest else {})
         if self._sizes.outgrow(self._limit):
             raise Resized
 

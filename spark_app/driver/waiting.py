@@ -19,10 +19,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_app.driver.attempts import MOST_AT_ONCE
+from spark_app.store.rewrite import complete
 from spark_app.store.tables import Tables
 from spark_app.worker.tables import DEFERRED_SCHEMA
 
 KEY = "waits_for"
+KEYS = pa.schema([DEFERRED_SCHEMA.field(KEY)])
 MOST_READ = 2 * MOST_AT_ONCE  # records that a unit reads of files that hold others too, or that are merged at once
 ALONE = 10_000  # records of one schema that get a file of their own
 BATCH = 50_000
@@ -86,7 +88,7 @@ class Waiting:
 
     def _sum_up(self, path: str) -> WaitingFile:
         counts: dict[str | None, int] = defaultdict(int)
-        for batch in self._batches(path, [KEY]):
+        for batch in self._batches(path, KEYS):
             for item in batch.column(KEY).value_counts().to_pylist():
                 counts[item["values"]] += item["counts"]
         return WaitingFile(path, sum(counts.values()), pa.array(counts, pa.string()), np.array([*counts.values()]))
@@ -94,13 +96,13 @@ class Waiting:
     def read(self, files: Iterable[WaitingFile]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, in order."""
         for file in files:
-            yield from self._batches(file.path, DEFERRED_SCHEMA.names)
+            yield from self._batches(file.path, DEFERRED_SCHEMA)
 
-    def _batches(self, path: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, path: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(f"{self._tables.uri(self._name)}/{path}") as file:
-            there = [name for name in names if name in file.schema_arrow.names]
+            there = [name for name in columns.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(BATCH, columns=there, use_threads=False):
-                yield _complete(batch, names)
+                yield complete(batch, columns)
 
     def crowded(self, enough: int) -> list[WaitingFile]:
         """Small files to be merged, once there are `enough` of one size and kind: so each record is written a few times
@@ -157,14 +159,3 @@ def _by_bounds(row: Mapping[str, Any]) -> WaitingFile | None:
         return None
     key = None if nulls else low
     return WaitingFile(row["path"], rows, pa.array([key], pa.string()), np.array([rows]))
-
-
-def _complete(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """NULL where a file does not have a column: it is older than that."""
-    columns = [
-        batch.column(name).cast(DEFERRED_SCHEMA.field(name).type)
-        if name in batch.schema.names
-        else pa.nulls(len(batch), DEFERRED_SCHEMA.field(name).type)
-        for name in names
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([DEFERRED_SCHEMA.field(name) for name in names]))

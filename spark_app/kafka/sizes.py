@@ -35,6 +35,10 @@ class Sizes:
             self._bytes *= self._most_records / self._records
             self._records = self._most_records
 
+    def add_unit(self, counts: Mapping[str, int]) -> None:
+        """`add`, by the counts of a manifest."""
+        self.add(counts.get("bronze", 0), counts.get("value_bytes", 0))
+
     def limit(self) -> int:
         """The most records of a batch: at least one."""
         mean = self._bytes / self._records if self._records else 0

@@ -120,7 +120,7 @@ class Ledger:
         entry = self.entries.get(key)
         if entry is None or entry.outcome != "decodable":
             return []
-        return list(message_schemas(self._descriptor_set(entry.digest)))
+        return [message.full_name for _, message in _messages(self._descriptor_set(entry.digest))]
 
     def _put(self, entry: Entry) -> None:
         old = self.entries.pop(entry.key, None)

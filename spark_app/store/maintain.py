@@ -98,22 +98,17 @@ class Maintainer:
     def _compact(self, name: str, table: DeltaTable) -> None:
         # From the version, so that an app that is often relaunched gets to the rarer steps too.
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
-        if name in self._merged_by_units:
-            statistics.settle(self._tables, name)
-            tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
-            self._small[name] = 0
-            return
-        large = self._rounds[name] % LARGE_AFTER == 0
-        target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        merged, into = self._merge(name, table, target)
+        merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
         statistics.settle(self._tables, name)
         removed = tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())
         log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
 
-    def _merge(self, name: str, table: DeltaTable, target: int) -> tuple[int, int]:
-        """Write files smaller than the target anew, as fewer; returns how many they were, and are."""
+    def _merge(self, name: str, table: DeltaTable) -> tuple[int, int]:
+        """Write files smaller than the round's target anew, as fewer; returns how many they were, and are."""
+        large = self._rounds[name] % LARGE_AFTER == 0
+        target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
         folder, columns = Path(self._tables.uri(name)), pa.schema(table.schema().to_arrow())
         bins = rewrite.plan(rewrite.live(table), target)
         if not bins:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from deltalake import DeltaTable
 
 from spark_app.records import FileEntry
 from spark_app.worker import files
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 ROW_GROUP_BYTES = 64 << 20  # in memory: what is read is written, and forgotten, by so much
 
@@ -63,16 +66,18 @@ def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
-            yield rows if rows.schema.equals(columns) else _fit(rows, columns)
+            yield rows if rows.schema.equals(columns) else complete(rows, columns)
 
 
-def _fit(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    had = set(rows.column_names)
-    fitted = [
+def complete(rows: Rows, columns: pa.Schema) -> Rows:
+    """The rows with these columns in their types, each NULL where the file is older than the column."""
+    had = set(rows.schema.names)
+    found = [
         rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
         for field in columns
     ]
-    return pa.Table.from_arrays(fitted, schema=columns)
+    completed: Rows = type(rows).from_arrays(found, schema=columns)
+    return completed
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
