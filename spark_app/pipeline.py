@@ -11,6 +11,7 @@ only to look (`aggregate`).
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -25,6 +26,7 @@ from spark_app.driver.continuity import Continuity
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.reader import read_kafka
 from spark_app.driver.settle import ANSWERS_S
 from spark_app.driver.streaming import Streaming, first_line
 from spark_app.driver.unit import Origin, UnitRunner
@@ -190,7 +192,8 @@ class Pipeline:
 
     def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity, sizes: Sizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
-        ingest = Ingest(opened, units, self.status, self._room, self._stop, continuity.confirm)
+        read = functools.partial(read_kafka, spark, self._settings)
+        ingest = Ingest(opened, units, self.status, self._room, self._stop, read, continuity.confirm)
         self.life.taking = lambda: ingest.under_way
         self._streaming = Streaming(
             spark,

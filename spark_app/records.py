@@ -97,6 +97,15 @@ class Span:
     start: int
     end: int
 
+    @property
+    def offsets(self) -> int:
+        """How many; not each has a record."""
+        return self.end - self.start
+
+    @property
+    def partition_name(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
 
 @dataclass
 class Report:
@@ -117,6 +126,7 @@ class Report:
     new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
+    read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
 
     def merge(self, other: Report) -> None:
         for table, files in other.files.items():
@@ -131,6 +141,8 @@ class Report:
         for key, (first, last, count) in other.spans.items():
             old = self.spans.get(key, [first, last, 0])
             self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
+        for key, spans in other.read.items():
+            self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:
             self.newest = max(self.newest or 0, other.newest)
 

@@ -227,6 +227,15 @@ def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
     return tasks, progress["timestamp"] if progress else None
 
 
+def count_rows(session: SparkSession, rows: int) -> None:
+    """Enter in the progress of the batch under way how many rows it has, for Spark's listeners and its UI: the source
+    itself counts what is read through it, and workers read by themselves."""
+    for query in session.streams.active:
+        leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+        for number in range(leaves.length()):
+            leaves.apply(number).metrics().apply("numOutputRows").add(rows)
+
+
 def end(clean: bool, last: bool = True) -> None:
     """End the JVM, if there is one: after a clean stop in its own time, otherwise at once and for certain.
 

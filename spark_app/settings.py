@@ -244,6 +244,9 @@ class Batch(Section):
     bytes: PositiveInt = Field(
         256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
     )
+    max_record_bytes: PositiveInt = Field(
+        128 << 20, description="largest record value that is kept; of a larger one only its size and SHA-256 are"
+    )
     arrow_records: PositiveInt = Field(50_000, description="most records handed to a worker at once")
     arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")
     buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")

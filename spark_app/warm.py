@@ -10,24 +10,40 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app import config, session
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.shares import Records
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.kafka import source
 from spark_app.lake import Lake
+from spark_app.records import SOURCE_SCHEMA, Span
 from spark_app.settings import Settings
 
 NOBODY = "127.0.0.1:9"
-HEADERS = "array<struct<key: string, value: binary>>"
 BATCHES = 3
 PATIENCE_S = 120.0
+
+
+class Noise:
+    """Records whose values are no frames."""
+
+    spans: tuple[Span, ...] = ()
+
+    def limited(self, most: int) -> Noise:
+        return self
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        row = {"value": b"noise", "topic": "noise", "partition": 0, "timestamp": 0, "timestamp_type": 0}
+        yield pa.RecordBatch.from_pylist([row | {"offset": number} for number in range(1000)], SOURCE_SCHEMA)
 
 
 def main() -> int:
@@ -56,40 +72,19 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     done = threading.Event()
 
-    def take(records: DataFrame, batch_id: int) -> None:
+    def take(_: DataFrame, batch_id: int) -> None:
         if batch_id >= BATCHES:
             return done.set()
-        report = units.run(records.coalesce(1), batch_id + 1, Origin({}))
+        report = units.run(Records(spark, (Noise(),)), batch_id + 1, Origin({}))
         opened.decide(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
-    query = (
-        noise(spark)
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(lake.checkpoint))
-        .trigger(processingTime="100 milliseconds")
-        .start()
-    )
+    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
+    query = writer.trigger(processingTime="100 milliseconds").start()
     while not done.is_set():
         query.awaitTermination(1)  # raises what ended the query
     query.stop()
     opened.committer.close()
-
-
-def noise(spark: SparkSession) -> DataFrame:
-    """A stream in the shape of Kafka's source whose values are no frames."""
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
-    return source.shape(
-        numbers.select(
-            F.lit(None).cast("binary").alias("key"),
-            F.col("value").cast("string").cast("binary").alias("value"),
-            F.lit(None).cast(HEADERS).alias("headers"),
-            F.lit("noise").alias("topic"),
-            F.lit(0).alias("partition"),
-            F.col("value").alias("offset"),
-            F.col("timestamp"),
-            F.lit(0).alias("timestampType"),
-        )
-    )
 
 
 def read_tables(spark: SparkSession, lake: Lake) -> None:
@@ -105,10 +100,10 @@ def read_tables(spark: SparkSession, lake: Lake) -> None:
 def ask_kafka(spark: SparkSession, settings: Settings) -> None:
     """Load what Spark's Kafka source is made of, up to the answer that never comes."""
     brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
-    nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing", "includeHeaders": "true"}
+    nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}
     options = source.jvm_options(settings.kafka) | brief | nobody
     try:
-        source.shape(spark.read.format("kafka").options(**options).load()).collect()
+        spark.read.format("kafka").options(**options).load().collect()
     except Exception as error:  # Py4J's own kind; anything but the silence of nobody is a mistake in here
         if "TimeoutException" not in str(error):
             raise

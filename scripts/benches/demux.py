@@ -23,6 +23,7 @@ from statistics import median
 from pyspark.sql import DataFrame
 
 from scripts.benches import frames, result, topics
+from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
@@ -143,8 +144,8 @@ def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
     left = islice(pool, shape.records)
     paths = [frames.write_partition(folder / f"{n}.parquet", topic, n, list(islice(left, share))) for n in range(FILES)]
     landing = workshop.stand(1)
-    records = workshop.spark.read.parquet(*map(str, paths))
-    report = landing.units.run(records.repartition(FILES), 1, Origin({}, land_only=True))
+    records = Filed(workshop.spark, tuple(paths)).records(FILES)
+    report = landing.units.run(records, 1, Origin({}, land_only=True))
     landing.opened.decide(report, "ingest", landing.source())
     return landing.opened
 

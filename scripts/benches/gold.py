@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
 
 from scripts.benches import frames, result
+from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
@@ -50,7 +50,7 @@ class Case:
     name: str
     stand: Stand
     aggregator: Aggregator
-    units: list[DataFrame]
+    units: list[Filed]
     count: int
     silver: int = 0
     gold: int = 0
@@ -123,14 +123,14 @@ def _prepare(workshop: Workshop, options: Options) -> Iterator[Case]:
     yield _filled(workshop, f"gamers {options.gamers:,}", TABLES, gamers, options.records, options.gamers)
 
 
-def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[DataFrame]:
+def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[Filed]:
     """As many units as it takes until every gamer has played."""
     result.tell(f"making records of {gamers:,} gamers for {tables:,} tables ...")
     events = frames.play(tables, gamers)
     return [workshop.records(events, records) for _ in range(max(1, -(-gamers // records)))]
 
 
-def _filled(workshop: Workshop, name: str, tables: int, units: list[DataFrame], count: int, history: int) -> Case:
+def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], count: int, history: int) -> Case:
     result.tell(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
     calculator = Calculator(workshop.spark, stand.opened.settings)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from producer.encoder import Encoder
 from producer.games import Event
 from scripts.benches import frames
+from scripts.benches.filed import Filed
 from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
 from spark_app import config, session
@@ -40,12 +41,12 @@ class Stand:
     opened: OpenLake
     units: UnitRunner
 
-    def run(self, records: DataFrame, count: int) -> Report:
+    def run(self, records: Filed, count: int) -> Report:
         """The pass over `count` records, spread as those of a micro-batch; nothing is decided."""
-        spread = records.coalesce(self.units.tasks(count))
+        spread = records.records(self.units.tasks(count))
         return self.units.run(spread, self.opened.manifests.last + 1, ORIGIN)
 
-    def take(self, records: DataFrame, count: int) -> Report:
+    def take(self, records: Filed, count: int) -> Report:
         """An ingest unit, decided and committed; then the tables are kept small, as the app does it."""
         report = self.run(records, count)
         self.opened.decide(report, "ingest", self.source())
@@ -80,17 +81,11 @@ class Workshop:
         opened.schemas.learn_subjects()
         return Stand(opened, UnitRunner(self.spark, lake, settings, opened.schemas, opened.tables))
 
-    def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> DataFrame:
-        """The next `count` events as Kafka's source gives them: a task for each partition."""
+    def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> Filed:
+        """The next `count` events as records of so many partitions."""
         folder = Path(tempfile.mkdtemp(prefix="records-", dir=self.folder))
         topic = self.settings.kafka.topic
-        first, *others = (
-            self.spark.read.parquet(str(path))
-            for path in frames.write_records(folder, self.encoder, topic, events, count, partitions)
-        )
-        for other in others:
-            first = first.union(other)
-        return first
+        return Filed(self.spark, tuple(frames.write_records(folder, self.encoder, topic, events, count, partitions)))
 
 
 @contextlib.contextmanager

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from pyspark.sql import DataFrame
-
 from scripts.benches import frames, result
+from scripts.benches.filed import Filed
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
@@ -34,7 +33,7 @@ class Case:
 
     tables: int
     count: int
-    records: DataFrame
+    records: Filed
     stand: Stand
     rows: int = 0  # in silver, of all batches
     seconds: list[tuple[float, float, float]] = field(default_factory=list)
@@ -113,8 +112,7 @@ def run(options: Options) -> Finding:
 
 def _prepare(workshop: Workshop, tables: int, options: Options) -> Case:
     result.tell(f"preparing {options.records:,} records for {tables} tables ...")
-    records = workshop.records(frames.play(tables), options.records, options.partitions).cache()
-    records.count()
+    records = workshop.records(frames.play(tables), options.records, options.partitions)
     return Case(tables, options.records, records, workshop.stand(tables))
 
 

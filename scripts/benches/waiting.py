@@ -18,10 +18,9 @@ from statistics import mean, median
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from scripts.benches import frames, result
+from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
 from scripts.benches.progress import cpu_seconds
@@ -160,10 +159,9 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
     return steps[1:] if len(steps) > 2 else steps
 
 
-def _land(stand: Stand, records: DataFrame, count: int, number: int) -> None:
+def _land(stand: Stand, records: Filed, count: int, number: int) -> None:
     """A unit that lands the records and decodes none; each time at other offsets."""
-    moved = records.withColumn("offset", F.col("offset") + F.lit(number * count))
-    spread = moved.coalesce(stand.units.tasks(count))
+    spread = records.records(stand.units.tasks(count), moved=number * count)
     report = stand.units.run(spread, stand.opened.manifests.last + 1, LANDED)
     stand.opened.decide(report, "ingest", stand.source())
 

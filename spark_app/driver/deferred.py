@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 
 from spark_app.driver.attempts import Attempts
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.reader import FROM_BRONZE, BronzeRecords, read_bronze
+from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.driver.settle import ANSWERS_S, UNSHARED
+from spark_app.driver.shares import Records
 from spark_app.driver.unit import UnitRunner
 from spark_app.driver.waiting import KEY, MOST_READ, Waiting, WaitingFile, arrange, fitting
 from spark_app.errors import ContractError
@@ -27,7 +28,7 @@ from spark_app.ops.events import log
 from spark_app.records import Catalog, Cause, FileEntry, Report, SchemaKey, read_schema_key
 from spark_app.store.manifest import Change
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.tables import COORDINATES, DEFERRED_SCHEMA, quarantine_rows
+from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, quarantine_rows
 
 
 class Deferred:
@@ -155,13 +156,13 @@ class Deferred:
         sequence = self._manifests.last + 1
         return self._attempts.run(lambda: self._units.run(self._read(ready), sequence, FROM_BRONZE))
 
-    def _read(self, ready: pa.Table) -> BronzeRecords:
+    def _read(self, ready: pa.Table) -> Records:
         return read_bronze(self._session, self._opened, ranges_of(ready), self._units.tasks(ready.num_rows))
 
     def _give_up(self, ready: pa.Table) -> Report:
         """A record that breaks the pass all by itself goes to quarantine as it is."""
         layout = self._settings.tables.layout
-        record = self._read(ready).read()
+        record = pa.Table.from_batches(self._read(ready).read(), BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
         rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
         entry = self._opened.write(layout.quarantine, rows)

@@ -9,18 +9,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.shares import Records
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError, SchemaBump, last_words
-from spark_app.kafka import source
+from spark_app.kafka.consumer.spans import spans_between
+from spark_app.kafka.consumer.unread import Unread
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
@@ -45,9 +47,14 @@ class Ingest:
         status: Status,
         room: Room,
         stop: threading.Event,
+        read: Callable[[Offsets, Offsets, int], Records],
         confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
     ):
-        """`confirm` raises when the topics of these ids are no longer there."""
+        """
+        Args:
+            read: the records between two positions, for so many tasks.
+            confirm: raises when the topics of these ids are no longer there.
+        """
         self._opened = opened
         self._lake = opened.lake
         self._settings = opened.settings
@@ -56,15 +63,16 @@ class Ingest:
         self._status = status
         self._room = room
         self._stop = stop
+        self._read = read
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
         self.under_way = ""  # which records the batch in the making has, and which try it is
 
-    def batch(self, records: DataFrame, batch_id: int, origin: Origin) -> None:
-        """Take one micro-batch.
+    def batch(self, batch_id: int, origin: Origin) -> int:
+        """Take one micro-batch, as Spark has planned it; how many records it had.
 
         Raises:
-            SchemaBump, ContractError, Stopped: nothing was decided.
+            SchemaBump, ContractError, Stopped, Unread: nothing was decided.
         """
         began = time.monotonic()
         self._opened.finish_open()
@@ -75,15 +83,16 @@ class Ingest:
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
             log.info("batch was decided before this query began", batch=batch_id, unit=last.sequence)
-            return
+            return 0
         if last is not None and not _goes_on(batch_id, start, last.source["end"]):
             raise ContractError(
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
                 f"the checkpoint is not this lake's. {REMEDY}"
             )
-        records = records.coalesce(self._units.tasks(_records_between(start, end)))
+        records = self._read(start, end, self._units.tasks(sum(span.offsets for span in spans_between(start, end))))
         report = self._run(records, start, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
+        _check_read(report, start, end)
         self._confirm_topics(origin, report)
         self._opened.decide(
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
@@ -91,6 +100,7 @@ class Ingest:
         self._attempts.unlink(missing_ok=True)
         self.under_way = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
+        return report.bronze
 
     def _confirm_topics(self, origin: Origin, report: Report) -> None:
         """After the pass, so that all it read is of the topics that the unit names."""
@@ -106,7 +116,7 @@ class Ingest:
         first = self._manifests.last == 0 or not self._opened.tables.admitted
         return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
 
-    def _run(self, records: DataFrame, start: Offsets, end: Offsets, origin: Origin) -> Report:
+    def _run(self, records: Records, start: Offsets, end: Offsets, origin: Origin) -> Report:
         """The pass, tried again where that can help."""
         while True:
             self._room.wait()
@@ -124,16 +134,19 @@ class Ingest:
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise
+            except Unread:  # nor are the records to blame for what Kafka has, or does not say
+                self._attempts.unlink(missing_ok=True)
+                self.under_way = ""
+                raise
             except ConnectionError:
                 raise  # the JVM is gone, and with it this process; the try is counted
             except (PySparkException, OSError) as error:
-                full, text = is_full(error), str(error)
-                unanswered = source.is_unanswered(text) or source.refusal(text) is not None
-                if full or unanswered:  # the records are not to blame
+                full = is_full(error)
+                if full:
                     self._attempts.unlink(missing_ok=True)
                     self.under_way = ""
                 last = tries > self._settings.batch.attempts + LANDINGS and not full
-                if self._stop.is_set() or unanswered or last:
+                if self._stop.is_set() or last:
                     raise
                 log.error("the pass failed, trying again", tries=tries, reason=last_words(error))
                 if full:
@@ -163,10 +176,6 @@ def describe_range(start: Offsets, end: Offsets) -> str:
     return ", ".join(found[:MOST_NAMED]) + more
 
 
-def _records_between(start: Offsets, end: Offsets) -> int:
-    return sum(offset - start.get(t, {}).get(p, offset) for t, parts in end.items() for p, offset in parts.items())
-
-
 def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
     """Every record lies in the batch's range, none twice. Gaps are allowed: aborted and compacted records."""
     for key, (first, last, count) in report.spans.items():
@@ -174,3 +183,12 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
         low, high = start.get(topic, {}).get(partition, 0), end[topic][partition]
         if first < low or last >= high or count > last - first + 1:
             raise ContractError(f"{key}: {count} records from {first} to {last}, outside the batch's {low} to {high}")
+
+
+def _check_read(report: Report, start: Offsets, end: Offsets) -> None:
+    """The tasks have read all that was planned, and nothing twice: gaps among the records are Kafka's."""
+    for span in spans_between(start, end):
+        read = sorted(report.read.get(span.partition_name, []))
+        edges = [span.start, *itertools.chain(*read), span.end]  # each read begins where the one before ended
+        if not read or edges[::2] != edges[1::2]:
+            raise ContractError(f"{span.partition_name}: the tasks have read {read} of {span.start} to {span.end}")

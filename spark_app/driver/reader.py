@@ -1,59 +1,43 @@
-"""Reads the lake's own tables: bronze as the source of a unit, and by Spark what is compared with it.
+"""What units are made of: records of Kafka or of bronze. And the lake's own tables, read by Spark.
 
-From the files that the log names: they and their statistics are at hand, while Spark's Delta reader takes seconds to
-begin, and no batch runs meanwhile.
+Tables are read from the files that the log names: they and their statistics are at hand, while Spark's Delta reader
+takes seconds to begin, and no batch runs meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
 
 import pyarrow as pa
-from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.opened import OpenLake
+from spark_app.driver.shares import Records
 from spark_app.driver.unit import Origin
-from spark_app.records import LINEAGE_SCHEMA
+from spark_app.kafka.consumer.share import Share as KafkaShare
+from spark_app.kafka.consumer.spans import share_out, spans_between
+from spark_app.records import LINEAGE_SCHEMA, Offsets
+from spark_app.settings import Settings
 from spark_app.worker import bronze
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, LINEAGE_COORDINATES
+from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
 
 FROM_BRONZE = Origin({}, write_bronze=False, settle_in_place=True)
-Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True)
-class BronzeRecords:
-    """Records of bronze for a unit: each task reads its share of the files."""
-
-    session: SparkSession
-    shares: tuple[bronze.Share, ...]
-
-    def limit(self, num: int, /) -> BronzeRecords:
-        """At most so many records of each task."""
-        return replace(self, shares=tuple(replace(share, limit=num) for share in self.shares))
-
-    def mapInArrow(self, func: Callable[[Batches], Batches], schema: str) -> RDD[dict[str, Any]]:  # noqa: N802
-        """As a DataFrame's, but without a plan, which Spark would make anew for each unit: it takes 40 ms."""
-        shares = self.shares
-
-        def run(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
-            return (row for number in numbers for batch in func(shares[number].read()) for row in batch.to_pylist())
-
-        return self.session.sparkContext.parallelize(range(len(shares)), len(shares)).mapPartitions(run)
-
-    def read(self) -> pa.Table:
-        """The records, by this process."""
-        return pa.Table.from_batches((batch for share in self.shares for batch in share.read()), BRONZE_SCHEMA)
+def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: Offsets, tasks: int) -> Records:
+    """The records between two positions."""
+    batch = settings.batch
+    partitions = sum(map(len, end.values()))
+    bounds = partitions, batch.arrow_records, batch.arrow_bytes, batch.max_record_bytes
+    pieces = share_out(spans_between(start, end), tasks)
+    return Records(session, tuple(KafkaShare(settings.kafka, spans, *bounds) for spans in pieces))
 
 
 def read_bronze(
     session: SparkSession, opened: OpenLake, ranges: bronze.Ranges | None = None, tasks: int = 1
-) -> BronzeRecords:
+) -> Records:
     """All records, or those of the ranges."""
     name, batch = opened.settings.tables.bronze, opened.settings.batch
     opened.refresh(name)
@@ -63,7 +47,7 @@ def read_bronze(
         paths = opened.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
     pieces = bronze.share_out(bronze.find_pieces(paths, ranges), tasks)
     shares = (bronze.Share(own, ranges, batch.arrow_records, batch.arrow_bytes) for own in pieces or [()])
-    return BronzeRecords(session, tuple(shares))
+    return Records(session, tuple(shares))
 
 
 def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
+from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,15 +23,16 @@ from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import Origin
 from spark_app.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_words
-from spark_app.kafka import source
+from spark_app.kafka import access, source
 from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.kafka.sizes import Sizes
 from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.process.room import Room, Stopped
 from spark_app.records import Offsets
-from spark_app.session import jvm_lives
+from spark_app.session import count_rows, jvm_lives
 from spark_app.space import is_full
 from spark_app.store import checkpoint
 from spark_app.store.findings import refuse
@@ -145,13 +147,14 @@ class Streaming:
         return _next_offsets(self._manifests.began()["start"], now)
 
     def _take(self, origin: Origin) -> Callable[[DataFrame, int], None]:
-        def take(records: DataFrame, batch_id: int) -> None:
+        def take(_: DataFrame, batch_id: int) -> None:
             try:
                 with self._between_units:
                     if self._stop.is_set():
                         raise Stopped
                     with failpoints.around("batch"):
-                        self._ingest.batch(records, batch_id, origin)
+                        taken = self._ingest.batch(batch_id, origin)
+                    count_rows(self._session, taken)
                     self._learn_size()
             except BaseException as error:
                 self._outcome = error  # Py4J carries only its text: the main thread needs the exception itself
@@ -186,19 +189,19 @@ class Streaming:
             return None
         if isinstance(outcome, ProtolakeError):
             raise outcome
-        text = f"{error} {outcome or ''}"
+        text = str(outcome) if isinstance(outcome, Unread) else f"{error} {outcome or ''}"
         brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
-        refused = str(outcome) if isinstance(outcome, AccessRefused) else source.refusal(text)
+        refused = self._refusal(outcome, text)
         said = f"broker {brokers} does not answer"
         if is_full(text):
             return self._room.make(outcome or error)
-        if any(word in text for word in LOST_WORDS):
-            said = self._judge_loss() or said
+        if any(word in text for word in LOST_WORDS) or (isinstance(outcome, Unread) and outcome.why != Why.SILENT):
+            said = self._judge_loss(first_line(text)) or said
         elif refused:
             if seconds > min(patience, REFUSED_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
-        elif not isinstance(outcome, UNANSWERED) and not source.is_unanswered(text):
+        elif not isinstance(outcome, (*UNANSWERED, Unread)) and not source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
                 self._break(outcome, f"{type(outcome).__name__}: {last_words(outcome)}")
@@ -207,9 +210,18 @@ class Streaming:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
         self._status.waiting(f"{said}; trying again for {patience:.0f} s")
 
-    def _judge_loss(self) -> str | None:
-        """Spark says that records are lost: whether they are is for the brokers to say. Returns what they said, None
-        when they did not answer.
+    def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
+        """What the brokers refuse, if that is why the query ended."""
+        if isinstance(outcome, AccessRefused):
+            return str(outcome)
+        if isinstance(outcome, Unread):
+            kafka = self._settings.kafka
+            return access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
+        return source.refusal(text)
+
+    def _judge_loss(self, why: str) -> str | None:
+        """Records that were planned are missed: whether they are lost is for the brokers to say. Returns what they
+        said, None when they did not answer.
 
         Raises:
             ContractError: they are.
@@ -218,8 +230,8 @@ class Streaming:
             self._continuity.refuse()
         except UNANSWERED:
             return None
-        said = "Spark misses records, but Kafka has all that were not taken"
-        checkpoint.forget(self._opened.lake, said)
+        said = "records are missed, but Kafka has all that were not taken: they are planned anew"
+        checkpoint.forget(self._opened.lake, f"{said} ({why})")
         return said
 
     def _break(self, error: Exception, why: str) -> NoReturn:

@@ -7,39 +7,27 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import RDD, TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_app import failpoints
 from spark_app.driver.settle import SchemaDesk, TableDesk
+from spark_app.driver.shares import Records
 from spark_app.errors import ConfigurationError, SchemaBump
 from spark_app.lake import Lake, file_prefix
 from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.settings import Settings
 from spark_app.worker import one_pass
 from spark_app.worker.framing import Bare
-from spark_app.worker.imports import leave_out_pandas
 from spark_app.worker.unwrap import Wrapper
 
-REPORT_COLUMN = "report string"
 SCOUTED = 10_000  # records
 FILE_RECORDS = 1_000  # for each file of a task: with fewer, a second task's files cost more than it takes over
 ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
-
-
-class Records(Protocol):
-    """What a unit reads: a DataFrame, or what can do this much of one."""
-
-    def limit(self, num: int, /) -> Records: ...
-
-    def mapInArrow(self, func: Any, schema: str) -> DataFrame | RDD[dict[str, Any]]: ...  # noqa: N802
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ class UnitRunner:
 
     def _scout(self, records: Records, sequence: int, origin: Origin) -> None:
         """Settle what some of the records bring: a lake without tables would decode all of its first batch twice."""
-        report = self._execute(records.limit(SCOUTED), self._plan(sequence, origin))
+        report = self._execute(records.limited(SCOUTED), self._plan(sequence, origin))
         self._scouted = bool(report.spans)
         self.discard(report, origin.root)
         self._settle(report, origin)
@@ -149,19 +137,15 @@ class UnitRunner:
         )
 
     def _execute(self, records: Records, plan: one_pass.Plan) -> Report:
-        task = _task(plan, self._share(self._schemas.ledger.catalog()))
-        report = Report()
+        catalog = self._share(self._schemas.ledger.catalog())
         try:
             with failpoints.around("pass"):
-                rows = records.mapInArrow(task, REPORT_COLUMN).collect()
-            for row in rows:
-                report.merge(Report.from_json(row["report"]))
+                return records.run(lambda batches, name: one_pass.run(batches, plan, catalog.value, name))
         except Exception as error:
             Lake(plan.root).remove_files(plan.prefix)
-            if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only, and not all of them
+            if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only
                 raise PySparkException(str(error)) from None
             raise
-        return report
 
     def _share(self, catalog: Catalog) -> Any:
         """The catalog as a broadcast: it travels once per change, not once per batch.
@@ -175,15 +159,3 @@ class UnitRunner:
                 broadcast.destroy()
             self._broadcast, self._broadcast_of = self._session.sparkContext.broadcast(catalog), catalog
         return self._broadcast
-
-
-def _task(plan: one_pass.Plan, catalog: Any) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        leave_out_pandas()
-        context = TaskContext.get()
-        assert context is not None
-        name = f"{context.partitionId():05d}-{context.attemptNumber()}"
-        report = one_pass.run(batches, plan, catalog.value, name)
-        yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
-
-    return run

@@ -1,4 +1,4 @@
-"""Kafka to one DataFrame shape: the columns of `records.SOURCE_SCHEMA`."""
+"""Spark's Kafka source, which plans what a micro-batch takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from spark_app import config
 from spark_app.errors import ConfigurationError
@@ -14,14 +13,10 @@ from spark_app.records import Offsets
 from spark_app.settings import KafkaSettings, Settings
 
 JVM_ANSWER_S = 30
-FETCH_BYTES = 512 << 10  # at 64 KiB/s two tasks get an answer before the client takes the broker for dead (30 s)
-POLL_RECORDS = 5000  # Kafka's own 500 cost a sixth of all CPU time
-POLL_S = 60  # a task waits so long for its records; the pass is tried again where the broker is at fault
 # By their full names: other libraries, Spark's own broadcasts and Java itself have a TimeoutException too.
 UNANSWERED = re.compile(
     r"org\.apache\.kafka\.[\w.]*\b(Timeout|Kafka|UnknownTopicOrPartition|Disconnect)Exception"
     r"|Failed to (construct kafka|create new Kafka)"  # Kafka's words for a client that finds no broker
-    r"|Cannot fetch record for offset \d+"  # Spark's, in a task that waits for records
 )
 REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception[^\n]{0,300})")
 
@@ -38,33 +33,16 @@ def refusal(text: str) -> str | None:
 
 
 def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:
-    """The topics as a stream. `start` counts only where there is no checkpoint; `records` is the most per batch."""
+    """The topics as a stream, which plans the offsets of batches; nobody reads values from it. `start` counts only
+    where there is no checkpoint; `records` is the most per batch."""
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
-    return shape(
+    return (
         reader.option("subscribe", ",".join(settings.kafka.topics))
         .option("startingOffsets", json.dumps(start) if start else settings.kafka.starting_offsets)
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
         .option("maxOffsetsPerTrigger", str(records))
-        # No record behind those of the batch is unpacked with them: it may be the one that the heap cannot hold.
-        .option("kafka.max.poll.records", str(min(records, POLL_RECORDS)))
         .option("fetchOffset.numRetries", "1")
-        .option("kafkaConsumer.pollTimeoutMs", str(POLL_S * 1000))
         .load()
-    )
-
-
-def shape(records: DataFrame) -> DataFrame:
-    """Kafka's columns as the pass takes them. Headers become JSON in the JVM: as Arrow structs they double the time."""
-    return records.select(
-        "key",
-        "value",
-        F.to_json("headers").alias("headers"),
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        F.col("timestampType").alias("timestamp_type"),
     )
 
 
@@ -75,8 +53,6 @@ def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
         "security.protocol": kafka.security_protocol,
         "isolation.level": "read_committed",
         "default.api.timeout.ms": str(JVM_ANSWER_S * 1000),
-        "max.partition.fetch.bytes": str(FETCH_BYTES),
-        "max.poll.records": str(POLL_RECORDS),
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}

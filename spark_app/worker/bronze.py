@@ -1,6 +1,5 @@
 """Bronze as the source of a pass: the worker reads the files itself.
 
-By way of Spark's reader each record would also become a row of the JVM and an Arrow row there, at four times the cost.
 In: row groups of files and, where not all records are meant, their offsets. Out: Arrow batches of `BRONZE_SCHEMA`.
 """
 
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
 
+from spark_app.records import Span
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
@@ -51,6 +51,14 @@ class Share:
     batch_records: int
     batch_bytes: int
     limit: int | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Nothing of Kafka."""
+        return ()
+
+    def limited(self, most: int) -> Share:
+        return replace(self, limit=most)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         left = self.limit

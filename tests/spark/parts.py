@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from producer.encoder import Encoder
 from producer.games import Event
@@ -22,14 +24,14 @@ from scripts.campaign import ledger
 from spark_app.driver.deferred import Deferred
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.reader import BronzeRecords
+from spark_app.driver.shares import Records
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
 from spark_app.process.room import Room
-from spark_app.records import Offsets, Report
+from spark_app.records import Offsets, Report, Span
 from spark_app.recovery.service import Service
 from spark_app.settings import Settings
 from tests.support.frames import batch_of
@@ -66,11 +68,23 @@ class Parts:
         self.status = Status(self.lake, self.settings.tables.layout)
         self.stop = threading.Event()
         self.room = Room(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
-        self.ingest = Ingest(self.opened, self.units, self.status, self.room, self.stop)
+        self.given: Records  # what Kafka has
+        self.ingest = self.new_ingest()
         self.between_units = lock = threading.Lock()
         self.deferred = Deferred(spark, self.opened, self.units, lock)
         self.gold = Aggregator(Calculator(spark, self.settings), self.opened, lock)
         self.service = Service(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
+
+    def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
+        """One that takes what is given."""
+        return Ingest(
+            self.opened, self.units, self.status, self.room, self.stop, lambda start, end, tasks: self.given, *confirm
+        )
+
+    def take_batch(self, given: Records, batch: int, origin: Origin = ORIGIN) -> int:
+        """A micro-batch of the checkpoint."""
+        self.given = given
+        return self.ingest.batch(batch, origin)
 
     def learn(self, *versions: int) -> None:
         """Enter versions of the demo's schema; their schema ids are their numbers."""
@@ -84,8 +98,7 @@ class Parts:
 
     def run(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
         """The pass and what follows from it, over records that come after what is decided."""
-        frame = records(self.spark, values, self.next_offset()).coalesce(1)
-        return self.units.run(frame, self.manifests.last + 1, origin)
+        return self.units.run(records(self.spark, values, self.next_offset()), self.manifests.last + 1, origin)
 
     def take(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
         """An ingest unit of the records, decided and committed."""
@@ -106,9 +119,8 @@ class Parts:
         """Let each pass over the record fail."""
         run = self.units.run
 
-        def broken(taken: DataFrame | BronzeRecords, *rest: Any) -> Report:
-            rows = taken.read() if isinstance(taken, BronzeRecords) else taken.toArrow()
-            if offset in rows["offset"].to_pylist():
+        def broken(taken: Records, *rest: Any) -> Report:
+            if any(offset in batch["offset"].to_pylist() for batch in taken.read()):
                 raise PySparkException("a worker died")
             return run(taken, *rest)
 
@@ -131,9 +143,31 @@ def offsets(offset: int) -> Offsets:
     return {TOPIC: {"0": offset}}
 
 
-def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0) -> DataFrame:
+@dataclass(frozen=True)
+class Given:
+    """Records that a task has from the beginning, as if it had read them."""
+
+    batch: pa.RecordBatch
+    spans: tuple[Span, ...] = ()
+
+    def limited(self, most: int) -> Given:
+        return replace(self, batch=self.batch.slice(0, most))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        yield self.batch
+
+
+class Deadly(Given):
+    """Ends the worker that reads it."""
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        os._exit(1)
+
+
+def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0) -> Records:
     """Records at consecutive offsets of partition 0."""
-    return spark.createDataFrame(pa.Table.from_batches([batch_of(values, first, TOPIC)]))
+    spans = (Span(TOPIC, 0, first, first + len(values)),)
+    return Records(spark, (Given(batch_of(values, first, TOPIC), spans),))
 
 
 def source(version: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_app.driver.ingest import LANDINGS, Ingest
+from spark_app.driver.ingest import LANDINGS
 from spark_app.errors import ContractError, SchemaBump
+from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.records import Span
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source
 from tests.support.answers import Answers
 
@@ -37,7 +40,7 @@ def plan_batch(parts: Parts, batch: int, end: int, start: int = 0) -> None:
 
 def take(parts: Parts, batch: int, values: Sequence[bytes | None], first: int, origin: Any = ORIGIN) -> None:
     plan_batch(parts, batch, first + len(values), first)
-    parts.ingest.batch(records(parts.spark, values, first), batch, origin)
+    parts.take_batch(records(parts.spark, values, first), batch, origin)
 
 
 def placed(parts: Parts) -> dict[str, list[int]]:
@@ -97,7 +100,7 @@ def test_records_outside_the_planned_range_are_refused(new_parts: NewParts) -> N
     parts = new_parts()
     plan_batch(parts, 0, 3, 1)
     with pytest.raises(ContractError, match=r"t/0: 3 records from 0 to 2, outside the batch's 1 to 3"):
-        parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, replace(ORIGIN, land_only=True))
+        parts.take_batch(records(parts.spark, events(1, PLAYERS)), 0, replace(ORIGIN, land_only=True))
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
 
@@ -111,7 +114,7 @@ def test_a_topic_made_again_under_the_pass_is_decided_by_nothing(new_parts: NewP
         assert len(parts.files()) > 0, "too early: the pass may still read from the other topic"
         raise ContractError("another topic")
 
-    parts.ingest = Ingest(parts.opened, parts.units, parts.status, parts.room, parts.stop, confirm)
+    parts.ingest = parts.new_ingest(confirm)
     parts.learn(1)
     with pytest.raises(ContractError, match="another topic"):
         take(parts, 0, events(1, PLAYERS), 0)
@@ -128,7 +131,7 @@ def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts:
     first.write_text("v1\n" + json.dumps({"t": {"0": 3, "1": 0}}))
     end = parts.lake.checkpoint / "offsets" / "0"
     end.write_text(f"v1\n{METADATA}\n" + json.dumps({"t": {"0": 6, "1": 0}}))
-    parts.ingest.batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
+    parts.take_batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
     assert placed(parts) == BOTH
 
 
@@ -137,7 +140,7 @@ def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
     plan_batch(parts, 0, 3)
     (parts.lake.checkpoint / "offsets" / "0").write_text("")
     with pytest.raises(ContractError, match="moves the checkpoint aside"):
-        parts.ingest.batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
+        parts.take_batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
 
 
 @pytest.mark.parametrize("table", ["bronze_events", "silver_rummy_events"])
@@ -255,19 +258,57 @@ class Deadly:
         return os._exit, (1,)
 
 
-def test_broker_that_does_not_answer_is_no_failure_of_the_batch(
-    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", Why)
+def test_what_kafka_does_not_give_is_no_failure_of_the_batch(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, why: Why
 ) -> None:
     """Else an outage would land an innocent batch undecoded."""
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
-    silence = PySparkException("org.apache.kafka.common.errors.TimeoutException: no answer")
     with monkeypatch.context() as broken:
-        broken.setattr(parts.units, "run", raiser(silence))
+        broken.setattr(parts.units, "run", raiser(Unread(why, "t/0 at 1", [])))
         for _ in range(4):
-            with pytest.raises(PySparkException, match="no answer"):
+            with pytest.raises(Unread, match="t/0 at 1"):
                 take(parts, 0, events(1, PLAYERS), 0)
     take(parts, 0, events(1, PLAYERS), 0)
+    assert placed(parts) == FIRST
+
+
+@pytest.mark.parametrize(
+    ("spans", "read"),
+    [
+        ([(0, 2)], [[0, 2]]),
+        ([(1, 3)], [[1, 3]]),
+        ([(0, 2), (1, 3)], [[0, 2], [1, 3]]),
+        ([(0, 3), (0, 3)], [[0, 3], [0, 3]]),
+        ([(0, 1), (2, 3)], [[0, 1], [2, 3]]),
+        ([(0, 4)], [[0, 4]]),
+        ([], []),
+    ],
+    ids=["short", "late", "overlap", "twice", "gap", "long", "none"],
+)
+def test_a_range_that_was_not_read_as_planned_is_refused(
+    new_parts: NewParts, spans: list[tuple[int, int]], read: list[list[int]]
+) -> None:
+    """Whatever records there are: those at the missing offsets may be gone, or may never have been."""
+    parts = new_parts()
+    parts.learn(1)
+    plan_batch(parts, 0, 3)
+    given = records(parts.spark, events(1, PLAYERS))
+    (share,) = given.shares
+    given = replace(given, shares=(replace(share, spans=tuple(Span("t", 0, *span) for span in spans)),))
+    with pytest.raises(ContractError, match=re.escape(f"t/0: the tasks have read {read} of 0 to 3")):
+        parts.take_batch(given, 0)
+    assert (parts.manifests.last, parts.lake.tables()) == (0, [])
+
+
+def test_a_range_may_be_read_by_several_tasks(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    plan_batch(parts, 0, 3)
+    values = events(1, PLAYERS)
+    first, second = records(parts.spark, values[:1]), records(parts.spark, values[1:], 1)
+    assert parts.take_batch(replace(first, shares=(*second.shares, *first.shares)), 0) == 3
     assert placed(parts) == FIRST
 
 
@@ -282,19 +323,6 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(failures.pop())() if failures else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
-
-
-def test_brokers_that_refuse_are_no_failure_of_the_batch(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = new_parts(batch={"attempts": 1})
-    parts.learn(1)
-    text = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"
-    with monkeypatch.context() as broken:
-        broken.setattr(parts.units, "run", raiser(PySparkException(text)))
-        for _ in range(4):
-            with pytest.raises(PySparkException, match="Not authorized"):
-                take(parts, 0, events(1, PLAYERS), 0)
-    take(parts, 0, events(1, PLAYERS), 0)
-    assert placed(parts) == FIRST
 
 
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:

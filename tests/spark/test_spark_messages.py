@@ -8,11 +8,11 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
+from spark_app.driver.shares import Records
 from spark_app.errors import ConfigurationError
 from spark_app.records import SchemaKey
-from tests.spark.parts import ORIGIN, TOPIC, Parts, source_of
+from tests.spark.parts import ORIGIN, TOPIC, Given, Parts, source_of
 from tests.spark.test_spark_rebuild import ask as rebuild
 from tests.spark.test_spark_replay import replay
 from tests.support.answers import Answers
@@ -41,13 +41,9 @@ def take(parts: Parts, values: list[bytes], headers: pa.Array = None) -> None:
     """An ingest unit of the records, its new schemas and tables settled in place."""
     start = parts.next_offset()
     given = {} if headers is None else {"headers": headers}
-    frame = _frame(parts.spark, batch_of(values, start, TOPIC, **given))
-    report = parts.units.run(frame, parts.manifests.last + 1, ORIGIN_IN_PLACE)
+    records = Records(parts.spark, (Given(batch_of(values, start, TOPIC, **given)),))
+    report = parts.units.run(records, parts.manifests.last + 1, ORIGIN_IN_PLACE)
     parts.opened.decide(report, "ingest", source_of(start, start + len(values)))
-
-
-def _frame(spark: SparkSession, batch: pa.RecordBatch) -> DataFrame:
-    return spark.createDataFrame(pa.Table.from_batches([batch])).coalesce(1)
 
 
 ORIGIN_IN_PLACE = type(ORIGIN)(ORIGIN.topic_ids, settle_in_place=True)

@@ -1,6 +1,5 @@
 """The pass on Spark, and what follows from what it met."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,12 @@ from pyspark.sql import SparkSession
 
 from spark_app.driver import unit
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
+from spark_app.driver.shares import Records
 from spark_app.errors import SchemaBump, last_words
 from spark_app.records import Report
-from tests.spark.parts import ORIGIN, Parts, events, source
+from tests.spark.parts import ORIGIN, Deadly, Parts, events, source
 from tests.support.answers import Answers
+from tests.support.frames import batch_of
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -169,15 +170,11 @@ def test_failing_pass_from_bronze_says_last_what_failed(spark: SparkSession, new
     assert "silver_uno_events" in last_words(failed.value)
 
 
-def test_worker_that_dies_fails_the_pass_from_bronze(
-    spark: SparkSession, new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_that_dies_fails_the_pass(spark: SparkSession, new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
-    parts.take(events(1, PLAYERS), replace(ORIGIN, land_only=True))
-    monkeypatch.setattr("spark_app.driver.unit._task", lambda plan, catalog: lambda batches: os._exit(1))
     with pytest.raises(PySparkException) as failed:
-        parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
+        parts.units.run(Records(spark, (Deadly(batch_of(events(1, PLAYERS), 0, "t")),)), 1, ORIGIN)
     assert "worker exited unexpectedly" in last_words(failed.value)
 
 

@@ -19,7 +19,6 @@ SILENCE = [
     "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic-partition.",
     "[STREAM_FAILED] Query terminated with exception: Failed to create new KafkaAdminClient",
     "org.apache.kafka.common.KafkaException: Failed to construct kafka consumer",
-    "Caused by: java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 60000 milliseconds",
     "org.apache.kafka.common.errors.DisconnectException: Cancelled fetchMetadata request",
 ]
 OTHERS = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from pyspark.errors import StreamingQueryException
 
 from scripts.campaign.units import ingest_unit, open_lake
@@ -17,6 +18,7 @@ from spark_app.driver.opened import OpenLake
 from spark_app.driver.streaming import Streaming
 from spark_app.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
 from spark_app.kafka.access import REFUSED_S
+from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.kafka.sizes import Sizes
 from spark_app.kafka.topics import BrokerUnreachable, Topic
 from spark_app.ops.status import Status
@@ -48,7 +50,7 @@ def streaming(root: Path, first: int | None = 0) -> Streaming:
     opened.committer.finish(unit)
     status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
     room = Room(lake, 1, status, stop)
-    ingest = Ingest(opened, None, status, room, stop)  # type: ignore[arg-type]
+    ingest = Ingest(opened, None, status, room, stop, None)  # type: ignore[arg-type]
     brokers: Any = Brokers(first)
     continuity = Continuity(opened, brokers)
     sizes = Sizes(1, 1)
@@ -63,14 +65,28 @@ def judge(query: Streaming, text: str, seconds: float = 0.0) -> str:
 
 def test_a_loss_that_is_none_does_not_blame_the_broker(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    assert judge(query, LOST).startswith("Spark misses records, but Kafka has all that were not taken")
-    with pytest.raises(UnreachableError, match="Spark misses records"):
-        judge(query, LOST, 601)
+    for query._outcome in (None, Unread(Why.LOST, "t/0 at 6", []), Unread(Why.BEHIND, "t/0 at 6", [])):
+        assert judge(query, LOST).startswith("records are missed, but Kafka has all that were not taken")
+        with pytest.raises(UnreachableError, match="records are missed"):
+            judge(query, LOST, 601)
+
+
+@pytest.mark.parametrize("why", [Why.LOST, Why.BEHIND])
+def test_a_batch_that_kafka_does_not_have_is_planned_anew(tmp_path: Path, why: Why) -> None:
+    query = streaming(tmp_path)
+    planned = query._checkpoint / "offsets" / "1"
+    planned.parent.mkdir(parents=True)
+    planned.write_text("a batch")
+    query._outcome = Unread(why, "t/0 at 6 of 5 to 10: the partition ends there", [])
+    judge(query, "of Spark's own")
+    assert not query._checkpoint.exists()
 
 
 def test_a_loss_is_one_when_the_brokers_say_so(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"t/0 5 to 7 \(expired\)"):
-        judge(streaming(tmp_path, first=7), LOST)
+    query = streaming(tmp_path, first=7)
+    for query._outcome in (None, Unread(Why.LOST, "t/0 at 6", [])):
+        with pytest.raises(ContractError, match=r"t/0 5 to 7 \(expired\)"):
+            judge(query, LOST)
 
 
 def test_silence_is_waited_for_with_patience(tmp_path: Path) -> None:
@@ -79,6 +95,22 @@ def test_silence_is_waited_for_with_patience(tmp_path: Path) -> None:
         assert "does not answer" in judge(query, text)
         with pytest.raises(UnreachableError, match="does not answer, for 601 s"):
             judge(query, text, 601)
+
+
+def test_a_worker_that_gets_no_answer_waits_with_the_same_patience(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    query._outcome = Unread(Why.SILENT, "t/0 at 6 of 5 to 10: no answer for 60 s", [(-195, "connection refused")])
+    assert "does not answer" in judge(query, "of Spark's own")
+    with pytest.raises(UnreachableError, match="t/0 at 6 of 5 to 10: no answer for 60 s: connection refused"):
+        judge(query, "of Spark's own", 601)
+
+
+def test_a_worker_that_is_refused_names_the_settings(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    query._outcome = Unread(Why.SILENT, "t/0 at 6", [(KafkaError._AUTHENTICATION, "SASL authentication error")])
+    assert "refuses access: SASL authentication error: check kafka.sasl_mechanism" in judge(query, "")
+    with pytest.raises(ConfigurationError, match=r"kafka\.sasl_password_file"):
+        judge(query, "", REFUSED_S + 1)
 
 
 def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Records in files of the pass's schema, as what a unit reads: in the place of Kafka, where that is not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from spark_app.driver.shares import Records
+from spark_app.records import SOURCE_SCHEMA, Span
+
+BATCH = 50_000  # records
+
+
+@dataclass(frozen=True)
+class Share:
+    """The files that one task reads; `moved` is added to their offsets."""
+
+    paths: tuple[Path, ...]
+    moved: int = 0
+    limit: int | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return ()
+
+    def limited(self, most: int) -> Share:
+        return replace(self, limit=most)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        for path in self.paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(BATCH, use_threads=False):
+                    yield self._move(batch) if left is None else self._move(batch.slice(0, left))
+                    left = None if left is None else left - batch.num_rows
+                    if left is not None and left <= 0:
+                        return
+
+    def _move(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        return pa.RecordBatch.from_pydict(
+            columns | {"offset": pc.add(columns["offset"], self.moved)}, schema=SOURCE_SCHEMA
+        )
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A file for each partition."""
+
+    session: SparkSession
+    paths: tuple[Path, ...]
+
+    def records(self, tasks: int, moved: int = 0) -> Records:
+        """For so many tasks at most."""
+        shares = [Share(self.paths[first::tasks], moved) for first in range(min(tasks, len(self.paths)))]
+        return Records(self.session, tuple(shares))

@@ -1,0 +1,141 @@
+"""librdkafka's messages as Arrow columns.
+
+In: the addresses of its message structs, as numpy arrays of `uint64`. The loops over them are compiled by numba: what a
+message takes here is a few nanoseconds beside what librdkafka itself takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+from numba import carray, njit
+
+from spark_app.kafka.consumer import headers
+from spark_app.kafka.consumer.address import address
+from spark_app.kafka.consumer.library import MESSAGE, describe_message, message_destroy, message_timestamp
+from spark_app.records import SOURCE_SCHEMA
+
+LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def measure(messages: np.ndarray, found: np.ndarray) -> int:
+    """For each message up to the first that is an error its address, bytes of value and key, and offset; how many
+    these are."""
+    for number in range(len(messages)):
+        message = carray(address(messages[number]), 1, MESSAGE)[0]
+        if message.error:
+            return number
+        found[0, number] = messages[number]
+        found[1, number] = message.value_bytes + message.key_bytes
+        found[2, number] = message.offset
+    return len(messages)
+
+
+def read_error(message: int) -> tuple[int, int, str]:
+    """Code, offset and words of what came in the place of a message."""
+    found, text = _read(int(message)), describe_message(int(message))
+    return int(found["error"]), int(found["offset"]), text.decode(errors="replace")
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _describe(
+    messages: np.ndarray,
+    most_value: int,
+    ends: np.ndarray,
+    absent: np.ndarray,
+    times: np.ndarray,
+    kinds: np.ndarray,
+    answer: np.ndarray,
+) -> int:
+    """Where each value and key ends among those of all, which are NULL, and the timestamps; how many values are larger
+    than `most_value`, which are left out."""
+    omitted = 0
+    ends[:, 0] = 0
+    for number in range(len(messages)):
+        message = carray(address(messages[number]), 1, MESSAGE)[0]
+        large = message.value_bytes > most_value
+        omitted += large
+        ends[0, number + 1] = ends[0, number] + (0 if large else message.value_bytes)
+        ends[1, number + 1] = ends[1, number] + message.key_bytes
+        absent[0, number] = large or message.value == 0
+        absent[1, number] = message.key == 0
+        millis = message_timestamp(messages[number], answer.ctypes.data)
+        times[number] = max(min(millis, LATEST_MS), -LATEST_MS) * 1000
+        kinds[number] = answer[0] - 1
+    return omitted
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _copy(messages: np.ndarray, ends: np.ndarray, values: np.ndarray, keys: np.ndarray) -> None:
+    for number in range(len(messages)):
+        message = carray(address(messages[number]), 1, MESSAGE)[0]
+        value = carray(address(message.value), message.value_bytes, np.uint8)
+        first = ends[0, number]
+        for position in range(ends[0, number + 1] - first):
+            values[first + position] = value[position]
+        key = carray(address(message.key), message.key_bytes, np.uint8)
+        first = ends[1, number]
+        for position in range(message.key_bytes):
+            keys[first + position] = key[position]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def release(messages: np.ndarray) -> None:
+    """Give the messages back."""
+    for number in range(len(messages)):
+        message_destroy(messages[number])
+
+
+def to_batch(messages: np.ndarray, offsets: np.ndarray, topic: str, partition: int, most_value: int) -> pa.RecordBatch:
+    """Messages of one partition, none of which is an error, as a batch of `SOURCE_SCHEMA`.
+
+    Args:
+        messages: less than 2 GiB in all.
+        most_value: bytes. Of a larger value the batch has none, but `OMITTED_SCHEMA` as well: its size and digest.
+    """
+    count = len(messages)
+    ends, absent = np.empty((2, count + 1), np.int32), np.empty((2, count), np.bool_)
+    times, kinds = np.empty(count, np.int64), np.empty(count, np.int32)
+    omitted = _describe(messages, most_value, ends, absent, times, kinds, np.empty(1, np.int32))
+    values, keys = np.empty(ends[0, -1], np.uint8), np.empty(ends[1, -1], np.uint8)
+    _copy(messages, ends, values, keys)
+    columns = [
+        _binary(ends[1], keys, absent[1]),
+        _binary(ends[0], values, absent[0]),
+        headers.read(messages),
+        pa.repeat(pa.scalar(topic), count),
+        pa.array(np.full(count, partition, np.int32)),
+        pa.array(offsets),
+        pa.array(times).cast(SOURCE_SCHEMA.field("timestamp").type),
+        pa.array(kinds),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SOURCE_SCHEMA)
+    return _with_omitted(batch, messages, most_value) if omitted else batch
+
+
+def _with_omitted(batch: pa.RecordBatch, messages: np.ndarray, most_value: int) -> pa.RecordBatch:
+    sizes: list[int | None] = []
+    digests: list[str | None] = []
+    for message in messages.tolist():
+        found = _read(message)
+        place, size = int(found["value"]), int(found["value_bytes"])
+        data = (ctypes.c_char * size).from_address(place) if size > most_value else None
+        sizes.append(None if data is None else size)
+        digests.append(None if data is None else hashlib.sha256(data).hexdigest())
+    columns = [*batch.columns, pa.array(sizes, pa.int64()), pa.array(digests, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "omitted_bytes", "omitted_sha256"])
+
+
+def _read(message: int) -> np.ndarray:
+    data = (ctypes.c_char * MESSAGE.itemsize).from_address(message)
+    found: np.ndarray = np.frombuffer(memoryview(data), MESSAGE)[0]
+    return found
+
+
+def _binary(ends: np.ndarray, data: np.ndarray, absent: np.ndarray) -> pa.Array:
+    valid = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+    return pa.Array.from_buffers(pa.binary(), len(absent), [valid, pa.py_buffer(ends), pa.py_buffer(data)])
