@@ -5,7 +5,8 @@ delta-rs, gold computed by Arrow. What both sides share are names, settings and 
 
     auditor      goes through a lake, chunk by chunk
     snapshot     versions of all tables between two units; where the lake began and how far it is
-    records      what Kafka has, by a read_committed consumer; what it no longer has, by bronze
+    records      what records are, and whoever still has them
+    broker       what Kafka has, by a read_committed consumer, and proof that it is all
     acks         what producers were told is safe
     frames       which schema and message a record is
     schemas      the messages of the lake's schemas

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from spark_app.audit.acks import Acknowledged, read_acks
+from spark_app.audit.broker import Kafka
 from spark_app.audit.chunk import Chunk
 from spark_app.audit.gold import judge_gold
 from spark_app.audit.outside import judge_outside
@@ -18,7 +19,7 @@ from spark_app.audit.place import Judge
 from spark_app.audit.placed import judge_placed
 from spark_app.audit.quarantine import judge_quarantine
 from spark_app.audit.raw import judge_bronze
-from spark_app.audit.records import Kafka, Records, Source
+from spark_app.audit.records import Records, Source
 from spark_app.audit.silver import judge_silver
 from spark_app.audit.slots import Slots
 from spark_app.audit.snapshot import Snapshot

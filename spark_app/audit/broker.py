@@ -1,0 +1,176 @@
+"""The brokers as a source of records: what a read_committed consumer reads of a span, and proof that it is all of it.
+
+All records before an offset are read once a record at or behind it was seen, or the end of the partition at or behind
+it: offsets have gaps, so a count proves nothing. A partition that ends before that is one whose broker is behind, at
+this moment: more may come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from spark_app.audit.records import NO_TYPE, Records
+from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.kafka.client import ANSWER_S, client_options, silent
+from spark_app.records import Span
+from spark_app.settings import KafkaSettings
+
+AT_ONCE = 10_000
+BYTES_AT_ONCE = 32 << 20  # of messages, about, when they are all as large as the largest ones before
+POLL_S = 0.2
+RETRY_S = 0.5
+READING = {
+    "group.id": "protolake-audit",  # librdkafka wants one; nothing is ever committed to it
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "check.crcs": True,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 32_768,
+    "receive.message.max.bytes": 2**31 - 1,  # also the most that a batch of records may be once it is unpacked
+}
+TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
+
+
+class Kafka:
+    """The brokers of the settings."""
+
+    def __init__(self, settings: KafkaSettings, patience: float):
+        self._brokers = settings.brokers
+        self._patience = patience
+        self._said: list[KafkaError] = []
+        options = client_options(settings)
+        self._admin = AdminClient(options | {"error_cb": self._said.append}, logger=silent())
+        self._consumer = Consumer(options | READING, logger=silent())
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def topic_id(self, topic: str) -> str | None:
+        try:
+            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_S)
+            return str(described[topic].result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._unreachable(error) from None
+
+    def is_compacted(self, topic: str) -> bool:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        try:
+            found = self._admin.describe_configs([resource], request_timeout=ANSWER_S)[resource].result()
+        except KafkaException:
+            return False  # not everybody may ask
+        return "compact" in found["cleanup.policy"].value
+
+    def kept(self, topic: str, partition: int) -> int:
+        return self._bounds(topic, partition)[0]
+
+    def ends(self, topic: str) -> dict[int, int]:
+        try:
+            partitions = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return {partition: self._bounds(topic, partition)[1] for partition in partitions}
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+        except KafkaException as error:
+            raise self._unreachable(error) from None
+        return int(low), int(high)
+
+    def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
+        """
+        Raises:
+            UnreachableError: nothing new came for as long as the patience is, or the broker says an error.
+        """
+        records, at = Records(), {span.partition: span.start for span in spans}
+        left = {span.partition: span for span in spans}
+        self._consumer.assign([TopicPartition(s.topic, s.partition, s.start) for s in spans])
+        moved, at_once = time.monotonic(), 1
+        while left and most_bytes > 0:
+            before, largest = dict(at), 0
+            for message in self._consumer.consume(at_once, timeout=POLL_S):
+                span = left.get(_number(message.partition()))
+                if span is not None:
+                    size = self._take(records, message, span, at)
+                    most_bytes, largest = most_bytes - size, max(largest, size)
+                    if at[span.partition] >= span.end:
+                        self._consumer.incremental_unassign([TopicPartition(span.topic, span.partition)])
+                        del left[span.partition]
+            at_once = max(1, min(AT_ONCE, 10 * at_once, BYTES_AT_ONCE // max(largest, 1)))
+            if at != before:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self._patience:
+                raise self._behind(left.values(), at)
+        self._consumer.unassign()
+        return records, [Span(s.topic, s.partition, s.start, at[s.partition]) for s in spans]
+
+    def _take(self, records: Records, message: Message, span: Span, at: dict[int, int]) -> int:
+        """Keep a record of the span, and note in `at` before which offset all of the partition is read; returns the
+        record's bytes."""
+        error, offset = message.error(), _number(message.offset())
+        if error is None and at[span.partition] <= offset < span.end:
+            at[span.partition] = offset + 1
+            return _add(records, message)
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            at[span.partition] = max(at[span.partition], min(offset, span.end))
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._begin_again(span, at)
+        else:
+            raise UnreachableError(f"broker {self._brokers}: {error.str()}")
+        return 0
+
+    def _begin_again(self, span: Span, at: dict[int, int]) -> None:
+        """The broker has no such offset: the records have expired meanwhile, or it is behind."""
+        kept = self.kept(span.topic, span.partition)
+        if kept <= at[span.partition]:
+            time.sleep(RETRY_S)
+        at[span.partition] = max(at[span.partition], min(kept, span.end))
+        self._consumer.incremental_unassign([TopicPartition(span.topic, span.partition)])
+        self._consumer.incremental_assign([TopicPartition(span.topic, span.partition, at[span.partition])])
+
+    def _behind(self, left: Iterable[Span], at: dict[int, int]) -> UnreachableError:
+        """Why nothing more comes."""
+        for span in left:
+            end = self._bounds(span.topic, span.partition)[1]
+            if end < span.end:
+                return UnreachableError(
+                    f"broker {self._brokers} is behind: {span.topic}/{span.partition} ends at {end} there, but the "
+                    f"lake has records up to {span.end}; audit again when its replicas have caught up"
+                )
+        some = ", ".join(f"{s.topic}/{s.partition} from {at[s.partition]}" for s in left)
+        return UnreachableError(f"broker {self._brokers}: no record of {some} for {self._patience:.0f} s; is it up?")
+
+    def _unreachable(self, error: KafkaException) -> ProtolakeError:
+        self._admin.poll(0)  # calls back with what was said meanwhile
+        refused = [said.str() for said in self._said if said.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
+        if refused:
+            return ConfigurationError(f"kafka: {self._brokers} refuses the login ({refused[0]}): check kafka.sasl_*")
+        return UnreachableError(f"broker {self._brokers} did not answer ({error.args[0].str()}): is it up?")
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _add(records: Records, message: Message) -> int:
+    """Keep a message; its bytes."""
+    kind, millis = message.timestamp()
+    key, value = message.key(), message.value()
+    headers: Any = message.headers() or ()
+    records.partition.append(_number(message.partition()))
+    records.offset.append(_number(message.offset()))
+    records.key.append(key)
+    records.value.append(value)
+    records.headers.append(headers)
+    records.time.append(millis * 1000)
+    records.time_type.append(TYPES[kind])
+    return len(key or b"") + len(value or b"")
