@@ -24,6 +24,7 @@ def read_schema_key(text: str) -> SchemaKey:
 class Cause(StrEnum):
     """Why a record is in quarantine. The first word is the hop that refused it."""
 
+    RECORD_SIZE = "record_size"
     FRAME_SHORT = "frame_short"
     FRAME_MAGIC = "frame_magic"
     FRAME_INDEX = "frame_index"
@@ -50,6 +51,7 @@ class Cause(StrEnum):
 Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
 
 CAUSE_HELP: Mapping[Cause, str] = {
+    Cause.RECORD_SIZE: "the value is larger than `batch.max_record_bytes`: only its size and SHA-256 are kept",
     Cause.FRAME_SHORT: "shorter than a frame: magic byte, schema id or GUID, and message index",
     Cause.FRAME_MAGIC: "the first byte is neither 0 nor 1, and no schema is set for records without a frame",
     Cause.FRAME_INDEX: "the message index is not a zig-zag varint list, and the schema is Protobuf",
@@ -268,6 +270,10 @@ SOURCE_SCHEMA = pa.schema(
         ("timestamp_type", pa.int32()),
     ]
 )
+
+# What stands for a value that was too large to be taken: its size, and its SHA-256 as hex digits. A batch or a table
+# has these columns only once it has such a record; they are NULL for all others.
+OMITTED_SCHEMA = pa.schema([("omitted_bytes", pa.int64()), ("omitted_sha256", pa.string())])
 
 # What every silver row carries besides the fields of its message.
 LINEAGE_SCHEMA = pa.schema(

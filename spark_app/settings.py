@@ -244,8 +244,11 @@ class Batch(Section):
     bytes: PositiveInt = Field(
         256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
     )
-    max_record_bytes: PositiveInt = Field(
-        128 << 20, description="largest record value that is kept; of a larger one only its size and SHA-256 are"
+    max_record_bytes: int = Field(
+        128 << 20,
+        gt=0,
+        le=1 << 30,
+        description="largest value that is taken; of a larger one only size and SHA-256, cause record_size",
     )
     arrow_records: PositiveInt = Field(50_000, description="most records handed to a worker at once")
     arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")

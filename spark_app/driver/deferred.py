@@ -162,7 +162,8 @@ class Deferred:
     def _give_up(self, ready: pa.Table) -> Report:
         """A record that breaks the pass all by itself goes to quarantine as it is."""
         layout = self._settings.tables.layout
-        record = pa.Table.from_batches(self._read(ready).read(), BRONZE_SCHEMA)
+        batches = (batch.select(BRONZE_SCHEMA.names) for batch in self._read(ready).read())
+        record = pa.Table.from_batches(batches, BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
         rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
         entry = self._opened.write(layout.quarantine, rows)

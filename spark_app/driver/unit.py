@@ -133,6 +133,8 @@ class UnitRunner:
             options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
+            alone_bytes=self._settings.batch.arrow_bytes,
+            max_record_bytes=self._settings.batch.max_record_bytes,
             compression=self._settings.lake.compression,
         )
 

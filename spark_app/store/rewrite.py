@@ -84,10 +84,10 @@ def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     taken: list[pa.Table] = []
     size = 0
     for piece in pieces:
-        taken.append(piece)
-        size += piece.nbytes
-        if size > ROW_GROUP_BYTES:
+        if taken and size + piece.nbytes > ROW_GROUP_BYTES:  # so that a large record stays alone
             yield pa.concat_tables(taken)
             taken, size = [], 0
+        taken.append(piece)
+        size += piece.nbytes
     if taken:
         yield pa.concat_tables(taken)

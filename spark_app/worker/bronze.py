@@ -1,6 +1,7 @@
 """Bronze as the source of a pass: the worker reads the files itself.
 
-In: row groups of files and, where not all records are meant, their offsets. Out: Arrow batches of `BRONZE_SCHEMA`.
+In: row groups of files and, where not all records are meant, their offsets. Out: Arrow batches of `BRONZE_SCHEMA`, with
+`OMITTED_SCHEMA` where the file has it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
 
-from spark_app.records import Span
+from spark_app.records import OMITTED_SCHEMA, Span
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class Share:
             fragment = _format().make_fragment(piece.path, LocalFileSystem(), row_groups=[piece.group])
             fitting = piece.rows * self.batch_bytes // max(piece.bytes, 1)
             size = max(1, min(self.batch_records, fitting))
-            for batch in fragment.to_batches(BRONZE_SCHEMA, batch_size=size, batch_readahead=1, use_threads=False):
+            has_omitted = OMITTED_SCHEMA.names[0] in fragment.physical_schema.names
+            schema = pa.schema([*BRONZE_SCHEMA, *OMITTED_SCHEMA]) if has_omitted else BRONZE_SCHEMA
+            for batch in fragment.to_batches(schema, batch_size=size, batch_readahead=1, use_threads=False):
                 yield batch if self.ranges is None else batch.filter(within(batch, self.ranges))
 
 

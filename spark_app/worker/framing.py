@@ -42,7 +42,7 @@ FIRST_MESSAGE: MessageIndex = (0,)
 NO_MESSAGE: MessageIndex = ()
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
 
-OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX, WRONG_HEADER, WRONG_WRAPPER, HELD = range(8)
+OK, TOMBSTONE, SHORT, WRONG_MAGIC, WRONG_INDEX, WRONG_HEADER, WRONG_WRAPPER, HELD, OMITTED = range(9)
 CAUSES = {
     SHORT: Cause.FRAME_SHORT,
     WRONG_MAGIC: Cause.FRAME_MAGIC,
@@ -59,7 +59,8 @@ class Frames:
     """One entry per record value.
 
     Attributes:
-        verdict: OK, TOMBSTONE (a NULL value), HELD (set by the caller: not now) or what is wrong with the frame; int8.
+        verdict: OK, TOMBSTONE (a NULL value), what is wrong with the frame, or what the caller sets: HELD (not now) or
+            OMITTED (the value is NULL, but the record has one); int8.
         schema: the schema id; -1 where nothing names one; -2 - n for the GUID `guids[n]`; int64.
         guids: the distinct GUIDs of the batch.
         index: position in `indexes` of the record's message index; int64.

@@ -10,7 +10,7 @@ that admits anything, runs the pass again. Rows of such a run that could not be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from spark_app import failpoints
 from spark_app.records import (
+    OMITTED_SCHEMA,
     Catalog,
     Cause,
     DecodeOptions,
@@ -62,6 +63,8 @@ class Plan:
         options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
         buffer_bytes: decoded bytes a task holds before it writes files.
+        alone_bytes: a record whose value is larger has files of its own.
+        max_record_bytes: a larger value is not taken; the source leaves it out.
     """
 
     root: str
@@ -78,6 +81,8 @@ class Plan:
     options: DecodeOptions = STRICT
     wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
+    alone_bytes: int = 16 << 20
+    max_record_bytes: int = 128 << 20
     compression: str = "zstd"
 
 
@@ -85,12 +90,27 @@ def run(batches: Iterator[pa.RecordBatch], plan: Plan, catalog: Catalog, task: s
     """The pass over one task's records; `task` is part of the file names and must be unique."""
     failpoints.arm(plan.root)
     work = _Task(plan, catalog, task)
-    for batch in batches:
+    for batch, is_alone in _set_apart(batches, plan.alone_bytes):
+        if is_alone:
+            work.flush()
         work.take(batch)
-        if work.buffered > plan.buffer_bytes:
+        if is_alone or work.buffered > plan.buffer_bytes:
             work.flush()
     work.flush()
     return work.report
+
+
+def _set_apart(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """The records in their order; each whose value is larger comes alone, and then True with it."""
+    for batch in batches:
+        values, begin = batch.column("value"), 0
+        if values.nbytes > most_bytes:
+            large = pc.greater(pc.binary_length(values), most_bytes).fill_null(False)
+            for at in pc.indices_nonzero(large).to_pylist():
+                yield batch.slice(begin, at - begin), False
+                yield batch.slice(at, 1), True
+                begin = at + 1
+        yield batch.slice(begin), False
 
 
 @dataclass(frozen=True)
@@ -140,13 +160,28 @@ class _Task:
         if self.plan.write_bronze:
             self._bronze.append(self._records)
             self.buffered += self._records.nbytes
+        self._refuse_omitted(frames)
         self.report.tombstones += int((frames.verdict == framing.TOMBSTONE).sum())
         if self.plan.land_only:
-            self._defer(np.flatnonzero(frames.verdict != framing.TOMBSTONE), None)
-            return
-        self._lineage = tables.lineage_rows(self._records, self._read_keys(batch, frames))
-        self._decode(_Payloads(values, frames, np.arange(len(values))))
+            self._defer(np.flatnonzero(~np.isin(frames.verdict, (framing.TOMBSTONE, framing.OMITTED))), None)
+        else:
+            self._lineage = tables.lineage_rows(self._records, self._read_keys(batch, frames))
+            self._decode(_Payloads(values, frames, np.arange(len(values))))
         self._keep_rejects()
+
+    def _refuse_omitted(self, frames: framing.Frames) -> None:
+        """Refuse the records whose value was too large to be taken: nobody will ever decode them."""
+        if OMITTED_SCHEMA.names[0] not in self._records.column_names:
+            return
+        sizes, digests = (self._records.column(name) for name in OMITTED_SCHEMA.names)
+        rows = pc.indices_nonzero(sizes.is_valid())
+        frames.refuse(rows.to_numpy(), framing.OMITTED)
+        self.report.value_bytes += pc.sum(sizes).as_py()
+        # By which limit a record of bronze was left out is not known: it may have been another one then.
+        limit = f", the most is {self.plan.max_record_bytes}" if self.plan.write_bronze else ""
+        for row in rows.to_pylist():
+            detail = f"{sizes[row]} bytes{limit}; SHA-256 {digests[row]}"
+            self._rejects.append((row, Cause.RECORD_SIZE, detail, "", ""))
 
     def _observe(self, records: pa.Table) -> None:
         self.report.bronze += records.num_rows
@@ -325,13 +360,14 @@ class _Task:
             for table, entry in entries:
                 self.report.files.setdefault(table, []).append(entry)
         self._bronze, self._rejected, self._deferred, self._decoded = [], [], [], {}
+        self._records = self._lineage = None
         self.buffered = 0
 
     def _buffers(self) -> list[tuple[str, str, pa.Table]]:
         """(table, file name, rows): bronze, quarantine, deferred, then one of each silver table."""
         layout, names = self.plan.layout, list(self._numbers)
         own = ((layout.bronze, self._bronze), (layout.quarantine, self._rejected), (layout.deferred, self._deferred))
-        parts = [(table, pa.concat_tables(rows)) for table, rows in own if rows]
+        parts = [(table, pa.concat_tables(rows, promote_options="default")) for table, rows in own if rows]
         split = tables.split_by_table(self._decoded.values())
         parts += [(layout.silver_of(names[number]), rows) for number, rows in split]
         first, self._files = self._files, self._files + len(parts)

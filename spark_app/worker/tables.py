@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import LINEAGE_SCHEMA, SOURCE_SCHEMA, Cause, SchemaKey
+from spark_app.records import LINEAGE_SCHEMA, OMITTED_SCHEMA, SOURCE_SCHEMA, Cause, SchemaKey
 from spark_app.worker.framing import Frames
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -48,10 +48,12 @@ NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
 def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
-    """Every byte and coordinate of the records, with what the frame says. Rows from bronze stay as they are."""
+    """Every byte and coordinate of the records, with what the frame says, and what stands for values that were omitted
+    where there are such. Rows from bronze stay as they are."""
+    schema = pa.schema([*BRONZE_SCHEMA, *(OMITTED_SCHEMA if has_omitted(batch) else ())])
     rows = pa.Table.from_batches([batch])
     if "landed_at" in batch.schema.names:
-        return rows.select(BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
+        return rows.select(schema.names).cast(schema)
     topics = pc.dictionary_encode(batch.column("topic"))
     ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string()).dictionary_encode()
     schemas = frames.schema.copy()  # Arrow would share it, and the caller may yet hold a record back
@@ -61,8 +63,15 @@ def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str]
         pa.array(schemas, mask=schemas < 0),
         pa.array(frames.guids, pa.string()).take(pa.array(-2 - schemas, mask=schemas > -2)),
         _moment(landed_at, len(rows)),
+        *[batch.column(name) for name in schema.names[len(BRONZE_SCHEMA) :]],
     ]
-    return pa.Table.from_arrays(columns, names=BRONZE_SCHEMA.names).cast(BRONZE_SCHEMA)
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+
+
+def has_omitted(batch: pa.RecordBatch) -> bool:
+    """Whether the batch has a record whose value was too large to be taken."""
+    name = OMITTED_SCHEMA.names[0]
+    return name in batch.schema.names and batch.column(name).null_count < len(batch)
 
 
 def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:
@@ -104,7 +113,7 @@ def quarantine_rows(
         "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),
     }
-    return pa.table(columns | {name: records.column(name) for name in BRONZE_SCHEMA.names})
+    return pa.table(columns | {name: records.column(name) for name in records.column_names})
 
 
 def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:

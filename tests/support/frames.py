@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Sequence
 
 import pyarrow as pa
 from confluent_kafka.schema_registry.serde import SchemaId
 
-from spark_app.records import SOURCE_SCHEMA, SchemaKey
+from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA, SchemaKey
 
 
 def frame(schema: SchemaKey, payload: bytes, index: Sequence[int] = (0,)) -> bytes:
@@ -54,3 +55,19 @@ def batch_of(
     return pa.RecordBatch.from_arrays(
         [columns_given.get(f.name, pa.array(columns[f.name], f.type)) for f in SOURCE_SCHEMA], schema=SOURCE_SCHEMA
     )
+
+
+def leave_out(batch: pa.RecordBatch, most: int) -> pa.RecordBatch:
+    """The batch as a source hands it on that takes values of so many bytes only."""
+    values = batch.column("value").to_pylist()
+    large = [value is not None and len(value) > most for value in values]
+    if not any(large):
+        return batch
+    kept = [None if is_large else value for value, is_large in zip(values, large, strict=True)]
+    sizes = [len(value) if is_large else None for value, is_large in zip(values, large, strict=True)]
+    digests = [
+        hashlib.sha256(value).hexdigest() if is_large else None for value, is_large in zip(values, large, strict=True)
+    ]
+    columns = [pa.array(kept, pa.binary()) if name == "value" else batch.column(name) for name in SOURCE_SCHEMA.names]
+    omitted = [pa.array(column, f.type) for column, f in zip((sizes, digests), OMITTED_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays([*columns, *omitted], schema=pa.schema([*SOURCE_SCHEMA, *OMITTED_SCHEMA]))
