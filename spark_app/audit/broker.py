@@ -41,7 +41,9 @@ TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
 class Kafka:
     """The brokers of the settings."""
 
-    def __init__(self, settings: KafkaSettings, patience: float):
+    def __init__(self, settings: KafkaSettings, patience: float, most: int):
+        """`most` bytes of a value are kept; of a larger one its size and hash are, so that memory is bounded."""
+        self._most = most
         self._brokers = settings.brokers
         self._patience = patience
         self._said: list[KafkaError] = []
@@ -119,7 +121,7 @@ class Kafka:
         error, offset = message.error(), _number(message.offset())
         if error is None and at[span.partition] <= offset < span.end:
             at[span.partition] = offset + 1
-            return _add(records, message)
+            return _add(records, message, self._most)
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             at[span.partition] = max(at[span.partition], min(offset, span.end))
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -161,8 +163,8 @@ def _number(value: int | None) -> int:
     return -1 if value is None else value
 
 
-def _add(records: Records, message: Message) -> int:
-    """Keep a message; its bytes."""
+def _add(records: Records, message: Message, most: int) -> int:
+    """Keep a message, of a value of more than `most` bytes its size and hash; returns its bytes."""
     kind, millis = message.timestamp()
     key, value = message.key(), message.value()
     headers: Any = message.headers() or ()
@@ -173,4 +175,6 @@ def _add(records: Records, message: Message) -> int:
     records.headers.append(headers)
     records.time.append(millis * 1000)
     records.time_type.append(TYPES[kind])
+    if len(value or b"") > most:
+        records.leave_out(len(records) - 1)
     return len(key or b"") + len(value or b"")

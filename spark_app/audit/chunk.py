@@ -14,8 +14,10 @@ from spark_app.audit.records import Records
 from spark_app.audit.slots import Slots
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import ALTERED, Verdict
+from spark_app.records import OMITTED_SCHEMA
 
 TIME = pa.timestamp("us", "UTC")
+OMITTED = OMITTED_SCHEMA.names[0]
 
 NO_LONGER = "records that Kafka no longer has: compared with bronze instead"
 OTHER_BARE = "records without a frame, perhaps placed under another decode.unframed_schema_id"
@@ -79,6 +81,7 @@ class Chunk:
         self.slot_of = self._slots_of_records()
         self.record_at = slots.invert(self.slot_of)
         self.record_at[self.given_up] = -1
+        self._align_omitted()
         self.places, self.pieces = rules.pieces(records)
 
     def _fill(self, expired: np.ndarray) -> None:
@@ -94,12 +97,41 @@ class Chunk:
         self.verdict.note(NO_LONGER, len(rows))
         self.records.add_bronze(rows)
 
+    def _align_omitted(self) -> None:
+        """Have of each record what bronze has of it, its value or size and hash: the limit on sizes may have been
+        another one. Bronze is not believed: a value comes back only if it has the hash of Kafka's."""
+        bronze = self.tables.get(self.snapshot.layout.bronze)
+        if bronze is None:
+            return
+        if OMITTED in bronze.rows.column_names:
+            for record in self.record_at[bronze.slots[np.asarray(bronze.column(OMITTED).is_valid())]]:
+                if record >= 0:
+                    self.records.leave_out(int(record))
+        row_at = self.slots.invert(bronze.slots)
+        for record in list(self.records.omitted):
+            row = int(row_at[self.slot_of[record]])
+            value = bronze.rows["value"][row].as_py() if row >= 0 else None
+            if value is not None:
+                self.records.take_back(record, value)
+
     def _slots_of_records(self) -> np.ndarray:
         return self.slots.of(np.array(self.records.partition, np.int64), np.array(self.records.offset, np.int64))
 
     @cached_property
     def values(self) -> pa.Array:
         return pa.array(self.records.value, pa.binary())
+
+    @cached_property
+    def omitted(self) -> pa.Table:
+        """Size and hash of the values that were left out, NULL for all other records."""
+        found = [self.records.omitted.get(record, (None, None)) for record in range(len(self.records))]
+        columns = zip(*found, strict=True) if found else ((), ())
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, OMITTED_SCHEMA, strict=True)], OMITTED_SCHEMA)
+
+    @cached_property
+    def has_value(self) -> np.ndarray:
+        """record -> whether it is no tombstone, also where its value was left out."""
+        return np.asarray(pc.or_(self.values.is_valid(), self.omitted[OMITTED].combine_chunks().is_valid()))
 
     @cached_property
     def keys(self) -> pa.Array:

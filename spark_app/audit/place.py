@@ -110,6 +110,8 @@ class Judge:
         places = Places([None] * len(records), [False] * len(records))
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         for row, value in enumerate(records.value):
+            if row in records.omitted:
+                places.causes[row] = frozenset({Cause.RECORD_SIZE})
             if value is None:
                 continue
             frame = frame_of(value, records.headers[row])

@@ -18,7 +18,7 @@ def judge_placed(chunk: Chunk, absent: Absent) -> None:
     for found in chunk.silver:
         placed += chunk.counts(found.table.name)
     due = np.zeros(chunk.slots.count, bool)
-    due[chunk.slot_of] = np.asarray(chunk.values.is_valid())
+    due[chunk.slot_of] = chunk.has_value
     due &= ~chunk.given_up
     _add_lost(chunk, np.flatnonzero(due & (placed < 1)), absent)
     _add_surplus(chunk, np.flatnonzero(placed > due), due, counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
@@ -14,6 +16,9 @@ NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
 BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 
+LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record that was left out
+
+OTHER_LIMIT = "records left out that are within batch.max_record_bytes, which was perhaps another one"
 NO_REASON = "quarantined as decode_type, which the columns of today do not show: cause"
 
 
@@ -26,8 +31,8 @@ def judge_quarantine(chunk: Chunk, absent: Absent) -> None:
 
 def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
     name, records = found.table.name, chunk.record_at[found.slots]
-    columns = (found.rows[column].to_pylist() for column in ("cause", "hop", "schema_id"))
-    for slot, record, cause, hop, schema in zip(found.slots, records, *columns, strict=True):
+    columns = (found.rows[column].to_pylist() for column in ("cause", "hop", "schema_id", "detail"))
+    for slot, record, cause, hop, schema, detail in zip(found.slots, records, *columns, strict=True):
         if record < 0:
             continue
         if cause not in Cause.__members__.values() or hop != cause.split("_")[0]:
@@ -36,12 +41,27 @@ def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
             belongs = absent.belongs.get(int(record))
             why = f"belongs in {belongs}" if belongs else "cause"
             chunk.add(MISPLACED if belongs else ALTERED, name, np.array([slot]), why)
+        elif cause == Cause.RECORD_SIZE and not _had_to_be_left_out(chunk, int(record), detail or ""):
+            chunk.add(ALTERED, name, np.array([slot]), "left out, though not larger than the limit that it names")
+
+
+def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:
+    """Whether the value is larger than the limit that the row names; a row that was rebuilt names none."""
+    size, _ = chunk.records.omitted[record]
+    limit = LIMIT.search(detail)
+    if limit is not None and size <= int(limit[1]):
+        return False
+    if size <= chunk.snapshot.settings.batch.max_record_bytes:
+        chunk.verdict.note(OTHER_LIMIT)
+    return True
 
 
 def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: Absent) -> bool:
     """What cannot be told from the bytes may be: settings, ledger and tables were others once."""
     places = chunk.places
     proven = places.causes.get(record, frozenset())
+    if record in chunk.records.omitted:
+        return cause == Cause.RECORD_SIZE
     if cause in proven or cause == Cause.DECODE_CRASH:
         return True
     if places.bare[record] and (cause in BARE if chunk.rules.takes_bare else had_schema):

@@ -12,6 +12,9 @@ from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
 from spark_app.audit.content import mark, unequal
 from spark_app.audit.records import headers_of
 from spark_app.audit.verdict import ALTERED, DOUBLED, LOST, PHANTOM
+from spark_app.records import OMITTED_SCHEMA
+
+DIGEST = OMITTED_SCHEMA.names[1]
 
 
 def judge_bronze(chunk: Chunk, acks: Acknowledged) -> None:
@@ -41,14 +44,16 @@ def _safe(chunk: Chunk, acks: Acknowledged) -> tuple[np.ndarray, np.ndarray]:
 
 def _compare_digests(chunk: Chunk, bronze: Found, safe: np.ndarray, digests: np.ndarray) -> None:
     rows, values = chunk.slots.invert(bronze.slots)[safe], bronze.column("value")
+    kept = bronze.column(DIGEST) if DIGEST in bronze.rows.column_names else pa.nulls(len(values), pa.string())
     wrong = [
-        row >= 0 and _digest(values[row].as_py()) != digest.tobytes() for row, digest in zip(rows, digests, strict=True)
+        row >= 0 and (kept[row].as_py() or _digest(values[row].as_py())) != digest.tobytes().hex()
+        for row, digest in zip(rows, digests, strict=True)
     ]
     chunk.add(ALTERED, bronze.table.name, safe[np.array(wrong, bool)], "not what the producer was told is safe")
 
 
-def _digest(value: bytes | None) -> bytes:
-    return b"\0" * 32 if value is None else hashlib.sha256(value).digest()
+def _digest(value: bytes | None) -> str:
+    return "00" * 32 if value is None else hashlib.sha256(value).hexdigest()
 
 
 def compare_raw(chunk: Chunk, found: Found) -> None:
@@ -59,6 +64,9 @@ def compare_raw(chunk: Chunk, found: Found) -> None:
     wrong = np.full(len(known), "", object)
     for name, values in (("value", chunk.values), ("key", chunk.keys), ("timestamp", chunk.times)):
         mark(wrong, unequal(values.take(pa.array(own)), rows[name].combine_chunks()), name)
+    for field in OMITTED_SCHEMA if chunk.records.omitted or DIGEST in rows.column_names else ():
+        kept = rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        mark(wrong, unequal(chunk.omitted[field.name].combine_chunks().take(pa.array(own)), kept), field.name)
     types = np.array(chunk.records.time_type, np.int64)[own]
     mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "type of time")
     mark(wrong, _headers_differ(chunk, rows["headers"], own), "headers")

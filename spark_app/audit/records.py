@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,17 @@ from typing import Protocol
 import pyarrow as pa
 
 from spark_app.audit.frames import Header
-from spark_app.records import Span
+from spark_app.records import OMITTED_SCHEMA, Span
 
 NO_TYPE = -1
 
 
 @dataclass
 class Records:
-    """Records of one topic, one entry each. Times are in microseconds since 1970, their types as in Kafka."""
+    """Records of one topic, one entry each. Times are in microseconds since 1970, their types as in Kafka.
+
+    `omitted` has size and SHA-256 (hex) of the values that are not here although their records have one.
+    """
 
     partition: list[int] = field(default_factory=list)
     offset: list[int] = field(default_factory=list)
@@ -27,12 +31,17 @@ class Records:
     headers: list[Sequence[Header]] = field(default_factory=list)
     time: list[int] = field(default_factory=list)
     time_type: list[int] = field(default_factory=list)
+    omitted: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def add_bronze(self, rows: pa.Table) -> None:
         """What bronze keeps of records."""
+        first = len(self)
+        if set(OMITTED_SCHEMA.names) <= set(rows.column_names):
+            kept = zip(*(rows[name].to_pylist() for name in OMITTED_SCHEMA.names), strict=True)
+            self.omitted |= {first + row: said for row, said in enumerate(kept) if said[0] is not None}
         self.partition += rows["partition"].to_pylist()
         self.offset += rows["offset"].to_pylist()
         self.key += rows["key"].to_pylist()
@@ -40,6 +49,19 @@ class Records:
         self.headers += [headers_of(text) or [] for text in rows["headers"].to_pylist()]
         self.time += rows["timestamp"].cast(pa.int64()).to_pylist()
         self.time_type += [NO_TYPE if kind is None else kind for kind in rows["timestamp_type"].to_pylist()]
+
+    def leave_out(self, record: int) -> None:
+        """Keep size and hash of the record's value only."""
+        value = self.value[record]
+        if value is not None:
+            self.omitted[record] = (len(value), hashlib.sha256(value).hexdigest())
+            self.value[record] = None
+
+    def take_back(self, record: int, value: bytes) -> None:
+        """Have the value again that was left out, if this is it."""
+        if hashlib.sha256(value).hexdigest() == self.omitted[record][1]:
+            self.value[record] = value
+            del self.omitted[record]
 
 
 def headers_of(text: str | None) -> list[Header] | None:

@@ -182,6 +182,6 @@ def _judge_unread(chunk: Chunk, table_at: np.ndarray, judged: np.ndarray) -> Non
             chunk.verdict.note(OTHER_BARE)
         elif Cause.DECODE_PAYLOAD in causes and not chunk.snapshot.settings.decode.strict:
             chunk.verdict.note(NOT_STRICT)
-        elif chunk.records.value[record] is not None:
+        elif chunk.has_value[record]:
             why = f"belongs in {chunk.snapshot.layout.quarantine}: {', '.join(sorted(causes))}"
             chunk.add(MISPLACED, name, np.array([slot]), why)

@@ -19,6 +19,7 @@ from spark_app.lake import Lake, write_quickly
 from spark_app.records import Decodable, Offsets, Report, Span
 from spark_app.settings import Settings
 from spark_app.worker import one_pass
+from tests.support.frames import leave_out
 
 TOPIC = "t"
 TOPIC_ID = "id of t"
@@ -32,6 +33,7 @@ class Batches:
         self.first_kept = 0
         self.compacted = False
         self.id: str | None = TOPIC_ID
+        self.most = 1 << 40  # bytes of a value that a reader keeps
         self.dropped: set[tuple[int, int]] = set()  # partition, offset
 
     def topic_id(self, topic: str) -> str | None:
@@ -60,6 +62,9 @@ class Batches:
                     )
                 ]
                 records.add_bronze(pa.Table.from_batches([batch]).filter(pa.array(inside, pa.bool_())))
+        for record, value in enumerate(records.value):
+            if value is not None and len(value) > self.most:
+                records.leave_out(record)
         return records, list(spans)
 
 
@@ -84,13 +89,15 @@ class SmallLake:
         self.opened.schemas.ledger.save()
 
     def take(self, *batches: pa.RecordBatch, origin: Origin | None = None) -> Report:
-        """An ingest unit of the batches, which go on where their partitions ended."""
+        """An ingest unit of the batches, which go on where their partitions ended; what is larger than the settings
+        allow comes as a source hands it on."""
         start = self._offsets()
         for batch in batches:
             self.kafka.batches.append(batch)
             partition = batch["partition"][0].as_py()
             self.ends[partition] = batch["offset"][-1].as_py() + 1
-        report = self._run(batches, origin or Origin({self.topic: TOPIC_ID}))
+        most = self.settings.batch.max_record_bytes
+        report = self._run([leave_out(batch, most) for batch in batches], origin or Origin({self.topic: TOPIC_ID}))
         source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
         self.opened.decide(report, "ingest", source)
         return report
