@@ -34,7 +34,7 @@ from spark_app.process.room import Room
 from spark_app.records import Offsets, Report, Span
 from spark_app.recovery.service import Service
 from spark_app.settings import Settings
-from tests.support.frames import batch_of
+from tests.support.frames import batch_of, leave_out
 from tests.support.protos import compile_text
 
 TOPIC = "t"
@@ -98,7 +98,8 @@ class Parts:
 
     def run(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
         """The pass and what follows from it, over records that come after what is decided."""
-        return self.units.run(records(self.spark, values, self.next_offset()), self.manifests.last + 1, origin)
+        taken = records(self.spark, values, self.next_offset(), self.settings.batch.max_record_bytes)
+        return self.units.run(taken, self.manifests.last + 1, origin)
 
     def take(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
         """An ingest unit of the records, decided and committed."""
@@ -164,10 +165,10 @@ class Deadly(Given):
         os._exit(1)
 
 
-def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0) -> Records:
-    """Records at consecutive offsets of partition 0."""
+def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0, most: int = 1 << 30) -> Records:
+    """Records at consecutive offsets of partition 0, without values of more than so many bytes."""
     spans = (Span(TOPIC, 0, first, first + len(values)),)
-    return Records(spark, (Given(batch_of(values, first, TOPIC), spans),))
+    return Records(spark, (Given(leave_out(batch_of(values, first, TOPIC), most), spans),))
 
 
 def source(version: int) -> str:
