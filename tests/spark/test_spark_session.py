@@ -9,16 +9,17 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from scripts.local.artifacts import ROOT
-from spark_app import shell
+from spark_app import session, shell
 from spark_app.errors import UsageError
 from spark_app.kafka import source
 from spark_app.settings import KafkaSettings, Settings
@@ -142,6 +143,7 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
 
 WRITES = """
 import sys
+import threading
 from spark_app import session, shell
 from spark_app.errors import UsageError
 from spark_app.settings import Settings
@@ -262,3 +264,23 @@ session.end(clean=False)
 
 def test_a_session_has_the_name_of_its_command(spark: SparkSession) -> None:
     assert spark.sparkContext.appName == "tests"
+
+
+def test_rows_that_workers_read_by_themselves_are_in_the_progress_of_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's listeners and its UI have them from there."""
+    done = threading.Event()
+
+    def take(_: DataFrame, batch: int) -> None:
+        session.count_rows(spark, 7 + batch)
+        if batch == 2:
+            done.set()
+
+    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path)).start()
+    assert done.wait(60)
+    query.stop()
+    reports = query.recentProgress
+    assert [report["numInputRows"] for report in reports][:2] == [7, 8]
+    assert reports[1]["processedRowsPerSecond"] > 0

@@ -16,7 +16,7 @@ from numba import carray, njit
 from spark_app.kafka.consumer import headers
 from spark_app.kafka.consumer.address import address
 from spark_app.kafka.consumer.library import MESSAGE, describe_message, message_destroy, message_timestamp
-from spark_app.records import SOURCE_SCHEMA
+from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA
 
 LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
 
@@ -127,7 +127,7 @@ def _with_omitted(batch: pa.RecordBatch, messages: np.ndarray, most_value: int) 
         sizes.append(None if data is None else size)
         digests.append(None if data is None else hashlib.sha256(data).hexdigest())
     columns = [*batch.columns, pa.array(sizes, pa.int64()), pa.array(digests, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "omitted_bytes", "omitted_sha256"])
+    return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *OMITTED_SCHEMA.names])
 
 
 def _read(message: int) -> np.ndarray:
