@@ -245,7 +245,7 @@ class Batch(Section):
         256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
     )
     max_record_bytes: int = Field(
-        128 << 20,
+        64 << 20,
         gt=0,
         le=1 << 30,
         description="largest value that is taken; of a larger one only size and SHA-256, cause record_size",

@@ -82,7 +82,7 @@ class Plan:
     wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
     alone_bytes: int = 16 << 20
-    max_record_bytes: int = 128 << 20
+    max_record_bytes: int = 64 << 20
     compression: str = "zstd"
 
 
