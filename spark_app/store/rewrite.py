@@ -54,8 +54,9 @@ def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: s
     """Write the rows of the files, in their order, into one; nothing is committed."""
     name = f"merged-{uuid.uuid4().hex}.parquet"
     try:
+        hollow = files.find_hollow((pq.read_metadata(folder / path) for path in paths), columns)
         rows = (piece for path in paths for piece in read(folder / path, columns))
-        return files.write_pieces(folder, name, columns, _row_groups(rows), compression)
+        return files.write_pieces(folder, name, columns, _row_groups(rows), compression, hollow)
     except BaseException:
         (folder / name).unlink(missing_ok=True)
         raise

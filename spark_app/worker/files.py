@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
 from spark_app import failpoints
 from spark_app.records import LINEAGE_SCHEMA, FileEntry
+from spark_app.worker.dictionaries import Dictionaries
 
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
 STATISTICS_COLUMNS = 32  # of the message, as many as Delta's own default; those of the record always
@@ -25,7 +28,8 @@ LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is
 CUT_BYTES = 64  # at which delta-rs cuts the bounds of texts in Parquet
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
-UNIQUE = {"offset", "_offset", "value"}  # a dictionary of them would be as large as the column
+UNIQUE = {"offset", "_offset", "value"}  # known not to repeat
+BUFFER_BYTES = 256 << 10  # Parquet writes each page and its header by a call of its own
 FLOATING = {"FLOAT", "DOUBLE"}  # their bounds leave NaN out, which Spark and DuckDB take for the greatest
 
 Found = list[pq.Statistics]  # of a column in each row group
@@ -39,15 +43,17 @@ class Columns:
 
     Attributes:
         schema: as Delta's JSON.
-        repeated: the Parquet paths of those that have a dictionary.
+        dictionaries: says which of them have one.
         measured: the Parquet paths of those with statistics in Parquet; True = all.
         bounded: those with statistics in Delta's log.
+        texts: the Parquet paths of texts and bytes with statistics in Parquet.
     """
 
     schema: str
-    repeated: list[str]
+    dictionaries: Dictionaries
     measured: list[str] | bool
     bounded: Bounded
+    texts: list[str]
 
 
 def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> FileEntry:
@@ -57,27 +63,38 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> Fi
     """
     table = _spell_out(table)
     compression = compression if table.nbytes > SMALL_BYTES else "snappy"
-    return write_pieces(folder, name, table.schema, [table], compression)
+    hollow = [path for path in _describe(table.schema).texts if _leaf(table, path).null_count]
+    return write_pieces(folder, name, table.schema, [table], compression, hollow)
 
 
-def write_pieces(folder: Path, name: str, schema: pa.Schema, pieces: Iterable[pa.Table], compression: str) -> FileEntry:
-    """As `write_file`; each piece becomes a row group, or several if it has more than a million rows."""
+def write_pieces(
+    folder: Path, name: str, schema: pa.Schema, pieces: Iterable[pa.Table], compression: str, hollow: Collection[str]
+) -> FileEntry:
+    """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
+
+    Args:
+        hollow: the Parquet paths of texts and bytes with NULLs. They have a dictionary in any case: where one has a
+            single value besides NULL and no dictionary, DuckDB (2.0.0) takes the value for NULL.
+    """
     footer: list[pq.FileMetaData] = []
     columns = _describe(schema)
+    rest = iter(pieces)
+    first = next(rest)
     options = {
         "compression": compression,
-        "use_dictionary": columns.repeated,
+        "use_dictionary": [*columns.dictionaries.choose(first, compression), *hollow],
         "write_statistics": columns.measured,
         "store_schema": False,  # a tenth of a small file, and nobody needs it: Parquet has all these types
         "metadata_collector": footer,
     }
     with failpoints.around("file"), _open(folder, name) as handle:
-        with pq.ParquetWriter(handle, schema, **options) as writer:
-            for piece in pieces:
+        buffer = pa.BufferedOutputStream(handle, BUFFER_BYTES)
+        with pq.ParquetWriter(buffer, schema, **options) as writer:
+            for piece in itertools.chain([first], rest):
                 writer.write_table(piece)
-        handle.flush()
+        buffer.flush()
         os.fsync(handle.fileno())
-        size = handle.tell()
+        size = buffer.tell()
     return FileEntry(
         path=name,
         rows=footer[0].num_rows,
@@ -85,6 +102,25 @@ def write_pieces(folder: Path, name: str, schema: pa.Schema, pieces: Iterable[pa
         stats=_to_json(_statistics(footer[0], columns.bounded)),
         schema=columns.schema,
     )
+
+
+def find_hollow(footers: Iterable[pq.FileMetaData], columns: pa.Schema) -> set[str]:
+    """The Parquet paths of texts and bytes that may have NULLs in a file with these columns and the rows of these."""
+    found: set[str] = set()
+    texts = _describe(columns).texts
+    for footer in footers:
+        positions = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        for path in texts:
+            known = [group.column(positions[path]).statistics for group in groups] if path in positions else [None]
+            if not all(s is not None and s.has_null_count and not s.null_count for s in known):
+                found.add(path)
+    return found
+
+
+def _leaf(table: pa.Table, path: str) -> pa.ChunkedArray:
+    top, *inner = path.split(".")
+    return pc.struct_field(table.column(top), inner) if inner else table.column(top)
 
 
 def _open(folder: Path, name: str) -> pa.OSFile:
@@ -116,12 +152,14 @@ def _describe(schema: pa.Schema) -> Columns:
     footer: list[pq.FileMetaData] = []
     pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
     leaves = [footer[0].schema.column(number) for number in range(footer[0].num_columns)]
-    measured = [leaf.path for leaf in leaves if leaf.physical_type not in FLOATING]
+    # No reader looks for the bounds of what is in a list or a map.
+    measured = [leaf.path for leaf in leaves if leaf.physical_type not in FLOATING and not leaf.max_repetition_level]
     return Columns(
         schema=Schema.from_arrow(schema).to_json(),
-        repeated=[leaf.path for leaf in leaves if leaf.path not in UNIQUE],
+        dictionaries=Dictionaries([leaf.path for leaf in leaves if leaf.path not in UNIQUE]),
         measured=measured if len(measured) < len(leaves) else True,
         bounded=list(_bounded(footer[0].schema)),
+        texts=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level],
     )
 
 
@@ -209,8 +247,9 @@ def _numbers(found: Found) -> tuple[Any, Any]:
 
 
 def _texts(found: Found) -> tuple[Any, Any]:
+    """By their bytes, which is the order of their letters, too."""
     try:
-        low, high = min([s.min for s in found]), max([s.max for s in found])
+        low, high = min([s.min_raw for s in found]).decode(), max([s.max_raw for s in found]).decode()
     except ValueError:  # it is not UTF-8
         return None, None
     return (low, high) if all(map(_is_whole, (low, high))) else (None, None)
@@ -225,6 +264,7 @@ def _times(found: Found) -> tuple[Any, Any]:
     return _moment(min([s.min_raw for s in found])), _moment(max([s.max_raw for s in found]))
 
 
+@functools.lru_cache(maxsize=1024)  # all files of a unit have landed at the same one
 def _moment(micros: int) -> str | None:
     """None beyond the years that all readers know."""
     if micros not in TIMES:
