@@ -1,60 +1,127 @@
-"""One record that is larger than the JVM's heap: it is named, and the README's ways out lead out."""
+"""One record that no memory would hold stops nobody, and one that memory holds lands whole, in a file of its own."""
 
 from __future__ import annotations
 
-import re
-import shutil
-from collections.abc import Callable
-from pathlib import Path
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import psutil  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from scripts.campaign import ledger
-from scripts.campaign.stage import Stage
+from scripts.campaign.stage import Stage, kill
 from spark_app.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
-BYTES = 300 << 20  # a broker counts them compressed: 30 KiB
+GIANT = bytes(300 << 20)  # a broker counts it compressed: 30 KiB
+LARGE = b"\x07" + bytes(40 << 20)
 AT = 20
+MOST_RSS = 2 << 30  # bytes of app, JVM and workers together
 
 
-def fill(stage: Stage) -> None:
-    """The record between small ones, at offset `AT` of the only partition."""
-    stage.produce(AT, partitions="1")
+def send(stage: Stage, *values: bytes) -> None:
     sender = Producer(
         {"bootstrap.servers": stage.brokers, "compression.type": "zstd", "message.max.bytes": 1_000_000_000}
     )
-    sender.produce(stage.topic, bytes(BYTES))
-    sender.flush()
+    for value in values:
+        sender.produce(stage.topic, value)
+    assert sender.flush(60) == 0
+
+
+def fill(stage: Stage, *values: bytes) -> None:
+    """The values between small records, from offset `AT` of the only partition."""
+    stage.produce(AT, partitions="1")
+    send(stage, *values)
     stage.produce(AT, seed="8")
 
 
-def test_a_record_larger_than_the_heap_is_named_and_can_be_left_out(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(SPARK__DRIVER_MEMORY="1g")
-    fill(stage)
-    assert stage.run("--available-now") == ExitCode.BUG
-    assert re.search(rf"batch of {stage.topic}/0 0 to {2 * AT + 1}, try 1 ended the app", stage.status()["reason"])
-
-    shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
-    assert stage.run("--available-now", BATCH__RECORDS="1") == ExitCode.BUG
-    assert re.search(rf"batch of {stage.topic}/0 {AT} to {AT + 1}, try 1 ended the app", stage.status()["reason"])
-
-    admin = AdminClient({"bootstrap.servers": stage.brokers})
-    for done in admin.delete_records([TopicPartition(stage.topic, 0, AT + 1)]).values():
-        done.result()
-    shutil.rmtree(stage.lake / "_protolake" / "checkpoint")
-    assert stage.run("--available-now") == ExitCode.LOSS
-    assert stage.run("--available-now", "--accept-loss") == ExitCode.DONE
-    lost = ledger.read(stage.lake, "lost_events").select(["partition", "first", "end"]).to_pylist()
-    assert lost == [{"partition": 0, "first": AT, "end": AT + 1}]
-    bronze = ledger.read(stage.lake, "bronze_events")["offset"].to_pylist()
-    assert sorted(bronze) == [*range(AT), *range(AT + 1, 2 * AT + 1)]
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
-def test_a_larger_heap_takes_it(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
-    stage = new_stage(SPARK__DRIVER_MEMORY="4g")
-    fill(stage)
+@contextmanager
+def watched(pid: int) -> Iterator[list[int]]:
+    """The most memory of the process and all below it, in bytes, as the only entry."""
+    most, done = [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            try:
+                tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+            except psutil.Error:
+                continue
+            most[0] = max(most[0], sum(map(_rss, tree)))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        done.set()
+        watcher.join()
+
+
+def drain(stage: Stage, **settings: str) -> tuple[int, int]:
+    """(exit code, most memory in bytes)."""
+    app = stage.start("--available-now", **settings)
+    try:
+        with watched(app.pid) as most:
+            return app.wait(300), most[0]
+    finally:
+        kill(app)
+
+
+def test_a_record_that_no_memory_holds_stops_nobody(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g", SCHEMAS__PATIENCE_S="1")
+    fill(stage, GIANT)
+    code, most = drain(stage)
+    assert code == ExitCode.DONE
+    assert most < MOST_RSS
+    bronze = ledger.read(stage.lake, "bronze_events")
+    assert sorted(bronze["offset"].to_pylist()) == [*range(2 * AT + 1)]
+    kept = ["offset", "value", "omitted_bytes", "omitted_sha256"]
+    expected = [dict(zip(kept, (AT, None, len(GIANT), hashlib.sha256(GIANT).hexdigest()), strict=True))]
+    assert [row for row in bronze.select(kept).to_pylist() if row["omitted_bytes"]] == expected
+    refused = ledger.read(stage.lake, "quarantine_events")
+    assert refused.select(kept).to_pylist() == expected
+    assert refused["cause"].to_pylist() == ["record_size"]
+    assert sum(ledger.read(stage.lake, name).num_rows for name in ledger.tables(stage.lake, "silver_")) == 2 * AT
+    assert stage.verify() == {}
+    stage.produce(AT, seed="9")
     assert stage.run("--available-now") == ExitCode.DONE
-    assert sorted(ledger.read(stage.lake, "bronze_events")["offset"].to_pylist()) == [*range(2 * AT + 1)]
+    assert stage.verify() == {}
+    assert stage.command("replay").returncode == ExitCode.DONE
+    assert stage.verify() == {}
+
+
+def test_a_record_that_memory_holds_lands_whole_in_a_file_of_its_own(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g")
+    fill(stage, LARGE)
+    code, most = drain(stage)
+    assert code == ExitCode.DONE
+    assert most < MOST_RSS
+    files = (stage.lake / "bronze_events").glob("*.parquet")
+    found = {tuple(rows["offset"].to_pylist()): rows for rows in map(pq.read_table, files)}
+    assert found[(AT,)]["value"].to_pylist() == [LARGE]
+    assert sorted(offset for offsets in found for offset in offsets) == [*range(2 * AT + 1)]
+    assert stage.verify() == {}
+
+
+def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g")
+    fill(stage, LARGE)
+    assert drain(stage, BATCH__MAX_RECORD_BYTES="1000000")[0] == ExitCode.DONE
+    send(stage, LARGE)
+    assert drain(stage)[0] == ExitCode.DONE
+    rows = ledger.read(stage.lake, "bronze_events").sort_by("offset").to_pylist()
+    sizes = {row["offset"]: (row["omitted_bytes"], row["value"] == LARGE) for row in (rows[AT], rows[-1])}
+    assert sizes == {AT: (len(LARGE), False), 2 * AT + 1: (None, True)}
+    for most in ("1000000", str(64 << 20)):
+        assert stage.verify(BATCH__MAX_RECORD_BYTES=most) == {}
