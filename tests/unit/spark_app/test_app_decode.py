@@ -73,6 +73,32 @@ def test_odd_payload_lands_as_the_reference_parser_reads_it(payload: bytes) -> N
     assert land(decoder, payload) == (by_reference(decoder, payload), [])
 
 
+FLAT = "message M { map<string, int32> m = 1; N one = 3; } message N { int32 i = 1; }"
+NESTED = (
+    "message M { map<string, int32> m = 1; map<string, N> n = 2; N one = 3; } message N { map<string, int32> m = 1;}"
+)
+UNKNOWN = b"\x0a\x07\x0a\x01a\x10\x01\x18\x01"  # an entry of field 1 with a field that maps do not have
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (FLAT, UNKNOWN),
+        (FLAT, b"\x1a\x02\x10\x01" + UNKNOWN),
+        (NESTED, b"\x1a\x09" + UNKNOWN),
+        (NESTED, b"\x12\x0e\x0a\x01k\x12\x09" + UNKNOWN),
+    ],
+    ids=["in the message", "beside another unknown field", "in a nested one", "in a map's value"],
+)
+def test_no_entry_with_an_unknown_field_lands(text: str, payload: bytes) -> None:
+    decoder, message = prepare(text)
+    known = message(m={"b": 2}).SerializeToString()
+    due = [by_reference(decoder, one)[0] for one in (known, payload, known)]
+    assert land(decoder, known, payload, known) == (due, [])
+    assert land(decoder, payload) == (due[1:2], [])
+    assert "'a'" not in str(due)
+
+
 @pytest.mark.parametrize(
     "payload",
     [
