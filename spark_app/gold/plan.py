@@ -124,4 +124,4 @@ class Planner:
         return {name: found for name, found in fields.items() if self._definition.key in found.names}
 
     def _has_gold(self, name: str) -> bool:
-        return self._tables.get(name) is not None
+        return self._tables.is_there(name)

@@ -5,11 +5,15 @@ Each commit carries the transaction (lake id + "/gold", last unit folded): a tab
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from spark_app import failpoints
 from spark_app.driver.opened import OpenLake
@@ -17,13 +21,32 @@ from spark_app.gold.compare import differing_keys
 from spark_app.gold.definition import FOLDED, Definition
 from spark_app.gold.fold import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
 from spark_app.ops.events import log
+from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintain import tidy
 from spark_app.store.tables import Tables, writer_properties
+from spark_app.worker import files
 
 MOST_NAMED = 20
 SMALL_BYTES = 8 << 20  # of a table that is folded in memory: a merge costs four times as much
 CLEAN_EVERY = 20  # versions of a table between clean-ups
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a small table holds.
+
+    Attributes:
+        columns: of the table.
+        paths: of its files, relative to its folder.
+        size: bytes of the files.
+        upto: the last unit that is in them.
+    """
+
+    columns: pa.Schema
+    paths: list[str]
+    size: int
+    upto: int
 
 
 class GoldTables:
@@ -37,6 +60,7 @@ class GoldTables:
         self._handles = Tables(lake, settings.lake)
         self._settings = settings.lake
         self._synced = opened.committer.synced
+        self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
         self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
 
@@ -44,8 +68,15 @@ class GoldTables:
         """The table's handle, or None when there is no such table yet."""
         return self._handles.get(self._layout.gold_of(name))
 
+    def is_there(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return self._content(name) is not None or self.get(name) is not None
+
     def cursor(self, name: str) -> int:
         """The last unit that is in the table; 0 when there is none."""
+        content = self._content(name)
+        if content is not None:
+            return content.upto
         table = self.get(name)
         return (table.transaction_version(self._app) or 0) if table else 0
 
@@ -57,39 +88,84 @@ class GoldTables:
     def merge(self, name: str, part: pa.Table, upto: int) -> int:
         """Fold a row per key into the table, or let it take the row's place where it cannot be folded; returns the
         rows that the table has then."""
-        table = self.get(name)
-        if table is None:
-            return self.replace(name, part, upto)
         gold = self._layout.gold_of(name)
+        content = self._content(name) or self._look(name)
+        if content is None:
+            return self.replace(name, part, upto)
         self._unsynced.add(gold)
         try:
-            self._fold(gold, table, part, upto)
-            table.update_incremental()
-            self._clean(gold, table)
-            return _sum(table, "num_records")
+            if content.size <= SMALL_BYTES and can_fold(content.columns, part.schema):
+                return self._fold(gold, content, part, upto)
+            return self._fold_large(gold, part, upto)
         except Exception:
-            self._handles.forget(gold)  # it may have been committed: a stale handle must not be used again
+            self._forget(gold)  # it may have been committed: a stale handle must not be used again
             raise
 
-    def _fold(self, gold: str, table: DeltaTable, part: pa.Table, upto: int) -> None:
-        columns = _columns(table)
-        if _sum(table, "size_bytes") <= SMALL_BYTES and can_fold(columns, part.schema):
-            self._overwrite(gold, table, columns, part, upto)
-        else:
-            self._merge(table, columns, part, upto)
+    def _content(self, name: str) -> Content | None:
+        """What is known of the table, if its log still ends where it did."""
+        gold = self._layout.gold_of(name)
+        content = self._known.get(gold)
+        if content is not None and not self._handles.is_last(gold):
+            self._forget(gold)
+            return None
+        return content
 
-    def _overwrite(self, gold: str, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
-        rows = fold(_read(self._handles.files(gold), columns), part, self._definition)
-        self._tell_wide(gold, columns, rows)
+    def _look(self, name: str) -> Content | None:
+        """None when there is no such table yet."""
+        table = self.get(name)
+        if table is None:
+            return None
+        paths = list(map(str, table.get_add_actions()["path"].to_pylist()))
+        return Content(_columns(table), paths, _sum(table, "size_bytes"), table.transaction_version(self._app) or 0)
+
+    def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
+        table = self._current(gold)
+        self._merge(table, _columns(table), part, upto)
+        table.update_incremental()
+        if table.version() % CLEAN_EVERY == 0:
+            self._clean(gold)
+        return _sum(table, "num_records")
+
+    def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
+        paths = [f"{self._handles.uri(gold)}/{path}" for path in content.paths]
+        rows = fold(_read(paths, content.columns), part, self._definition)
+        self._tell_wide(gold, content.columns, rows)
         with failpoints.around("gold.merge"):
-            write_deltalake(
-                table,
-                rows,
-                mode="overwrite",
-                schema_mode=None if rows.schema.types == columns.types else "overwrite",
-                writer_properties=writer_properties(self._settings, rows.schema),
-                commit_properties=self._transaction(upto),
-            )
+            self._overwrite(gold, content, rows, upto)
+        return int(rows.num_rows)
+
+    def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
+        """By a file and an entry of the log of our own: through delta-rs it takes four times as long. `sync` makes both
+        durable."""
+        if rows.schema.types != content.columns.types or log_entry.demands(self._handles.handle(gold)):
+            self._rewrite(gold, rows, upto)
+            return
+        folder, name = Path(self._handles.uri(gold)), f"folded-{uuid.uuid4().hex}.parquet"
+        try:
+            entry = files.write_file(folder, name, rows, self._settings.compression, durable=False)
+            version = self._handles.overwrite(gold, entry, content.paths, upto, self._app)
+        except BaseException as error:
+            (folder / name).unlink(missing_ok=True)
+            if isinstance(error, (FileExistsError, FileNotFoundError)):
+                raise DeltaError(f"somebody else has written to the table, or removed it ({error})") from None
+            raise
+        self._known[gold] = Content(content.columns, [name], entry.size, upto)
+        self._handles.checkpoint_if_due(gold, version)
+        if version % CLEAN_EVERY == 0:
+            self._clean(gold)
+
+    def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
+        """With columns of other types."""
+        table = self._current(gold)
+        write_deltalake(
+            table,
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            writer_properties=writer_properties(self._settings, rows.schema),
+            commit_properties=self._transaction(upto),
+        )
+        table.update_incremental()
 
     def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
         """
@@ -127,7 +203,7 @@ class GoldTables:
                 writer_properties=writer_properties(self._settings, part.schema),
                 commit_properties=self._transaction(upto),
             )
-        self._handles.forget(gold)
+        self._forget(gold)
         return int(part.num_rows)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
@@ -150,11 +226,26 @@ class GoldTables:
     def _transaction(self, upto: int) -> CommitProperties:
         return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
 
-    def _clean(self, gold: str, table: DeltaTable) -> None:
-        """A merge rewrites the files it touches: remove the old ones and old log entries now and then."""
-        if table.version() % CLEAN_EVERY == 0:
-            tidy(gold, table, self._synced)
-            log.debug("gold cleaned", table=gold)
+    def _clean(self, gold: str) -> None:
+        """Each write leaves the files that it replaces: remove them and old log entries now and then."""
+        tidy(gold, self._current(gold), self._synced)
+        log.debug("gold cleaned", table=gold)
+
+    def _current(self, gold: str) -> DeltaTable:
+        """The handle, for whoever writes through it.
+
+        Raises:
+            DeltaError: the table is gone.
+        """
+        self._known.pop(gold, None)
+        table = self._handles.get(gold)
+        if table is None:
+            raise DeltaError(f"somebody has removed {gold}")
+        return table
+
+    def _forget(self, gold: str) -> None:
+        self._known.pop(gold, None)
+        self._handles.forget(gold)
 
 
 def _sum(table: DeltaTable, what: str) -> int:

@@ -1,4 +1,5 @@
-"""An entry of a table's log, written by ourselves: what one unit does to one table, or a rewrite of its files.
+"""An entry of a table's log, written by ourselves: what one unit does to one table, a rewrite of its files, or other
+rows in place of all that it has.
 
 delta-rs reads all entries since the last checkpoint for a commit, and once more before the next: 5 ms of CPU after 15
 entries, 40 after 90, of each of a thousand tables. Whoever is the only writer and knows the version writes a file, in
@@ -46,6 +47,15 @@ def rewrite(table: Path, version: int, adds: Collection[FileEntry], removes: Col
     _write(table, version, _lines_of_rewrite(adds, removes))
 
 
+def overwrite(table: Path, version: int, add: FileEntry, removes: Collection[str], upto: int, app: str) -> None:
+    """As `append`, for a file in place of all that the table has.
+
+    Args:
+        upto: the last unit that is in the file, and so the transaction of `app`.
+    """
+    _write(table, version, _lines_of_overwrite(add, removes, upto, app))
+
+
 def _write(table: Path, version: int, lines: Iterable[dict[str, Any]]) -> None:
     log = folder(table)
     entry, temporary = f"{log}/{entry_name(version)}", f"{log}/.{entry_name(version)}.tmp"
@@ -80,6 +90,17 @@ def _lines(name: str, manifest: Manifest, app: str) -> Iterator[dict[str, Any]]:
     yield {"txn": {"appId": app, "version": manifest.sequence}}
 
 
+def _lines_of_overwrite(add: FileEntry, removes: Collection[str], upto: int, app: str) -> Iterator[dict[str, Any]]:
+    """The transaction is the last, as of a unit."""
+    now = int(time.time() * 1000)
+    operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"}}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
+    yield {"add": _added(add, now)}
+    for path in removes:
+        yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
+    yield {"txn": {"appId": app, "version": upto}}
+
+
 def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:
     """The numbers are by what `delta_log` knows that the entry is whole."""
     now = int(time.time() * 1000)
@@ -101,9 +122,14 @@ def check(name: str, table: DeltaTable) -> None:
     Raises:
         ContractError: the table wants more of a writer than `append` does.
     """
+    wanted = demands(table)
+    if wanted:
+        raise ContractError(f"table {name} has {', '.join(wanted)}: drop it, or restore the table as it was")
+
+
+def demands(table: DeltaTable) -> list[str]:
+    """What the table wants of a writer that the entries written here do not do."""
     protocol = table.protocol()
     version, features = protocol.min_writer_version, set(protocol.writer_features or ())
     wanted = sorted(features - FEATURES) or [f"writer version {version}"] * (LAST_WRITER < version < 7)
-    wanted += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
-    if wanted:
-        raise ContractError(f"table {name} has {', '.join(wanted)}: drop it, or restore the table as it was")
+    return wanted + [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]

@@ -15,6 +15,7 @@ from spark_app.lake import Lake
 from spark_app.records import FileEntry
 from spark_app.settings import LakeSettings
 from spark_app.store import log_entry
+from spark_app.store.delta_log import entry_path, folder
 from spark_app.store.manifest import Manifest
 from spark_app.worker import files
 
@@ -62,11 +63,31 @@ class Tables:
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """`log_entry.append` behind all that is known of the table, which must be open; the handle learns of it when it
         is needed. Returns the version."""
+        version = self._next(name)
+        log_entry.append(self._lake.table(name), version, manifest, app)
+        self._appended[name] = version, manifest.sequence
+        return version
+
+    def overwrite(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
+        """As `append_unit`, by `log_entry.overwrite`."""
+        version = self._next(name)
+        log_entry.overwrite(self._lake.table(name), version, add, removes, upto, app)
+        self._appended[name] = version, upto
+        return version
+
+    def _next(self, name: str) -> int:
         self._await_checkpoint(name)
-        known = self._appended[name][0] if name in self._appended else self._handles[name].version()
-        log_entry.append(self._lake.table(name), known + 1, manifest, app)
-        self._appended[name] = known + 1, manifest.sequence
-        return known + 1
+        return 1 + (self._appended[name][0] if name in self._appended else self._handles[name].version())
+
+    def is_last(self, name: str) -> bool:
+        """Whether the table's log ends with what was appended last."""
+        version, _ = self._appended.get(name, (-1, 0))
+        log = folder(self._lake.table(name))
+        return version >= 0 and entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
+
+    def handle(self, name: str) -> DeltaTable:
+        """The handle of a table that is open, which may not know of what was appended."""
+        return self._handles[name]
 
     def unit(self, name: str) -> int | None:
         """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""

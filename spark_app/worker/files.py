@@ -56,19 +56,25 @@ class Columns:
     texts: list[str]
 
 
-def write_file(folder: Path, name: str, table: pa.Table, compression: str) -> FileEntry:
-    """Write `table` to `folder`/`name`, to the disk itself, and describe the file.
+def write_file(folder: Path, name: str, table: pa.Table, compression: str, durable: bool = True) -> FileEntry:
+    """Write `table` to `folder`/`name`, to the disk itself if it is to be `durable`, and describe the file.
 
     The folder entry is made durable by the driver, once per folder, before the unit is decided.
     """
     table = _spell_out(table)
     compression = compression if table.nbytes > SMALL_BYTES else "snappy"
     hollow = [path for path in _describe(table.schema).texts if _leaf(table, path).null_count]
-    return write_pieces(folder, name, table.schema, [table], compression, hollow)
+    return write_pieces(folder, name, table.schema, [table], compression, hollow, durable)
 
 
 def write_pieces(
-    folder: Path, name: str, schema: pa.Schema, pieces: Iterable[pa.Table], compression: str, hollow: Collection[str]
+    folder: Path,
+    name: str,
+    schema: pa.Schema,
+    pieces: Iterable[pa.Table],
+    compression: str,
+    hollow: Collection[str],
+    durable: bool = True,
 ) -> FileEntry:
     """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
 
@@ -93,7 +99,8 @@ def write_pieces(
             for piece in itertools.chain([first], rest):
                 writer.write_table(piece)
         buffer.flush()
-        os.fsync(handle.fileno())
+        if durable:
+            os.fsync(handle.fileno())
         size = buffer.tell()
     return FileEntry(
         path=name,
