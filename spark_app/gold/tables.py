@@ -5,14 +5,16 @@ Each commit carries the transaction (lake id + "/gold", last unit folded): a tab
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from spark_app import failpoints
@@ -21,6 +23,7 @@ from spark_app.gold.compare import differing_keys
 from spark_app.gold.definition import FOLDED, Definition
 from spark_app.gold.fold import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
 from spark_app.ops.events import log
+from spark_app.records import FileEntry
 from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintain import tidy
@@ -37,12 +40,14 @@ class Content:
     """What a small table holds.
 
     Attributes:
+        version: of the table.
         columns: of the table.
         paths: of its files, relative to its folder.
         size: bytes of the files.
         upto: the last unit that is in them.
     """
 
+    version: int
     columns: pa.Schema
     paths: list[str]
     size: int
@@ -105,7 +110,7 @@ class GoldTables:
         """What is known of the table, if its log still ends where it did."""
         gold = self._layout.gold_of(name)
         content = self._known.get(gold)
-        if content is not None and not self._handles.is_last(gold):
+        if content is not None and not self._handles.ends_with(gold, content.version):
             self._forget(gold)
             return None
         return content
@@ -116,7 +121,8 @@ class GoldTables:
         if table is None:
             return None
         paths = list(map(str, table.get_add_actions()["path"].to_pylist()))
-        return Content(_columns(table), paths, _sum(table, "size_bytes"), table.transaction_version(self._app) or 0)
+        upto = table.transaction_version(self._app) or 0
+        return Content(table.version(), _columns(table), paths, _sum(table, "size_bytes"), upto)
 
     def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
         table = self._current(gold)
@@ -130,41 +136,54 @@ class GoldTables:
         paths = [f"{self._handles.uri(gold)}/{path}" for path in content.paths]
         rows = fold(_read(paths, content.columns), part, self._definition)
         self._tell_wide(gold, content.columns, rows)
-        with failpoints.around("gold.merge"):
-            self._overwrite(gold, content, rows, upto)
+        self._overwrite(gold, content, rows, upto)
         return int(rows.num_rows)
 
     def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
         """By a file and an entry of the log of our own: through delta-rs it takes four times as long. `sync` makes both
         durable."""
-        if rows.schema.types != content.columns.types or log_entry.demands(self._handles.handle(gold)):
+        demanding = gold not in self._known and log_entry.demands(self._handles.handle(gold))
+        if demanding or rows.schema.types != content.columns.types:
             self._rewrite(gold, rows, upto)
             return
-        folder, name = Path(self._handles.uri(gold)), f"folded-{uuid.uuid4().hex}.parquet"
-        try:
-            entry = files.write_file(folder, name, rows, self._settings.compression, durable=False)
-            version = self._handles.overwrite(gold, entry, content.paths, upto, self._app)
-        except BaseException as error:
-            (folder / name).unlink(missing_ok=True)
-            if isinstance(error, (FileExistsError, FileNotFoundError)):
-                raise DeltaError(f"somebody else has written to the table, or removed it ({error})") from None
-            raise
-        self._known[gold] = Content(content.columns, [name], entry.size, upto)
+        entry = self._write(gold, rows)
+        with failpoints.around("gold.merge"), self._or_nothing(gold, entry):
+            version = self._handles.replace_rows(gold, entry, content.paths, upto, self._app)
+        self._known[gold] = Content(version, content.columns, [entry.path], entry.size, upto)
         self._handles.checkpoint_if_due(gold, version)
         if version % CLEAN_EVERY == 0:
             self._clean(gold)
 
+    def _write(self, gold: str, rows: pa.Table) -> FileEntry:
+        name = f"folded-{uuid.uuid4().hex}.parquet"
+        return files.write_file(Path(self._handles.uri(gold)), name, rows, self._settings.compression, durable=False)
+
+    @contextlib.contextmanager
+    def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
+        """For an entry of the log: where somebody else has made it, its file goes. After another error it may have
+        been made.
+
+        Raises:
+            DeltaError: the log is not what it was.
+        """
+        try:
+            yield
+        except (FileExistsError, FileNotFoundError) as error:
+            Path(self._handles.uri(gold), entry.path).unlink(missing_ok=True)
+            raise DeltaError(f"somebody else has written to the table, or removed it ({error})") from None
+
     def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
         """With columns of other types."""
         table = self._current(gold)
-        write_deltalake(
-            table,
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            writer_properties=writer_properties(self._settings, rows.schema),
-            commit_properties=self._transaction(upto),
-        )
+        with failpoints.around("gold.merge"):
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                writer_properties=writer_properties(self._settings, rows.schema),
+                commit_properties=self._transaction(upto),
+            )
         table.update_incremental()
 
     def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
@@ -190,9 +209,11 @@ class GoldTables:
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
         table = self._handles.get(gold)
+        self._tell_wide(gold, _columns(table) if table else pa.schema([]), part)
         if table is None:
             self._synced.forget(gold)
-        self._tell_wide(gold, _columns(table) if table else pa.schema([]), part)
+            self._begin(gold, part, upto)
+            return int(part.num_rows)
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._handles.uri(gold),
@@ -205,6 +226,13 @@ class GoldTables:
             )
         self._forget(gold)
         return int(part.num_rows)
+
+    def _begin(self, gold: str, rows: pa.Table, upto: int) -> None:
+        columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
+        entry = self._write(gold, rows.cast(columns))
+        with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
+            self._handles.begin_by_rows(gold, columns, entry, upto, self._app)
+        self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
         """The table with what it should be: {"rows": of `part`, "differing": keys with another row, or with one too

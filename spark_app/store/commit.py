@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from spark_app import failpoints
 from spark_app.errors import ContractError
@@ -28,7 +27,7 @@ from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.synced import Synced
-from spark_app.store.tables import Tables, skipping
+from spark_app.store.tables import Tables
 
 SYNC_EVERY_S = 10.0
 TRIES = 10  # of a commit that others come before
@@ -218,25 +217,13 @@ class Committer:
         if self._digests[name].get(sequence, digest) != digest:
             raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
 
-    def _properties(self, manifest: Manifest) -> CommitProperties:
-        return CommitProperties(
-            custom_metadata=log_entry.unit_metadata(manifest),
-            app_transactions=[Transaction(self._app, manifest.sequence)],
-        )
-
     def _create(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
         columns = merge_columns(pa.schema([]), *schemas_of(adds))
         self.synced.forget(name)
         with failpoints.around(_step(manifest, name)):
-            create_table_with_add_actions(
-                self.tables.uri(name),
-                Schema.from_arrow(columns),
-                [_add(entry) for entry in adds],
-                mode="error",
-                configuration=self.tables.configuration | skipping(columns),
-                commit_properties=self._properties(manifest),
-            )
+            self.tables.begin_by_unit(name, columns, manifest, self._app)
+        self._known_schemas[name] = {entry.schema for entry in adds}
 
     def _append(self, manifest: Manifest, name: str) -> None:
         change = manifest.tables[name]
@@ -300,7 +287,3 @@ def _schema(text: str) -> pa.Schema:
 def schemas_of(entries: Iterable[FileEntry]) -> list[pa.Schema]:
     """The distinct columns of the files."""
     return [_schema(text) for text in dict.fromkeys(entry.schema for entry in entries)]
-
-
-def _add(entry: FileEntry) -> AddAction:
-    return AddAction(entry.path, entry.size, {}, int(time.time() * 1000), True, entry.stats)

@@ -45,7 +45,7 @@ class Tables:
         """The table's handle, or None when there is no such table yet."""
         try:
             self._await_checkpoint(name)
-            if self._appended.pop(name, None) is not None:
+            if self._appended.pop(name, None) is not None and name in self._handles:
                 self._handles[name].update_incremental()
         except (DeltaError, OSError):
             self.forget(name)
@@ -60,6 +60,19 @@ class Tables:
             self._handles[name] = DeltaTable(str(path))
         return self._handles[name]
 
+    def begin_by_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
+        """A new table, by `log_entry.append`; a handle is opened when it is needed."""
+        log_entry.append(self._lake.table(name), 0, manifest, app, self._beginning(columns))
+        self._appended[name] = 0, manifest.sequence
+
+    def begin_by_rows(self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str) -> None:
+        """As `begin_by_unit`, by `log_entry.overwrite`."""
+        log_entry.overwrite(self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
+        self._appended[name] = 0, upto
+
+    def _beginning(self, columns: pa.Schema) -> log_entry.Lines:
+        return log_entry.beginning(columns, self.configuration | skipping(columns))
+
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """`log_entry.append` behind all that is known of the table, which must be open; the handle learns of it when it
         is needed. Returns the version."""
@@ -68,7 +81,7 @@ class Tables:
         self._appended[name] = version, manifest.sequence
         return version
 
-    def overwrite(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
+    def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
         """As `append_unit`, by `log_entry.overwrite`."""
         version = self._next(name)
         log_entry.overwrite(self._lake.table(name), version, add, removes, upto, app)
@@ -79,15 +92,16 @@ class Tables:
         self._await_checkpoint(name)
         return 1 + (self._appended[name][0] if name in self._appended else self._handles[name].version())
 
-    def is_last(self, name: str) -> bool:
-        """Whether the table's log ends with what was appended last."""
-        version, _ = self._appended.get(name, (-1, 0))
+    def ends_with(self, name: str, version: int) -> bool:
+        """Whether the table's log does."""
         log = folder(self._lake.table(name))
-        return version >= 0 and entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
+        return entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
 
     def handle(self, name: str) -> DeltaTable:
-        """The handle of a table that is open, which may not know of what was appended."""
-        return self._handles[name]
+        """The handle of a table that is there, which may not know of what was appended."""
+        table = self._open(name)
+        assert table is not None
+        return table
 
     def unit(self, name: str) -> int | None:
         """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
@@ -128,7 +142,7 @@ class Tables:
             self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
 
     def _make_checkpoint(self, name: str) -> None:
-        table = self._handles[name]
+        table = self._handles.get(name) or DeltaTable(self.uri(name))
         table.update_incremental()
         table.create_checkpoint()
         # A handle keeps 25 KB for each entry that it has read: of a thousand tables more than a gigabyte.

@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
 from spark_app.gold import tables
 from spark_app.store.maintain import sweep
+from spark_app.store.tables import Tables
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check, check_audited, decide, learn, rows_of
 from tests.support.protos import PROTO3, compile_text
@@ -303,13 +304,15 @@ def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
     table = parts.gold._tables.get("a")
     assert table is not None
 
-    def write_late(table: DeltaTable, *what: Any, **how: Any) -> None:
-        write_deltalake(table.table_uri, *what, **how)
+    replace_rows = Tables.replace_rows
+
+    def write_late(*what: Any) -> None:
+        replace_rows(*what)
         raise Broken
 
     with monkeypatch.context() as full:
         full.setattr(tables, "SMALL_BYTES", tables.SMALL_BYTES if small else -1)
-        full.setattr(tables, "write_deltalake", write_late)
+        full.setattr(Tables, "replace_rows", write_late)
         full.setattr(table, "merge", lambda *how, **more: FailsLate(DeltaTable(table.table_uri).merge(*how, **more)))
         with pytest.raises(Broken):
             parts.gold.run()

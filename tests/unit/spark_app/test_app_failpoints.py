@@ -14,7 +14,7 @@ import pytest
 from spark_app import failpoints
 
 APP = Path(__file__).parents[3] / "spark_app"
-DELTA = {"create_table_with_add_actions", "append_unit", "write_deltalake"}
+DELTA = {"begin_by_unit", "append_unit", "begin_by_rows", "replace_rows", "write_deltalake"}
 DELTA |= {"add_columns", "set_table_properties", "replace_files", "vacuum", "cleanup_metadata", "execute"}
 WRITERS = {"write_durably": 2, "write_quickly": 2}  # function -> position of the step among its arguments
 

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -15,9 +16,10 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
 from spark_app.settings import LakeSettings
-from spark_app.store import delta_log, tables
+from spark_app.store import delta_log, log_entry, tables
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests
+from spark_app.worker import files
 from tests.support.delta_log import read_rows, replay
 from tests.support.units import open_committer
 
@@ -198,3 +200,53 @@ def test_what_a_kill_left_of_an_entry_is_in_nobodys_way(tmp_path: Path) -> None:
     assert app.units() == [1, 2]
     app.take()
     assert (app.units(), left.exists(), aside.read_text()) == ([1, 2, 3], False, "as it was")
+
+
+def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
+    """Every type that a column can have, and the properties; both take the next commit of delta-rs."""
+    columns = pa.schema(
+        [
+            ("whole", pa.int64()),
+            ("big", pa.decimal128(20, 0)),
+            ("real", pa.float64()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("inside", pa.list_(pa.struct([("a", pa.string()), ("m", pa.map_(pa.string(), pa.binary()))]))),
+        ]
+    )
+    configuration: dict[str, str | None] = {"delta.checkpointInterval": "50"}
+    rows = columns.empty_table()
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    write_deltalake(str(theirs), rows, configuration=configuration)
+    add = files.write_file(ours, "x.parquet", rows, "zstd")
+    log_entry.overwrite(ours, 0, add, [], 1, "app", log_entry.beginning(columns, configuration))
+    begun = [DeltaTable(str(folder)) for folder in (theirs, ours)]
+    for what in ("schema", "protocol"):
+        assert len({str(getattr(table, what)()) for table in begun}) == 1
+    found = [(table.metadata().configuration, table.metadata().partition_columns) for table in begun]
+    assert found == [(configuration, [])] * 2
+    assert begun[1].transaction_version("app") == 1
+    one = pa.table({"whole": [1], "real": [0.5]})
+    write_deltalake(begun[1], one, mode="append", schema_mode="merge")
+    assert pl.read_delta(str(ours))["whole"].to_list() == [1]
+
+
+def test_a_type_of_a_newer_protocol_is_refused() -> None:
+    with pytest.raises(ContractError, match="time zone"):
+        log_entry.beginning(pa.schema([("at", pa.timestamp("us"))]), {})
+
+
+def test_a_table_that_somebody_else_has_begun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look whether it is there and its first entry."""
+    app = Running(tmp_path)
+    append = log_entry.append
+
+    def be_second(table: Path, version: int, *rest: Any) -> None:
+        if table.name == SILVER:
+            monkeypatch.undo()
+            write_deltalake(str(table), pa.table({"x": [100]}))
+        append(table, version, *rest)
+
+    monkeypatch.setattr(log_entry, "append", be_second)
+    app.take()
+    app.take()
+    assert app.units() == [1, 2, 100]
