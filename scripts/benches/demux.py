@@ -9,14 +9,13 @@ the first of them is for warmth, too: Spark ends Python workers that have no tas
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -26,13 +25,13 @@ from scripts.benches import frames, result, topics
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.rivals import given, rows, spark
 from scripts.benches.servers import told
 from scripts.benches.shape import Shape, game_names
 from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import DEMUX
+from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
@@ -102,7 +101,7 @@ class Side:
 def run(options: Options) -> Finding:
     """Measure and print."""
     shapes = [Shape(options.records, games=tables, partitions=FILES) for tables in options.tables]
-    with open_workshop() as workshop, told({given.VARIABLE: json.dumps(shapes[0].found())}):
+    with open_workshop() as workshop, told(given.variables(shapes[0])):
         _generate_classes(workshop)
         compared = [_compare(workshop, shape, options.rounds) for shape in shapes]
     result.show(["side", "games", "seconds", "CPU s", "records/s"], [side.row() for one in compared for side in one])
@@ -139,9 +138,9 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
 def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
     """A lake where the app has landed records that the official serializer framed."""
     folder, topic = Path(tempfile.mkdtemp(dir=workshop.folder)), workshop.settings.kafka.topic
-    pool = cycle((key, value) for key, value, _ in topics.make_frames(workshop.settings.registry.url, topic, shape))
+    made = topics.maker(workshop.settings.registry.url, topic, shape).records()
     share = -(-shape.records // FILES)
-    left = islice(pool, shape.records)
+    left = islice(((key, value) for key, value, _ in made), shape.records)
     paths = [frames.write_partition(folder / f"{n}.parquet", topic, n, list(islice(left, share))) for n in range(FILES)]
     landing = workshop.stand(1)
     records = Filed(workshop.spark, tuple(paths)).records(FILES)

@@ -1,32 +1,34 @@
 """Draining a topic: the app, to bronze and a silver table for each game, against what users would do instead.
 
-Counted, for all alike: from the plan of the first batch to the commit of the last, by the marks that Spark leaves in
-the checkpoint; against rivals that make gold, to the last commit of gold, which all make after the last batch. So the
-start of JVM and session is not counted, the first batch with its cold code and compaction are. CPU time is that of
-driver, JVM and workers between the marks, without gold and the broker. Each run is a process of its own with a lake of
-its own; the sides take turns, so that other work on the machine meets them alike.
+Each run is a process of its own with a lake of its own. Its time is that from the start of the process to the commit of
+the last batch, by the mark that Spark leaves in the checkpoint; against rivals that make gold, to the last commit of
+gold, which all make after the last batch. Its CPU time is that of the process and of all below it, driver, JVM and
+workers, from start to end, by the kernel's accounting; the app's gold is in it, the broker is not. Before, each side
+drains a small topic: archives of classes are written then, and files are in the page cache. The sides take turns, so
+that other work on the machine meets them alike; ratios are taken round by round.
 """
 
-import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from scripts.benches import result, topics
-from scripts.benches.lakes import count_rows, count_silver, gold_made
-from scripts.benches.options import RIVALS, Options
+from scripts.benches import result, topics, usage
+from scripts.benches.bases import App
+from scripts.benches.lakes import count_rows, count_silver, gold_made, stored_bytes
+from scripts.benches.options import Options
 from scripts.benches.progress import Progress
 from scripts.benches.result import Figure, Finding
 from scripts.benches.rivals import given
 from scripts.benches.servers import app_settings, open_servers, spawn
 from scripts.benches.shape import Shape
-from scripts.benches.targets import Target
+from scripts.benches.sides import APP, BASE, Side, promised
+from scripts.benches.topics import Contents
 from scripts.local import results
+from scripts.local.artifacts import ROOT
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
 from scripts.local.server import last_line
@@ -34,7 +36,7 @@ from spark_app.settings import Batch
 
 WRONG = 65
 LOOK_S = 0.05
-APP = "app"
+WARM_RECORDS = 2000
 
 
 @dataclass(frozen=True)
@@ -42,21 +44,42 @@ class Run:
     """One side, once. Rates are records per second; the warm one leaves the first batch out.
 
     Attributes:
-        bronze, silver: rows; the floor has no silver.
+        started: when the process was, in seconds since 1970.
+        cpu_seconds: of the process and all below it, from start to end.
+        bronze, silver: rows; the raw copies have no silver.
+        stored: bytes of the files of bronze and of silver.
         gold_seconds: from the last batch to the end of gold; None where nobody makes it.
     """
 
-    side: str
+    side: Side
     batch_records: int
     records: int
     progress: Progress
+    started: float
+    cpu_seconds: float
     bronze: int
     silver: int
+    stored: tuple[int, int]
     gold_seconds: float | None = None
 
     @property
+    def seconds(self) -> float:
+        """From the start of the process to the commit of the last batch."""
+        return self.progress.ended - self.started
+
+    @property
+    def whole_seconds(self) -> float:
+        """Gold included."""
+        return self.seconds + (self.gold_seconds or 0)
+
+    @property
     def rate(self) -> int:
-        return round(self.records / self.progress.seconds)
+        return round(self.records / self.seconds)
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of CPU for a record."""
+        return self.cpu_seconds / self.records * 1e6
 
     @property
     def warm_rate(self) -> int | None:
@@ -64,76 +87,115 @@ class Run:
         seconds = times.seconds - times.first_seconds
         return round((self.records - times.first_records) / seconds) if seconds and times.first_records else None
 
-    @property
-    def whole_seconds(self) -> float:
-        """Gold included."""
-        return self.progress.seconds + (self.gold_seconds or 0)
-
-    def row(self) -> list[object]:
-        """For the table, in the order of its headers."""
-        times = self.progress
-        seconds = [times.seconds, times.first_seconds, times.cpu_seconds]
-        return [self.side, self.batch_records, *seconds, self.rate, self.warm_rate, self.gold_seconds]
-
     def found(self) -> dict[str, Any]:
-        keys = ("side", "batch_records", "seconds", "first_seconds", "cpu_seconds", "rate", "warm_rate", "gold_seconds")
-        placed = {"bronze": self.bronze, "silver": self.silver, "batches": len(self.progress.done)}
-        return dict(zip(keys, self.row(), strict=True)) | placed
+        """Each number, for the table and for machines."""
+        times, (bronze, silver) = self.progress, (size / self.records for size in self.stored)
+        sizes = {"side": str(self.side), "batch_records": self.batch_records}
+        seconds = {"seconds": self.seconds, "start_seconds": times.began - self.started}
+        seconds |= {"first_seconds": times.first_seconds, "cpu_seconds": self.cpu_seconds, "cpu_us": self.cpu_us}
+        rates = {"rate": self.rate, "warm_rate": self.warm_rate, "gold_seconds": self.gold_seconds}
+        rows = {"bronze": self.bronze, "silver": self.silver, "batches": len(times.done)}
+        return sizes | seconds | rates | {"bronze_bytes": bronze, "silver_bytes": silver} | rows
+
+
+HEADERS = {
+    "side": "side",
+    "batch_records": "batch",
+    "seconds": "seconds",
+    "start_seconds": "of it start",
+    "first_seconds": "first batch",
+    "cpu_seconds": "CPU s",
+    "cpu_us": "us/record",
+    "rate": "records/s",
+    "gold_seconds": "gold s",
+    "bronze_bytes": "bronze B",
+    "silver_bytes": "silver B",
+}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that is filled."""
+
+    name: str
+    brokers: str
+    registry: str
+    shape: Shape
+    contents: Contents
 
 
 def run(options: Options) -> Finding:
     """Fill a topic, drain it in turns, print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
-    sides = (APP, *options.against)
+    sides = (Side(APP), *options.against)
     with open_servers() as (folder, kafka, registry):
+        apps = {side: _app(side, folder) for side in sides if side.is_app}
+
+        def fill(name: str, filled: Shape) -> Topic:
+            contents = topics.fill(kafka.bootstrap, registry.url, name, filled)
+            return Topic(name, kafka.bootstrap, registry.url, filled, contents)
+
+        small = fill("warmth", replace(shape, records=min(WARM_RECORDS, shape.records)))
         result.tell(f"filling the topic with {shape.words()} ...")
-        topic = Topic(kafka.bootstrap, registry.url, shape, topics.fill(kafka.bootstrap, registry.url, TOPIC, shape))
+        topic = fill(TOPIC, shape)
         sizes = options.batch_records or (Batch().records,)
+        for side in sides:
+            drain(folder / "lake", small, side, sizes[0], apps.get(side))
         turns = [(size, side) for _ in range(options.rounds) for size in sizes for side in sides]
-        runs = [drain(folder / "lake", topic, side, size) for size, side in turns]
-    _show(runs)
-    print(f"{shape.words()}: medians of {options.rounds} rounds")
-    figures = [f for size in sizes for f in _figures([r for r in runs if r.batch_records == size], options, shape)]
-    return Finding(figures, {"topic": shape.found(), "bad": topic.bad, "runs": [r.found() for r in runs]})
+        runs = [drain(folder / "lake", topic, side, size, apps.get(side)) for size, side in turns]
+        with usage.meter() as meter:
+            source = meter.source
+    result.show(list(HEADERS.values()), [[run.found()[key] for key in HEADERS] for run in runs])
+    value_bytes = topic.contents.value_bytes / shape.records
+    print(f"{shape.words()}, every record another, {value_bytes:.1f} bytes a value; medians of {options.rounds} rounds")
+    figures = [Figure(f"bytes of a record's value, {shape.message} events", value_bytes)]
+    for size in sizes:
+        figures += _figures([run for run in runs if run.batch_records == size], options.against, shape)
+    details = {"topic": shape.found(), "bad": topic.contents.bad, "value_bytes": value_bytes, "cpu_by": source}
+    return Finding(figures, details | {"runs": [run.found() for run in runs]})
 
 
-@dataclass(frozen=True)
-class Topic:
-    """A topic that is filled; `bad` of its records are no events."""
-
-    brokers: str
-    registry: str
-    shape: Shape
-    bad: int
+def _app(side: Side, folder: Path) -> App:
+    return App.at(side.variant, folder / f"{BASE}-{side.variant}") if side.variant else App(ROOT)
 
 
-def drain(lake: Path, topic: Topic, side: str, batch_records: int) -> Run:
+def drain(lake: Path, topic: Topic, side: Side, batch_records: int, app: App | None) -> Run:
     """One side, once, on a lake that is thrown away."""
-    settings = app_settings(lake, topic.brokers, topic.registry) | {given.VARIABLE: json.dumps(topic.shape.found())}
-    settings |= {"PROTOLAKE_BATCH__RECORDS": str(batch_records), "PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
-    progress = Progress(lake / "_protolake" / "checkpoint", given.copied(lake) if side.endswith("rows") else None)
-    _call(_command(side), settings, progress)
+    settings = app.settings(lake, topic.brokers, topic.registry) if app else _rival_settings(lake, topic, side)
+    settings |= {"PROTOLAKE_KAFKA__TOPIC": topic.name, "PROTOLAKE_BATCH__RECORDS": str(batch_records)}
+    settings |= {"PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
+    before = given.copied(lake) if "rows" in side.name else None
+    progress = Progress(lake / "_protolake" / "checkpoint", before)
+    started = time.time()
+    cpu_seconds = _call(_command(side), settings, progress, app.root if app else ROOT)
     placed = _verify(lake, side, topic)
     made = gold_made(lake)
-    gold_seconds = None if made is None else made - progress.ended
-    done = Run(side, batch_records, topic.shape.records, progress, *placed, gold_seconds)
+    gold_seconds = None if made is None else max(0.0, made - progress.ended)
+    stored = stored_bytes(lake, "bronze"), stored_bytes(lake, "silver_")
+    records = topic.shape.records
+    done = Run(side, batch_records, records, progress, started, cpu_seconds, *placed, stored, gold_seconds)
     shutil.rmtree(lake)
-    result.tell(f"{side}: {progress.seconds:.1f} s in batches of {batch_records:,}, load {results.load()[0]}")
+    told = f"{side}: {done.seconds:.1f} s, {done.cpu_us:.2f} us of CPU a record, {records:,} records"
+    result.tell(f"{told} in batches of {batch_records:,}, load {results.load()[0]}")
     return done
 
 
-def _command(side: str) -> list[str]:
+def _rival_settings(lake: Path, topic: Topic, side: Side) -> dict[str, str]:
+    return app_settings(lake, topic.brokers, topic.registry) | given.variables(topic.shape, side.flags)
+
+
+def _command(side: Side) -> list[str]:
     app = ["-m", "spark_app", "run", "--available-now"]
-    return app if side == APP else ["-m", f"scripts.benches.rivals.{side}"]
+    return app if side.is_app else ["-m", f"scripts.benches.rivals.{side.name}"]
 
 
-def _call(arguments: list[str], settings: dict[str, str], progress: Progress) -> None:
-    """Run a process to its end; its last words are the error when it fails."""
-    with tempfile.NamedTemporaryFile("w") as log:
-        process = spawn(arguments, settings, log, log)
+def _call(arguments: list[str], settings: dict[str, str], progress: Progress, root: Path) -> float:
+    """Run a process to its end; its CPU seconds. Its last words are the error when it fails."""
+    with tempfile.NamedTemporaryFile("w") as log, usage.meter() as meter:
+        process = spawn(arguments, settings, log, log, root, meter)
         try:
             while process.poll() is None:
-                progress.look(process.pid)
+                progress.look()
                 time.sleep(LOOK_S)
         finally:
             process.terminate()
@@ -141,55 +203,48 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress) ->
         if process.returncode:
             said = last_line(Path(log.name))
             raise LocalError(f"{' '.join(arguments)} ended with {process.returncode}: {said}", process.returncode)
+        progress.look()
+        return meter.cpu_seconds()
 
 
-def _verify(lake: Path, side: str, topic: Topic) -> tuple[int, int]:
+def _verify(lake: Path, side: Side, topic: Topic) -> tuple[int, int]:
     """Rows in bronze and silver: all must end with every record, or there is nothing to compare."""
     rows = count_rows(lake)
-    bronze, silver = rows["bronze_events" if side == APP else "bronze"], count_silver(rows)
+    bronze, silver = rows["bronze_events" if side.is_app else "bronze"], count_silver(rows)
     records = topic.shape.records
-    if bronze != records or (side != "floor" and silver != records - topic.bad):
+    if bronze != records or (side.rival.decodes and silver != records - topic.contents.bad):
         raise LocalError(
             f"{side} ended with {bronze:,} in bronze and {silver:,} in silver of {records:,} records", WRONG
         )
     return bronze, silver
 
 
-def _show(runs: list[Run]) -> None:
-    headers = ["side", "batch", "seconds", "of it first batch", "CPU s", "records/s", "records/s after first", "gold s"]
-    result.show(headers, [run.row() for run in runs])
-
-
-def _figures(runs: list[Run], options: Options, shape: Shape) -> Iterator[Figure]:
+def _figures(runs: list[Run], against: Sequence[Side], shape: Shape) -> Iterator[Figure]:
     """Of runs with batches of one size."""
-    app = [run for run in runs if run.side == APP]
+    app = [run for run in runs if run.side.name == APP]
     size = f"{app[0].batch_records:,} a batch"
-    yield Figure(f"records/s, app, {size}", median(run.rate for run in app))
-    for rival in options.against:
+    yield Figure.of(f"records/s, app, {size}", (run.rate for run in app))
+    yield Figure.of(f"us of CPU a record, app, {size}", (run.cpu_us for run in app))
+    for rival in against:
         other = [run for run in runs if run.side == rival]
-        what, target = f"app / {rival}, {size}", target_of(rival, shape)
-        whole = all(run.gold_seconds is not None for run in other)
-        yield Figure(f"records/s, {what}", _ratio(other, app, "seconds"), None if whole else target)
-        if whole:
-            ratio = median(run.whole_seconds for run in other) / median(run.whole_seconds for run in app)
-            yield Figure(f"records/s to gold, {what}", ratio, target)
-        yield Figure(f"records per CPU second, {what}", _ratio(other, app, "cpu_seconds"))
+        what = f"app / {rival}, {size}"
+        wall, cpu, less = promised(rival, shape)
+        to_gold = rival.rival.to_gold
+        yield Figure.of(f"us of CPU a record, {rival}, {size}", (run.cpu_us for run in other))
+        yield Figure.of(f"records/s, {what}", _ratios(other, app, lambda r: r.seconds), None if to_gold else wall)
+        if to_gold:
+            yield Figure.of(f"records/s to gold, {what}", _ratios(other, app, lambda r: r.whole_seconds), wall)
+        if rival.is_app:
+            yield Figure.of(f"CPU per record, {what}", _ratios(app, other, lambda r: r.cpu_us), less)
+        else:
+            yield Figure.of(f"records per CPU second, {what}", _ratios(other, app, lambda r: r.cpu_us), cpu)
+        batches = _ratios(other, app, lambda r: r.progress.seconds)
+        yield Figure.of(f"records/s without the start, {what}", batches)
         if all(run.warm_rate for run in (*app, *other)):
-            yield Figure(f"records/s after the first batch, {what}", _warm_rate(app) / _warm_rate(other))
+            rates = _ratios(app, other, lambda r: float(r.warm_rate or 0))
+            yield Figure.of(f"records/s after the first batch, {what}", rates)
 
 
-def target_of(rival: str, shape: Shape) -> Target | None:
-    """What the design promises against this rival; None where it promises nothing."""
-    found = RIVALS[rival]
-    if rival == "floor":
-        return found.get(shape.message)
-    return next((found[fewest] for fewest in sorted(found, reverse=True) if shape.games >= fewest), None)
-
-
-def _ratio(some: list[Run], others: list[Run], what: str) -> float:
-    top, bottom = (median(getattr(r.progress, what) for r in runs) for runs in (some, others))
-    return float(top / bottom)
-
-
-def _warm_rate(runs: list[Run]) -> float:
-    return median(run.warm_rate or 0 for run in runs)
+def _ratios(some: list[Run], others: list[Run], what: Callable[[Run], float]) -> list[float]:
+    """Of each round."""
+    return [what(one) / what(other) for one, other in zip(some, others, strict=True)]

@@ -19,16 +19,17 @@ import psutil  # type: ignore[import-untyped]
 from scripts.benches import result, topics
 from scripts.benches.ages import Ages
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
+from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
 from spark_app.lake import Lake, read_json
 
 WARMTH_S = 60.0
+WARM_RECORDS = 20_000  # before the clock runs
 LOOK_S = 0.5
 SAMPLE_S = 5.0
 SHORTEST_S = 240  # so that each tenth has samples, on a busy machine too
@@ -72,7 +73,7 @@ def run(options: Options) -> Finding:
     """Produce, watch, print."""
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
-    shape = replace(options.shape, records=topics.POOL)
+    shape = replace(options.shape, records=WARM_RECORDS)
     with open_servers() as (folder, kafka, registry):
         topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
         settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)

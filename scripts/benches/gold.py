@@ -24,10 +24,10 @@ from scripts.benches import frames, result
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.stand import Stand, Workshop, open_workshop
 from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
+from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import Calculator

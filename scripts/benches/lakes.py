@@ -14,6 +14,12 @@ def count_silver(rows: dict[str, int]) -> int:
     return sum(count for name, count in rows.items() if name.startswith("silver_"))
 
 
+def stored_bytes(lake: Path, prefix: str) -> int:
+    """Size of the files that the tables with such names are made of."""
+    tables = [log.parent for log in lake.glob(f"{prefix}*/_delta_log")]
+    return sum(sum(DeltaTable(str(table)).get_add_actions()["size_bytes"].to_pylist()) for table in tables)
+
+
 def gold_made(lake: Path) -> float | None:
     """When the last commit to gold was made, in seconds since 1970; None without gold."""
     return max((entry.stat().st_mtime for entry in lake.glob("gold_*/_delta_log/*.json")), default=None)

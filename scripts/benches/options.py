@@ -9,6 +9,7 @@ from typing import Any
 
 from scripts.benches import targets
 from scripts.benches.shape import Shape
+from scripts.benches.sides import RIVALS, Side, all_targets, side
 from scripts.benches.targets import Target
 from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
@@ -19,6 +20,7 @@ Measurements of what the design promises. Each prints a small table and adds a J
 PROTOLAKE_* variables reach both the app and what it is compared with, except for the addresses."""
 CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
 PUBLISH = "--publish"
+ROUNDS = 3  # fewer say nothing of the spread
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,6 @@ class Entry:
 
 MESSAGES = ("flat", "rich", "wide")
 SHAPE = ("games", "message", "versions", "bad", "skew")
-RIVALS: Mapping[str, Mapping[Any, Target]] = {
-    "floor": targets.FLOOR,
-    "rows": targets.ROWS,
-    "tuned_rows": {},
-    "arrow": targets.ARROW,
-    "consumer": targets.CONSUMER,
-}
 ENTRIES = {
     "tables": Entry(
         "scripts.benches.tables",
@@ -48,7 +43,7 @@ ENTRIES = {
     "drain": Entry(
         "scripts.benches.drain",
         "Kafka to bronze and silver, against what one would do instead",
-        tuple(target for against in RIVALS.values() for target in against.values()),
+        all_targets(),
     ),
     "freshness": Entry(
         "scripts.benches.freshness",
@@ -100,7 +95,7 @@ class Options:
     partitions: int = 4
     rounds: int = 0
     batch_records: tuple[int, ...] = ()
-    against: tuple[str, ...] = ()
+    against: tuple[Side, ...] = ()
     shape: Shape = field(default_factory=Shape)
     rate: int = 0
     seconds: int = 0
@@ -118,6 +113,8 @@ def parse(arguments: Sequence[str]) -> Options:
         given = {"name": None}
     elif given["name"] is None:
         raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
+    if given["name"] == "drain" and given["publish"] and given["rounds"] < ROUNDS:
+        raise LocalError(f"--rounds {given['rounds']}: no spread, nothing to publish; give {ROUNDS} or more", USAGE)
     shape = Shape(**{key: given.pop(key) for key in SHAPE if key in given})
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     return Options(shape=shape, command=command(arguments, os.environ), **values)
@@ -175,12 +172,12 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "records in the topic", 2_000_000)
-    _add(parser, "--rounds", "how often each side drains the topic, in turns", 2)
+    _add(parser, "--rounds", "how often each side drains the topic, in turns; 3 or more to publish", 3)
     _add(parser, "--partitions", "partitions of the topic", 4)
     _add_shape(parser)
-    parser.add_argument(
-        "--against", nargs="+", choices=RIVALS, default=["floor"], help="what the app is compared with (default: floor)"
-    )
+    against = f"what the app is compared with: {', '.join(RIVALS)}, base:COMMIT (default: lean expert)"
+    default = [Side("lean"), Side("expert")]
+    parser.add_argument("--against", nargs="+", type=side, default=default, metavar="RIVAL", help=against)
     _add(parser, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
 
 

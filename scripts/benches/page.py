@@ -17,10 +17,11 @@ HEAD = """\
 # What was measured
 
 Written by `./scripts/bench NAME --publish`. Each line is repeated by its command; the load is that of the last 1, 5
-and 15 minutes when it ended, the measurement's own work included.
+and 15 minutes when it ended, the measurement's own work included. A value is the median of all rounds where least and
+greatest are beside it; lines of before 2026-11-24 have no spread, and their topics were 20,000 records over and over.
 
-| measurement | figure | value | target | met | command | machine | load | date |
-|---|---|---|---|---|---|---|---|---|"""
+| measurement | figure | value | least | greatest | target | met | command | machine | load | date |
+|---|---|---|---|---|---|---|---|---|---|---|"""
 Entry = Mapping[str, Any]
 
 
@@ -51,5 +52,6 @@ def _lines(entry: Entry) -> Iterator[str]:
     where = [f"`{entry['command']}`", entry["machine"], load, entry["at"][:10]]
     for figure in entry["figures"]:
         met = {True: "yes", False: "no", None: "-"}[figure.get("met")]
-        cells = [entry["bench"], figure["what"], number(figure["value"]), figure.get("target", "-"), met, *where]
+        values = (number(figure[key]) if key in figure else "-" for key in ("value", "least", "greatest"))
+        cells = [entry["bench"], figure["what"], *values, figure.get("target", "-"), met, *where]
         yield f"| {' | '.join(cells)} |"

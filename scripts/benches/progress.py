@@ -2,12 +2,9 @@
 and `commits/N` when it is done. The same two marks for every query, whoever runs it and whatever it does in between.
 """
 
-import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import psutil  # type: ignore[import-untyped]
 
 
 @dataclass
@@ -25,19 +22,9 @@ class Progress:
     done: dict[int, float] = field(default_factory=dict)
     first_records: int = 0
     _began: float | None = None
-    _cpu: list[float] = field(default_factory=list)
 
-    def look(self, process: int) -> None:
-        """Take down the marks that are new, and what `process` and its children have used when there are any."""
-        known = self._marks()
-        self._look()
-        if self._marks() > known:
-            self._cpu.append(cpu_seconds(process))
-
-    def _marks(self) -> int:
-        return len(self.planned) + len(self.done) + (self._began is not None)
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Take down the marks that are new."""
         for marks, name in ((self.planned, "offsets"), (self.done, "commits")):
             for path in (self.checkpoint / name).glob("[0-9]*"):
                 if path.name.isdecimal() and int(path.name) not in marks:
@@ -63,25 +50,9 @@ class Progress:
         return max(self.done.values())
 
     @property
-    def cpu_seconds(self) -> float:
-        """CPU time between the same two marks: what other work on the machine hardly changes."""
-        return self._cpu[-1] - self._cpu[0]
-
-    @property
     def first_seconds(self) -> float:
         """The first batch: code is compiled, workers are started, tables are made."""
         return self.done[0] - self.began
-
-
-def cpu_seconds(process: int) -> float:
-    """CPU time of a process and all below it so far, those that have ended included."""
-    total = 0.0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        top = psutil.Process(process)
-        for one in [top, *top.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += sum(one.cpu_times()[:4])
-    return total
 
 
 def _records(path: Path) -> int:

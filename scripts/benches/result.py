@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from scripts.benches.options import Options
@@ -17,23 +18,38 @@ FILE = ROOT / "local" / "bench.jsonl"
 
 @dataclass(frozen=True)
 class Figure:
-    """One number; `what` says its unit. Without a target nothing is promised of it."""
+    """One number; `what` says its unit. Without a target nothing is promised of it.
+
+    Attributes:
+        spread: the least and the greatest of what `value` is the median of.
+    """
 
     what: str
     value: float
     target: Target | None = None
+    spread: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, what: str, values: Iterable[float], target: Target | None = None) -> Figure:
+        """The median of all rounds, with their spread."""
+        found = list(values)
+        return cls(what, median(found), target, (min(found), max(found)))
 
     def line(self) -> str:
-        """`what: 1.32 (target <= 1.5: met)`."""
+        """`what: 1.32, 1.21 to 1.44 (target <= 1.5: met)`."""
+        said = f"{self.what}: {number(self.value)}"
+        if self.spread:
+            said += f", {' to '.join(map(number, self.spread))}"
         if self.target is None:
-            return f"{self.what}: {number(self.value)}"
+            return said
         verdict = "met" if self.target.is_met(self.value) else "not met"
-        return f"{self.what}: {number(self.value)} (target {self.target.bound}: {verdict})"
+        return f"{said} (target {self.target.bound}: {verdict})"
 
     def found(self) -> dict[str, Any]:
         """For the line of JSON: a verdict stays what it was when the target changes."""
         judged = {"target": self.target.bound, "met": self.target.is_met(self.value)} if self.target else {}
-        return {"what": self.what, "value": self.value, **judged}
+        spread = {"least": self.spread[0], "greatest": self.spread[1]} if self.spread else {}
+        return {"what": self.what, "value": self.value, **spread, **judged}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from scripts.benches.usage import Meter
 from scripts.local import environment, java
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
@@ -30,12 +31,19 @@ def spawn(
     settings: dict[str, str],
     stdout: int | IO[str] = subprocess.DEVNULL,
     stderr: int | IO[str] = subprocess.DEVNULL,
+    root: Path = ROOT,
+    meter: Meter | None = None,
 ) -> subprocess.Popen[str]:
-    """This Python in a process of its own, with these settings and the user's own environment."""
-    surroundings = os.environ | environment.shared(os.environ) | settings
-    return subprocess.Popen(
-        [sys.executable, *arguments], env=surroundings, cwd=ROOT, stdout=stdout, stderr=stderr, text=True
-    )
+    """This Python in a process of its own, with these settings and the user's own environment.
+
+    Args:
+        root: the folder whose packages it runs.
+        meter: counts what it uses.
+    """
+    surroundings = os.environ | environment.shared(os.environ) | {"PYTHONPATH": str(root)} | settings
+    command = [sys.executable, *arguments]
+    command = meter.command(command) if meter else command
+    return subprocess.Popen(command, env=surroundings, cwd=root, stdout=stdout, stderr=stderr, text=True)
 
 
 def stop(process: subprocess.Popen[str]) -> None:

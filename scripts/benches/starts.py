@@ -20,11 +20,11 @@ import numpy as np
 from scripts.benches import result, topics
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import BUMP
+from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.program import BUMP as BUMP_CODE
@@ -74,8 +74,7 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
         try:
             start = _await_unit(app, lake, 0, path) - began, cpu_seconds(app.pid)
             before = _finished(lake)
-            frames = topics.make_frames(registry.url, topic, replace(shape, versions=2))
-            topics.send(kafka.bootstrap, topic, frames, shape.records)
+            topics.send(kafka.bootstrap, registry.url, topic, replace(shape, versions=2), first=shape.records)
             began = _await_bump(app, path)
             app = spawn(APP, settings, log, log)
             gap = _await_unit(app, lake, before, path) - began, cpu_seconds(app.pid)

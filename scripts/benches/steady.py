@@ -1,6 +1,6 @@
 """Records at a steady rate: `python -m scripts.benches.steady BROKERS REGISTRY TOPIC SHAPE RATE`, until SIGTERM.
 
-Comes in: the topic, as JSON of its `Shape`. Goes out: its frames over and over, spread evenly over each tenth of a
+Comes in: the topic, as JSON of its `Shape`. Goes out: its records, each another, spread evenly over each tenth of a
 second; at the end, on stdout, how many were acknowledged.
 """
 
@@ -10,12 +10,11 @@ import json
 import signal
 import sys
 import time
-from itertools import cycle
 
 from confluent_kafka import Producer
 
 from scripts.benches.shape import Shape
-from scripts.benches.topics import make_frames
+from scripts.benches.topics import maker
 
 STEP_S = 0.1
 LINGER_MS = 5
@@ -30,13 +29,13 @@ def main() -> None:
         stopped = True
 
     signal.signal(signal.SIGTERM, stop)
-    pool = cycle(make_frames(registry, topic, Shape(**json.loads(shape))))
+    records = maker(registry, topic, Shape(**json.loads(shape))).records()
     producer = Producer({"bootstrap.servers": brokers, "linger.ms": LINGER_MS, "compression.type": "lz4"})
     began, sent = time.monotonic(), 0
     while not stopped:
         due = int((time.monotonic() - began + STEP_S) * float(rate))
         for _ in range(due - sent):
-            key, value, _ = next(pool)
+            key, value, _ = next(records)
             producer.produce(topic, value, key)
         producer.poll(0)
         sent = due

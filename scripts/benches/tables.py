@@ -17,10 +17,10 @@ from statistics import fmean, median
 from scripts.benches import frames, result
 from scripts.benches.filed import Filed
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.stand import Stand, Workshop, open_workshop
 from scripts.benches.targets import BATCH, Target
+from scripts.benches.usage import cpu_seconds
 from spark_app.store.manifest import Change, Manifest, counts_of
 
 WARMING = 2  # the first batch admits the tables and so runs the pass twice

@@ -5,7 +5,10 @@ Standard library only: the list must work before anything is installed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from scripts.benches.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,61 @@ def _at_least(what: str, limit: float) -> Target:
 # Most tables -> the batch against one into 7 tables.
 BATCH = {n: Target(f"seconds of a batch, {n:,} tables / 7", limit) for n, limit in ((50, 1.5), (200, 2), (1000, 4))}
 
+
+@dataclass(frozen=True)
+class Kind:
+    """Topics that something is promised for: with fewer records the start weighs more, and nothing is."""
+
+    message: str
+    records: int = 0
+    games: range = range(1, 200)
+
+    def fits(self, shape: Shape) -> bool:
+        return shape.message == self.message and shape.records >= self.records and shape.games in self.games
+
+
+Targets = Mapping[Kind, Target]
+
+
+def fitting(targets: Targets, shape: Shape) -> Target | None:
+    """What is promised for a topic, if anything is."""
+    return next((target for kind, target in targets.items() if kind.fits(shape)), None)
+
+
+MANY = range(200, 100_000)
+FLAT, RICH, GAMES = Kind("flat", 4_000_000), Kind("rich", 1_000_000), Kind("flat", 500_000, MANY)
+WORDS = {FLAT: "4,000,000 flat events", RICH: "1,000,000 rich events", GAMES: "500,000 events of 200 games"}
+
+
+def _each(make: Callable[[str, float], Target], what: str, limits: Mapping[Kind, float]) -> Targets:
+    return {kind: make(f"{what}, {WORDS[kind]}", limit) for kind, limit in limits.items()}
+
+
+LEAN = _each(_at_least, "records/s, app / lean raw copy by Spark", {FLAT: 1.2, RICH: 1.0})
+LEAN_CPU = _each(_at_least, "records per CPU second, app / lean raw copy by Spark", {FLAT: 1.4, RICH: 1.1})
+EXPERT_CPU = _each(_at_least, "records per CPU second, app / expert's consumer", {FLAT: 0.9, RICH: 0.85, GAMES: 0.9})
+EARLIER_COMMIT = "a00e4ee"
+EARLIER = _each(Target, f"CPU per record, app / app at {EARLIER_COMMIT}", {FLAT: 0.6, RICH: 0.7, GAMES: 0.55})
 FLOOR = {
-    "flat": _at_least("records/s, app / raw copy by Spark's sink, flat events", 1.3),
-    "rich": _at_least("records/s, app / raw copy by Spark's sink, rich events", 0.8),
+    Kind("flat"): _at_least("records/s, app / raw copy by Spark's sink in the app's session, flat events", 1.3),
+    Kind("rich"): _at_least("records/s, app / raw copy by Spark's sink in the app's session, rich events", 0.8),
 }
-# Fewest games -> the app against the rival.
 ROWS = {
-    7: _at_least("records/s, app / row UDF and a write for each game, 7 games", 12),
-    200: _at_least("records/s, app / row UDF and a write for each game, 200 games", 60),
+    Kind("flat", games=range(7, 200)): _at_least(
+        "records/s to gold, app / row UDF and a write for each game, 7 games", 12
+    ),
+    Kind("flat", games=MANY): _at_least("records/s to gold, app / row UDF and a write for each game, 200 games", 60),
 }
+ARROW = {
+    Kind("flat", games=range(50, 200)): _at_least(
+        "records/s to gold, app / mapInArrow and writes side by side, 50 games", 4
+    )
+}
+CONSUMER = {Kind("flat"): _at_least("records/s, app / one Python consumer with delta-rs", 3)}
 DEMUX = {
     7: _at_least("records/s from bronze, app / row UDF and a write for each game, 7 games", 20),
     200: _at_least("records/s from bronze, app / row UDF and a write for each game, 200 games", 100),
 }
-ARROW = {50: _at_least("records/s, app / mapInArrow and writes side by side, 50 games", 4)}
-CONSUMER = {1: _at_least("records/s, app / one Python consumer with delta-rs", 3)}
 
 STEADY_GAMES = 7
 AGE_P50 = Target("seconds from produced to visible, p50", 1.5)

@@ -1,16 +1,20 @@
-"""A topic to measure with: frames of the official serializer, made once and sent over and over.
+"""A topic to measure with: every record is another, its bytes made by Google's classes and framed by Confluent's.
 
-What differs from record to record is the key, which is the gamer; making every message anew would take longer than
-what is to be measured.
+Records are made in blocks, side by side in as many processes as there are cores, and sent as they are made: nothing
+holds more than a block.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from itertools import accumulate
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 from confluent_kafka import Producer
@@ -21,59 +25,120 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from scripts.benches import messages
-from scripts.benches.shape import Shape, game_names
+from scripts.benches.events import SEED, Events
+from scripts.benches.shape import Shape
 
-POOL = 20_000  # frames
+BLOCK = 10_000  # records
 FRAME = 6  # bytes before the payload: magic byte, schema id, and one for the first message of the file
-GAMERS = 1000
-SEED = 7
 TORN = b"\xff" * 11  # a tag that never ends: every parser refuses it
 FLUSH_S = 60.0
+Record = tuple[bytes, bytes, bool]  # key, value, whether it is bad
 
 
-def fill(brokers: str, registry: str, topic: str, shape: Shape) -> int:
-    """Make the topic, register the schemas, send the records; how many of them are bad."""
+@dataclass(frozen=True)
+class Contents:
+    """What was sent; `bad` of the records are no events, `value_bytes` is the size of all values."""
+
+    records: int = 0
+    bad: int = 0
+    value_bytes: int = 0
+
+    def __add__(self, other: Contents) -> Contents:
+        bytes_ = self.value_bytes + other.value_bytes
+        return Contents(self.records + other.records, self.bad + other.bad, bytes_)
+
+
+class Maker:
+    """Makes the records of a topic.
+
+    Args:
+        heads: what the serializer puts before a payload, of each version.
+    """
+
+    def __init__(self, shape: Shape, heads: list[bytes]):
+        self._shape, self._heads = shape, heads
+        kinds = [messages.compile_version(shape.message, number)[1] for number in range(1, len(heads) + 1)]
+        self._events = Events(shape, kinds)
+
+    def block(self, number: int) -> Iterator[Record]:
+        """`BLOCK` records that no other block has; the same number makes the same ones."""
+        dice = random.Random(SEED * BLOCK + number)
+        for version, event in self._events.play(range(number * BLOCK, (number + 1) * BLOCK), dice):
+            value, is_bad = self._heads[version] + event.SerializeToString(), dice.random() < self._shape.bad
+            yield event.gamer_id.encode(), value + TORN if is_bad else value, is_bad
+
+    def records(self) -> Iterator[Record]:
+        """Endless."""
+        for number in count():
+            yield from self.block(number)
+
+
+def fill(brokers: str, registry: str, topic: str, shape: Shape) -> Contents:
+    """Make the topic, register the schemas, send the records."""
     _create(brokers, topic, shape.partitions)
-    pool = make_frames(registry, topic, shape)
-    send(brokers, topic, pool, shape.records)
-    bad = [is_bad for _, _, is_bad in pool]
-    whole, rest = divmod(shape.records, len(pool))
-    return whole * sum(bad) + sum(bad[:rest])
+    return send(brokers, registry, topic, shape)
 
 
-def make_frames(registry: str, topic: str, shape: Shape) -> list[tuple[bytes, bytes, bool]]:
-    """Keys and values of a pool of records, and whether each is bad."""
-    dice = random.Random(SEED)
+def send(brokers: str, registry: str, topic: str, shape: Shape, first: int = 0) -> Contents:
+    """Send the records from a block on, as fast as the broker takes them."""
+    heads = register(registry, topic, shape)
+    blocks = range(-(-shape.records // BLOCK))
+    lanes = min(len(blocks), os.cpu_count() or 1)
+    if lanes == 1:
+        return _send(brokers, topic, shape, heads, blocks, first)
+    with ProcessPoolExecutor(lanes, multiprocessing.get_context("spawn")) as pool:
+        shares = [blocks[lane::lanes] for lane in range(lanes)]
+        parts = [pool.submit(_send, brokers, topic, shape, heads, share, first) for share in shares]
+        return sum((part.result() for part in parts), Contents())
+
+
+def maker(registry: str, topic: str, shape: Shape) -> Maker:
+    """For records that go another way than `send`; their schemas are registered."""
+    return Maker(shape, register(registry, topic, shape))
+
+
+def register(registry: str, topic: str, shape: Shape) -> list[bytes]:
+    """Register each version; what comes before its payloads, by the official serializer."""
     client = SchemaRegistryClient.new_client({"url": registry})
     client.set_compatibility(f"{topic}-value", "NONE")
-    versions = [_version(client, topic, shape.message, n) for n in range(1, shape.versions + 1)]
-    context = SerializationContext(topic, MessageField.VALUE)
-    games = _draw_games(dice, shape)
-    pool: list[tuple[bytes, bytes, bool]] = []
-    for _ in range(min(POOL, shape.records)):
-        kind, serialize = dice.choice(versions)
-        event: Any = messages.fill(kind(), dice)
-        event.game_name, event.gamer_id = next(games), f"gamer-{dice.randrange(GAMERS):06}"
-        value, is_bad = serialize(event, context), dice.random() < shape.bad
-        assert value is not None
-        pool.append((event.gamer_id.encode(), value[:FRAME] + TORN if is_bad else value, is_bad))
-    return pool
+    return [_head(client, topic, shape.message, number) for number in range(1, shape.versions + 1)]
 
 
-def send(brokers: str, topic: str, pool: list[tuple[bytes, bytes, bool]], records: int) -> None:
-    """So many records, as fast as the broker takes them."""
+def _head(client: SchemaRegistryClient, topic: str, message: str, number: int) -> bytes:
+    _, kind = messages.compile_version(message, number)
+    file = b64encode(kind.DESCRIPTOR.file.serialized_pb).decode()
+    client.register_schema(f"{topic}-value", Schema(file, "PROTOBUF", []))
+    settings = {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
+    serialize: Any = ProtobufSerializer(kind, client, settings)
+    frame: bytes = serialize(kind(), SerializationContext(topic, MessageField.VALUE))
+    assert len(frame) == FRAME  # an event without any field has no payload
+    return frame
+
+
+def _send(brokers: str, topic: str, shape: Shape, heads: list[bytes], blocks: range, first: int) -> Contents:
+    """Some blocks of the topic's, which begin with the first one."""
     options = {"bootstrap.servers": brokers, "linger.ms": 50, "batch.size": 1 << 20, "log_level": 0}
-    producer = Producer(options | {"queue.buffering.max.messages": 1_000_000, "compression.type": "lz4"})
-    for number in range(records):
-        key, value, _ = pool[number % len(pool)]
-        while True:
-            try:
-                producer.produce(topic, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1000 == 0:
-            producer.poll(0)
+    producer = Producer(options | {"queue.buffering.max.messages": 100_000, "compression.type": "lz4"})
+    made, sent = Maker(shape, heads), Contents()
+    for number in blocks:
+        block = list(islice(made.block(first + number), shape.records - number * BLOCK))
+        for key, value, _ in block:
+            _produce(producer, topic, key, value)
+        bad, size = sum(is_bad for _, _, is_bad in block), sum(len(value) for _, value, _ in block)
+        sent += Contents(len(block), bad, size)
+    _flush(producer)
+    return sent
+
+
+def _produce(producer: Producer, topic: str, key: bytes, value: bytes) -> None:
+    while True:
+        try:
+            return producer.produce(topic, value, key)
+        except BufferError:
+            producer.poll(0.1)
+
+
+def _flush(producer: Producer) -> None:
     left, deadline = len(producer), time.monotonic() + FLUSH_S
     while left and time.monotonic() < deadline:
         left = producer.flush(1)
@@ -85,21 +150,3 @@ def _create(brokers: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
     made = NewTopic(topic, partitions, config={"retention.bytes": "-1", "retention.ms": "-1"})
     admin.create_topics([made], operation_timeout=10)[topic].result(20)
-
-
-def _version(client: SchemaRegistryClient, topic: str, message: str, number: int) -> tuple[Any, ProtobufSerializer]:
-    """The class and the serializer of one version, registered."""
-    _, kind = messages.compile_version(message, number)
-    file = b64encode(kind.DESCRIPTOR.file.serialized_pb).decode()
-    client.register_schema(f"{topic}-value", Schema(file, "PROTOBUF", []))
-    settings = {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
-    return kind, ProtobufSerializer(kind, client, settings)
-
-
-def _draw_games(dice: random.Random, shape: Shape) -> Iterator[str]:
-    names = game_names(shape.games)
-    others = (1 - shape.skew) / max(1, len(names) - 1)
-    weights = [shape.skew, *[others] * (len(names) - 1)] if shape.skew else [1.0] * len(names)
-    sums = list(accumulate(weights))
-    while True:
-        yield from dice.choices(names, cum_weights=sums, k=1000)

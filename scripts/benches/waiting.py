@@ -23,10 +23,10 @@ from scripts.benches import frames, result
 from scripts.benches.filed import Filed
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
-from scripts.benches.progress import cpu_seconds
 from scripts.benches.result import Figure, Finding
 from scripts.benches.stand import ORIGIN, Stand, Workshop, open_workshop
 from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING_MEMORY, WAITING_UNIT
+from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.driver.deferred import Deferred
 from spark_app.records import Report

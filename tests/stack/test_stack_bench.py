@@ -1,13 +1,16 @@
 """Every measurement, tiny: what it measured is what it was to measure. Nothing is asked of times."""
 
 import json
+import subprocess
 from importlib import import_module
 from typing import Any
 
 import pytest
 
 from scripts.benches import decode, gold, result, tables
-from scripts.benches.options import ENTRIES, RIVALS, parse
+from scripts.benches.options import ENTRIES, parse
+from scripts.benches.sides import RIVALS
+from scripts.local.artifacts import ROOT
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
@@ -71,10 +74,18 @@ def test_starts_takes_the_records_of_both_versions() -> None:
 
 def test_drain_sees_every_rival_take_the_whole_topic() -> None:
     options = ["--records", "3000", "--rounds", "1", "--message", "rich", "--versions", "2", "--bad", "0.02"]
-    found = _measure("drain", *options, "--against", *RIVALS)
-    assert [run["side"] for run in found["runs"]] == ["app", *RIVALS]
+    others = [*RIVALS, "lean:app", f"base:{_head()}"]
+    found = _measure("drain", *options, "--against", *others)
+    assert [run["side"] for run in found["runs"]] == ["app", *others]
     bad = found["bad"]
     assert 0 < bad < 300
     silver = {run["side"]: run["silver"] for run in found["runs"]}
-    assert silver == dict.fromkeys(["app", *RIVALS], 3000 - bad) | {"floor": 0}
+    copies = dict.fromkeys(["lean", "lean:app", "floor"], 0)
+    assert silver == dict.fromkeys(["app", *others], 3000 - bad) | copies
     assert {run["bronze"] for run in found["runs"]} == {3000}
+    assert all(run["cpu_seconds"] > 0.1 and run["bronze_bytes"] > 0 for run in found["runs"])
+
+
+def _head() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

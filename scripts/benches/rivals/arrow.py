@@ -43,14 +43,14 @@ def decode(records: DataFrame) -> DataFrame:
     return records.mapInArrow(convert, StructType([*records.schema.fields, message]))
 
 
-def main() -> None:
+def main(partitioned: bool) -> None:
     opened, settings, lake = spark.open_session("arrow")
-    games = given.games()
 
     def take(records: DataFrame, batch: int) -> None:
         records = records.persist()
         decoded = decode(records).persist()
-        spark.append({"bronze": records, **spark.split(decoded, games)}, lake, SIDE_BY_SIDE, batch)
+        parts = spark.keep_together(decoded) if partitioned else spark.split(decoded, given.games())
+        spark.append({"bronze": records, **parts}, lake, SIDE_BY_SIDE, batch)
         decoded.unpersist()
         records.unpersist()
 
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(partitioned=False)

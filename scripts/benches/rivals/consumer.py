@@ -60,7 +60,7 @@ def main() -> None:
     consumer, ends = _open(settings.kafka.brokers, topic)
     at, batch = dict.fromkeys(ends, 0), 0
     while at != ends:
-        _mark(lake, "offsets", batch)
+        given.mark(lake.root, "offsets", batch)
         taken = 0
         while taken < settings.batch.records and at != ends:
             for record in consumer.consume(AT_ONCE, 1.0):
@@ -71,7 +71,7 @@ def main() -> None:
         tables.append()
         offsets = [TopicPartition(topic, number, offset) for number, offset in at.items()]
         consumer.commit(offsets=offsets, asynchronous=False)
-        _mark(lake, "commits", batch)
+        given.mark(lake.root, "commits", batch)
         batch += 1
     consumer.close()
 
@@ -90,13 +90,6 @@ def _event(deserialize: ProtobufDeserializer, value: bytes | None, context: Seri
         return deserialize(value, context)
     except Exception:
         return None
-
-
-def _mark(lake: Lake, mark: str, batch: int) -> None:
-    """As Spark leaves them in a checkpoint, so that all sides are timed alike."""
-    path = lake.checkpoint / mark / str(batch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
 
 
 if __name__ == "__main__":

@@ -54,18 +54,18 @@ def generate(folder: Path) -> Path:
     return folder / f"{MODULE}.py"
 
 
-def main(folder: Path, tuned: bool) -> None:
+def main(folder: Path, tuned: bool, partitioned: bool) -> None:
     module = generate(folder)
     sys.path.append(str(folder))
     opened, settings, lake = spark.open_session("rows")
     if not tuned:
         opened = spark.untuned(opened)
     opened.sparkContext.addPyFile(str(module))
-    games = given.games()
 
     def take(bronze: DataFrame, batch: int) -> None:
         decoded = decode(bronze).persist()
-        spark.append(spark.split(decoded, games), lake, 1, batch)
+        parts = spark.keep_together(decoded) if partitioned else spark.split(decoded, given.games())
+        spark.append(parts, lake, 1, batch)
         decoded.unpersist()
 
     spark.copy(opened, settings, lake, given.copied(lake.root))
@@ -76,10 +76,10 @@ def main(folder: Path, tuned: bool) -> None:
     session.end(clean=False)
 
 
-def run(tuned: bool) -> None:
+def run(tuned: bool, partitioned: bool = False) -> None:
     """To the end of this process."""
     with tempfile.TemporaryDirectory() as name:
-        main(Path(name), tuned)
+        main(Path(name), tuned, partitioned)
 
 
 if __name__ == "__main__":

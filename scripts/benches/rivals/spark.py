@@ -3,6 +3,7 @@ game and to quarantine; an aggregate query for each game."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from spark_app.kafka import source
 from spark_app.lake import Lake
 from spark_app.settings import Settings
 
+TOGETHER = "silver_events"  # partitioned by game
 COORDINATES = ("topic", "partition", "offset", "timestamp")
 Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
 
@@ -36,9 +38,29 @@ TUNED = (
 
 
 def open_session(name: str) -> tuple[SparkSession, Settings, Lake]:
-    """With the app's settings."""
+    """With the app's settings, or as a user opens one: with none but what Kafka and Delta need."""
     settings = config.load()
-    return session.start(settings, name, quiet=True), settings, Lake(settings.lake.path)
+    opened = _open(settings, name) if given.has_own_flags() else session.start(settings, name, quiet=True)
+    return opened, settings, Lake(settings.lake.path)
+
+
+def _open(settings: Settings, name: str) -> SparkSession:
+    """No flags of the JVM but the app's archive of classes, which makes the start faster."""
+    archive = settings.spark.class_archive
+    options = {
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, Path(settings.spark.jars).glob("*.jar"))),
+        "spark.driver.extraJavaOptions": f"-XX:SharedArchiveFile={archive}" if archive else "",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.appName(name).master("local[*]")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    opened = builder.getOrCreate()
+    opened.sparkContext.setLogLevel("ERROR")
+    return opened
 
 
 def untuned(tuned: SparkSession) -> SparkSession:
@@ -54,7 +76,11 @@ def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) 
     reader = spark.readStream.format("kafka").options(**source.jvm_options(settings.kafka))
     reader = reader.option("subscribe", settings.kafka.topic).option("startingOffsets", "earliest")
     reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(settings.batch.records))
-    records = reader.load().select("key", "value", "headers", *COORDINATES)
+    write(reader.load().select("key", "value", "headers", *COORDINATES), lake, checkpoint)
+
+
+def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:
+    """All that there is to <lake>/bronze."""
     query = records.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start(str(lake.table("bronze"))).awaitTermination()
 
@@ -67,6 +93,8 @@ def each_batch(stream: DataFrame, lake: Lake, take: Take) -> None:
 
 def aggregate(spark: SparkSession, lake: Lake, side_by_side: int) -> None:
     """<lake>/gold_<game> anew from all of silver."""
+    if lake.table(TOGETHER).exists():
+        return _aggregate(spark, lake, "events", "game_name")
     with ThreadPoolExecutor(side_by_side) as pool:
         list(pool.map(lambda game: _aggregate(spark, lake, game), given.games()))
 
@@ -75,9 +103,18 @@ def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
     """Table -> its rows: one for each game, and what could not be decoded."""
     parts = {"quarantine": decoded.where("message is null").drop("message")}
     for game in games:
-        of_game = decoded.where(F.col("message.game_name") == game)
-        parts[f"silver_{game}"] = of_game.select("message.*", *(F.col(name).alias(f"_{name}") for name in COORDINATES))
+        parts[f"silver_{game}"] = _columns(decoded.where(F.col("message.game_name") == game))
     return parts
+
+
+def keep_together(decoded: DataFrame) -> dict[str, DataFrame]:
+    """Table -> its rows: one for all games, and what could not be decoded."""
+    good = decoded.where("message is not null")
+    return {"quarantine": decoded.where("message is null").drop("message"), TOGETHER: _columns(good)}
+
+
+def _columns(decoded: DataFrame) -> DataFrame:
+    return decoded.select("message.*", *(F.col(name).alias(f"_{name}") for name in COORDINATES))
 
 
 def append(parts: Mapping[str, DataFrame], lake: Lake, side_by_side: int, batch: int) -> None:
@@ -88,12 +125,15 @@ def append(parts: Mapping[str, DataFrame], lake: Lake, side_by_side: int, batch:
 
 
 def _append(rows: DataFrame, lake: Lake, table: str, once: dict[str, str]) -> None:
-    rows.write.format("delta").mode("append").option("mergeSchema", "true").options(**once).save(str(lake.table(table)))
+    writer = rows.write.format("delta").mode("append").option("mergeSchema", "true").options(**once)
+    if table == TOGETHER:
+        writer = writer.partitionBy("game_name")
+    writer.save(str(lake.table(table)))
 
 
-def _aggregate(spark: SparkSession, lake: Lake, game: str) -> None:
+def _aggregate(spark: SparkSession, lake: Lake, game: str, *keys: str) -> None:
     rows = spark.read.format("delta").load(str(lake.table(f"silver_{game}")))
     moment = F.col("event_timestamp")
     columns = [F.count(F.lit(1)).alias("session_count"), F.min(moment).alias("first"), F.max(moment).alias("last")]
-    players = rows.groupBy("gamer_id").agg(*columns)
+    players = rows.groupBy(*keys, "gamer_id").agg(*columns)
     players.write.format("delta").mode("overwrite").save(str(lake.table(f"gold_{game}")))

@@ -11,6 +11,7 @@ import pytest
 
 from scripts.benches.options import ENTRIES, command, listing, parse
 from scripts.benches.progress import Progress
+from scripts.benches.sides import Side
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 
@@ -74,6 +75,25 @@ def test_each_measurement_has_its_own_options() -> None:
         parse(["tables", "--rounds", "2"])
 
 
+def test_a_rival_may_have_other_flags_and_the_app_another_commit() -> None:
+    options = parse(["drain", "--against", "lean", "floor:own", "base:a00e4ee"])
+    assert options.against == (Side("lean"), Side("floor", "own"), Side("base", "a00e4ee"))
+    assert [one.flags for one in options.against] == ["own", "own", None]
+    assert [one.is_app for one in options.against] == [False, False, True]
+
+
+@pytest.mark.parametrize("rival", ["nobody", "lean:quick", "expert:own", "base", "base:--help", "app"])
+def test_who_cannot_be_compared_with_is_refused(rival: str) -> None:
+    with pytest.raises(LocalError, match="is none of lean, expert"):
+        parse(["drain", "--against", rival])
+
+
+def test_fewer_than_three_rounds_are_not_published() -> None:
+    assert parse(["drain", "--rounds", "2"]).rounds == 2
+    with pytest.raises(LocalError, match="give 3 or more"):
+        parse(["drain", "--rounds", "2", "--publish"])
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_measurement_can_be_published(name: str) -> None:
     options = parse([name, "--publish"])
@@ -92,9 +112,9 @@ def test_batches_are_timed_by_the_marks_of_the_checkpoint(tmp_path: Path) -> Non
     for name, moment in marks.items():
         _mark(tmp_path / name, moment)
     (tmp_path / "commits" / ".2.tmp").touch()
-    progress.look(process=1)
+    progress.look()
     (tmp_path / "offsets" / "0").unlink()  # as Spark removes old marks
-    progress.look(process=1)
+    progress.look()
     assert (progress.seconds, progress.first_seconds, progress.first_records) == (7.0, 4.0, 30)
 
 
@@ -102,7 +122,7 @@ def test_the_time_of_two_queries_begins_with_the_first(tmp_path: Path) -> None:
     progress = Progress(tmp_path / "second", tmp_path / "first")
     for name, moment in {"first/offsets/0": 90.0, "second/offsets/0": 100.0, "second/commits/0": 104.0}.items():
         _mark(tmp_path / name, moment)
-    progress.look(process=1)
+    progress.look()
     assert (progress.seconds, progress.first_seconds, progress.first_records) == (14.0, 14.0, 0)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import drain, page, plots, result
-from scripts.benches.options import ENTRIES, RIVALS, Options
+from scripts.benches import page, plots, result
+from scripts.benches.options import ENTRIES, Options
 from scripts.benches.result import Figure, Finding
 from scripts.benches.shape import Shape
-from scripts.benches.targets import AGE_P50, Target
+from scripts.benches.sides import RIVALS, Side, all_targets, promised
+from scripts.benches.targets import AGE_P50, EARLIER_COMMIT, Target
+from scripts.local import results
 
 PNG = b"\x89PNG"
 STAMP = {"at": "2026-01-02T03:04:05+00:00", "machine": "2 cores, 23 GiB, Linux x86_64", "load": [2.0, 1.5, 1.0]}
@@ -50,16 +52,19 @@ def test_a_figure_says_its_target_and_the_outcome() -> None:
     assert Figure("r", 1.2, Target("r", 1.5)).line() == "r: 1.20 (target <= 1.5: met)"
     assert Figure("r", 1.2, Target("r", 1.3, at_most=False)).line() == "r: 1.20 (target >= 1.3: not met)"
     assert Figure("records/s", 701_234.5).line() == "records/s: 701,234"
+    assert Figure.of("r", [1.4, 1.2, 1.3], Target("r", 1.5)).line() == "r: 1.30, 1.20 to 1.40 (target <= 1.5: met)"
 
 
 def test_a_row_has_the_figure_with_target_verdict_machine_load_and_date() -> None:
     figures = Figure("a", 1.2, Target("a", 1.5)), Figure("b", 9.0, Target("b", 10, at_most=False)), Figure("c", 12345.6)
-    text = page.page([_entry("decode", "./scripts/bench decode", *figures)])
+    spread = Figure.of("d", [4.0, 1.0, 2.0])
+    text = page.page([_entry("decode", "./scripts/bench decode", *figures, spread)])
     where = ["`./scripts/bench decode`", "2 cores, 23 GiB, Linux x86_64", "2.0 1.5 1.0", "2026-01-02"]
     assert _rows(text) == [
-        ["decode", "a", "1.20", "<= 1.5", "yes", *where],
-        ["decode", "b", "9.00", ">= 10", "no", *where],
-        ["decode", "c", "12,346", "-", "-", *where],
+        ["decode", "a", "1.20", "-", "-", "<= 1.5", "yes", *where],
+        ["decode", "b", "9.00", "-", "-", ">= 10", "no", *where],
+        ["decode", "c", "12,346", "-", "-", "-", "-", *where],
+        ["decode", "d", "2.00", "1.00", "4.00", "-", "-", *where],
     ]
 
 
@@ -121,9 +126,20 @@ def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else
     }
 
 
-@pytest.mark.parametrize("rival", RIVALS)
-def test_each_rival_but_the_tuned_one_has_a_target_somewhere(rival: str) -> None:
-    if rival == "tuned_rows":
-        assert drain.target_of(rival, Shape(games=200)) is None
-        return
-    assert drain.target_of(rival, Shape(games=200)) in RIVALS[rival].values()
+def test_published_lines_of_before_stay_readable() -> None:
+    entries = results.read(page.PUBLISHED)
+    assert len(_rows(page.page(entries))) > len(ENTRIES)
+
+
+LARGE = (Shape(4_000_000), Shape(1_000_000, message="rich"), Shape(500_000, games=200), Shape(1_000_000, games=50))
+
+
+@pytest.mark.parametrize("target", all_targets())
+def test_each_target_is_promised_of_some_topic(target: Target) -> None:
+    sides = [*map(Side, RIVALS), Side("base", EARLIER_COMMIT)]
+    assert target in [one for rival in sides for shape in LARGE for one in promised(rival, shape)]
+
+
+def test_nothing_is_promised_of_topics_that_are_mostly_start() -> None:
+    assert promised(Side("lean"), Shape(300_000)) == (None, None, None)
+    assert promised(Side("base", "1234567"), LARGE[0]) == (None, None, None)

@@ -1,0 +1,53 @@
+"""The app of this tree or of an earlier commit, as something to run: its files, and its settings as it made them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.local import environment
+from scripts.local.artifacts import ROOT
+from scripts.local.downloads import CACHE
+from scripts.local.errors import USAGE, LocalError
+
+ASK = """
+import json, pathlib, sys
+from scripts.benches.servers import app_settings
+print(json.dumps(app_settings(pathlib.Path(sys.argv[1]), *sys.argv[2:])))
+"""
+
+
+@dataclass(frozen=True)
+class App:
+    """Its files are below `root`."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, commit: str, folder: Path) -> App:
+        """As it was at a commit, taken out of this repository into the folder; the packages are those of today."""
+        packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+        if packed.returncode:
+            raise LocalError(f"base:{commit}: {packed.stderr.decode().strip()}", USAGE)
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        jars = Path(CACHE.name) / "jars"
+        shutil.copytree(ROOT / jars, folder / jars, copy_function=os.symlink)  # what it lacks it fetches
+        return cls(folder)
+
+    def settings(self, lake: Path, brokers: str, registry: str) -> dict[str, str]:
+        """Variables for the app, by its own code: what it expects to be told may have changed since."""
+        surroundings = os.environ | environment.shared(os.environ) | {"PYTHONPATH": str(self.root)}
+        command = [sys.executable, "-c", ASK, str(lake), brokers, registry]
+        done = subprocess.run(command, cwd=self.root, env=surroundings, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LocalError(f"the settings of {self.root.name} cannot be had: {done.stderr.splitlines()[-1]}")
+        found: dict[str, str] = json.loads(done.stdout)
+        return found

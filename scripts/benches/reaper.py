@@ -1,0 +1,84 @@
+"""`python -m scripts.benches.reaper FILE COMMAND...`: run the command, wait for it and for all that it leaves behind,
+and write into the file how much CPU time, user and system, all of them used. Ends as the command did.
+
+Orphans come to this process (Linux), so that it can wait for them, too. Those whose parent ignores SIGCHLD are waited
+for by nobody: of them counts what was last seen, at most `LOOK_S` before they ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from scripts.benches.usage import LEFT_S, LOOK_S
+
+SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
+Process = tuple[int, float]  # pid, start: a pid alone is given again
+
+
+def main(said: Path, command: list[str]) -> int:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    process = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    code, unwaited, deadline = None, dict[Process, float](), 0.0
+    while True:
+        _look(unwaited)
+        while (ended := _reap()) is not None:
+            pid, status = ended
+            unwaited = {one: used for one, used in unwaited.items() if one[0] != pid}
+            if pid == process.pid:
+                code, deadline = os.waitstatus_to_exitcode(status), time.monotonic() + LEFT_S
+        if code is not None and not _children():
+            break
+        if code is not None and time.monotonic() > deadline:
+            for child in _children():
+                child.kill()
+        time.sleep(LOOK_S)
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said.write_text(str(usage.ru_utime + usage.ru_stime + sum(unwaited.values())))
+    return code if code >= 0 else 128 - code
+
+
+def _reap() -> tuple[int, int] | None:
+    """(pid, status) of one who has ended."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children()  # type: ignore[no-any-return]
+
+
+def _look(unwaited: dict[Process, float]) -> None:
+    """Take down what those have used whose parent will not wait for them."""
+    for one in psutil.Process().children(recursive=True):
+        try:
+            if _ignores_children(one.ppid()):
+                unwaited[one.pid, one.create_time()] = sum(one.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _ignores_children(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = int(status.split("SigIgn:")[1].split()[0], 16)
+    return bool(mask >> (signal.SIGCHLD - 1) & 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

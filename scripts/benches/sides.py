@@ -1,0 +1,98 @@
+"""Who drains the topic: the app, or what one would do instead. Standard library only: the command line needs it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+
+from scripts.benches import targets
+from scripts.benches.shape import Shape
+from scripts.benches.targets import Target, Targets, fitting
+
+APP, BASE = "app", "base"
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+FLAGS = ("app", "own")  # of the JVM: those of the app, or none
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What is promised of the app against it: targets by kind of topic.
+
+    Attributes:
+        wall, cpu: records/s and records per CPU second, app / rival; with `to_gold` the first counts to gold.
+        flags: of the JVM, where there is one: those with which it did best.
+        decodes: there is silver.
+    """
+
+    wall: Targets
+    cpu: Targets
+    flags: str | None = None
+    decodes: bool = True
+    to_gold: bool = False
+
+
+RIVALS = {
+    "lean": Rival(targets.LEAN, targets.LEAN_CPU, "own", decodes=False),
+    "expert": Rival({}, targets.EXPERT_CPU),
+    "expert_per_core": Rival({}, targets.EXPERT_CPU),
+    "floor": Rival(targets.FLOOR, {}, "app", decodes=False),
+    "arrow": Rival(targets.ARROW, {}, "app", to_gold=True),
+    "arrow_partitioned": Rival({}, {}, "app", to_gold=True),
+    "tuned_rows": Rival({}, {}, "app", to_gold=True),
+    "rows": Rival(targets.ROWS, {}, "app", to_gold=True),
+    "rows_partitioned": Rival({}, {}, "app", to_gold=True),
+    "consumer": Rival(targets.CONSUMER, {}),
+}
+APPS = Rival({}, {})  # the app, of any commit
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of them.
+
+    Attributes:
+        variant: flags of the JVM, of a rival in Spark; the commit, of the app at another one.
+    """
+
+    name: str
+    variant: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.variant}" if self.variant else self.name
+
+    @property
+    def is_app(self) -> bool:
+        return self.name in (APP, BASE)
+
+    @property
+    def rival(self) -> Rival:
+        return APPS if self.is_app else RIVALS[self.name]
+
+    @property
+    def flags(self) -> str | None:
+        return None if self.is_app else self.variant or self.rival.flags
+
+
+def side(text: str) -> Side:
+    """`lean`, `lean:app` (another choice of JVM flags), `base:a00e4ee` (the app at that commit)."""
+    name, _, variant = text.partition(":")
+    if name == BASE and COMMIT.fullmatch(variant):
+        return Side(name, variant)
+    if name in RIVALS and (not variant or (RIVALS[name].flags and variant in FLAGS)):
+        return Side(name, variant or None)
+    known = f"{', '.join(RIVALS)}; those in Spark with :app or :own for flags of the JVM; base:COMMIT"
+    raise argparse.ArgumentTypeError(f"{text} is none of {known}")
+
+
+def promised(rival: Side, shape: Shape) -> tuple[Target | None, Target | None, Target | None]:
+    """(records/s, records per CPU second, CPU per record), app against rival; None where nothing is promised."""
+    earlier = targets.EARLIER if rival == Side(BASE, targets.EARLIER_COMMIT) else {}
+    wall, cpu, less = (fitting(found, shape) for found in (rival.rival.wall, rival.rival.cpu, earlier))
+    return wall, cpu, less
+
+
+def all_targets() -> tuple[Target, ...]:
+    """For the list, hardest rivals first."""
+    found = [target for rival in RIVALS.values() for some in (rival.wall, rival.cpu) for target in some.values()]
+    return tuple(dict.fromkeys([*targets.EARLIER.values(), *found]))

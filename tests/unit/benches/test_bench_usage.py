@@ -1,0 +1,56 @@
+"""CPU time is counted of every process below a command, whoever waits for it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from scripts.benches import usage
+from scripts.local.artifacts import ROOT
+
+BURN = """
+import os, signal, sys, time
+
+def burn(seconds):
+    while time.process_time() < seconds:
+        pass
+"""
+# What each burns is counted once, wherever it falls.
+WAITED = BURN + "burn(0.2)\nif os.fork() == 0:\n    burn(0.4)\n    os._exit(0)\nos.wait()"
+ORPHAN = BURN + "if os.fork() == 0:\n    time.sleep(0.2)\n    burn(0.6)\n    os._exit(0)"
+IGNORED = BURN + (
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n    burn(0.6)\n    time.sleep(0.3)\n"
+    "    os._exit(0)\ntry:\n    os.wait()\nexcept ChildProcessError:\n    pass"
+)
+
+
+@contextmanager
+def _reaped(folder: Path) -> Iterator[usage.Meter]:
+    yield usage.Reaped(folder)
+
+
+@pytest.fixture(params=["best", "rusage"])
+def meter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[usage.Meter]:
+    with usage.meter() if request.param == "best" else _reaped(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.parametrize("program", [WAITED, ORPHAN, IGNORED], ids=["waited", "orphan", "ignored"])
+def test_what_every_process_below_used_is_counted_once(meter: usage.Meter, program: str) -> None:
+    subprocess.run(meter.command([sys.executable, "-c", program]), check=True, cwd=ROOT)
+    assert 0.55 < meter.cpu_seconds() < 1.1
+
+
+def test_a_meter_ends_as_its_command_did(meter: usage.Meter) -> None:
+    done = subprocess.run(meter.command([sys.executable, "-c", "raise SystemExit(65)"]), check=False, cwd=ROOT)
+    assert done.returncode == 65
+
+
+def test_nothing_stays_of_a_meter() -> None:
+    with usage.meter() as found:
+        subprocess.run(found.command(["true"]), check=True, cwd=ROOT)
+    left = [path for parent in usage._parents() if parent.exists() for path in parent.glob("protolake-bench-*")]
+    assert left == []
