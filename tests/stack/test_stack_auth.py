@@ -95,12 +95,12 @@ def test_an_expired_certificate_holds_the_app(kafka: SecureKafka, new_stage: Cal
 def test_a_missing_right_to_read_holds_the_app(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
-    """The topic may be looked at, so that only Spark meets it."""
+    """The topic may be looked at, so that only a worker meets it."""
     stage = new_stage(RUN__PATIENCE_S="3")
     stage.produce(10)
     kafka.deny(stage.topic, AclOperation.READ)
     assert stage.run(**_settings(kafka, tmp_path, "PLAIN")) == ExitCode.CONFIGURATION
-    assert "TopicAuthorizationException" in stage.lines()[-1]
+    assert "Topic authorization failed" in stage.lines()[-1]
     assert "ACLs" in stage.lines()[-1]
     assert not (stage.lake / "_protolake" / "attempts.json").exists()  # the records are not to blame
     assert stage.status()["state"] == "held"
