@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from operator import truediv
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,11 +67,13 @@ def _measure(kind: str, options: Options) -> dict[str, Any]:
 
 def _figures(kind: str, rates: dict[str, Any]) -> Iterator[Figure]:
     for decoder, of_shares in rates["decoders"].items():
-        yield Figure(f"rows/s of {kind} events, {decoder}, none bad", of_shares["0%"])
+        yield Figure.of(f"rows/s of {kind} events, {decoder}, none bad", of_shares["0%"])
     whole, spark = rates["pass"], rates["spark"]
-    yield Figure(f"records/s of the whole pass, {kind} events, clean", whole["clean"])
-    yield Figure(f"records/s of the whole pass, {kind} events, all bad / clean", whole["bad"] / whole["clean"], BAD)
-    yield Figure(f"rows/s in Spark, {kind} events, mapInArrow / row UDF", spark["mapInArrow"] / spark["row UDF"])
+    refused = map(truediv, whole["bad"], whole["clean"])
+    yield Figure.of(f"records/s of the whole pass, {kind} events, clean", whole["clean"])
+    yield Figure.of(f"records/s of the whole pass, {kind} events, all bad / clean", refused, BAD)
+    ratios = map(truediv, spark["mapInArrow"], spark["row UDF"])
+    yield Figure.of(f"rows/s in Spark, {kind} events, mapInArrow / row UDF", ratios)
 
 
 def _decoders(made: Payloads) -> dict[str, Decode]:
@@ -121,8 +124,8 @@ def _as_dict(message: Any) -> dict[str, Any]:
     return row
 
 
-def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, float]]:
-    """Decoder -> share of bad payloads -> rows per second."""
+def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Decoder -> share of bad payloads -> rows per second of each round."""
     decoders = _decoders(made)
     arrays = {share: list(_batches(made.array(share))) for share in SHARES}
     seconds: dict[tuple[str, float], list[float]] = {}
@@ -138,7 +141,7 @@ def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, float]]:
                 raise LocalError(f"the decoders disagree on how many rows there are: {rows}", WRONG)
         result.tell(f"round {number} of {rounds}")
     count = len(made.good)
-    return {name: {f"{s:.0%}": count / median(seconds[name, s]) for s in SHARES} for name in decoders}
+    return {name: {f"{s:.0%}": [count / one for one in seconds[name, s]] for s in SHARES} for name in decoders}
 
 
 def _batches(array: pa.Array) -> Iterator[pa.Array]:
@@ -146,14 +149,15 @@ def _batches(array: pa.Array) -> Iterator[pa.Array]:
         yield array.slice(first, BATCH)
 
 
-def _show(name: str, rates: dict[str, dict[str, float]]) -> None:
+def _show(name: str, rates: dict[str, dict[str, list[float]]]) -> None:
     headers = [f"{name}, rows/s", *(f"{share} bad" for share in next(iter(rates.values()))), "x loop, 0% bad"]
-    loop = rates["loop"]["0%"]
-    result.show(headers, [[d, *map(round, r.values()), f"{r['0%'] / loop:.1f}"] for d, r in rates.items()])
+    typical = {decoder: {share: median(found) for share, found in of.items()} for decoder, of in rates.items()}
+    loop = typical["loop"]["0%"]
+    result.show(headers, [[d, *map(round, r.values()), f"{r['0%'] / loop:.1f}"] for d, r in typical.items()])
 
 
-def _pass_rates(made: Payloads, rounds: int) -> tuple[float, float]:
-    """Records per second of the whole pass, framing to files: (clean, nothing but bad)."""
+def _pass_rates(made: Payloads, rounds: int) -> tuple[list[float], list[float]]:
+    """Records per second of the whole pass in each round, framing to files: (clean, nothing but bad)."""
     header = SchemaId("PROTOBUF", schema_id=1, message_indexes=list(INDEX)).id_to_bytes()
     decoder = decoder_for(made.decodable, INDEX)
     assert decoder is not None
@@ -168,7 +172,7 @@ def _pass_rates(made: Payloads, rounds: int) -> tuple[float, float]:
                 seconds[side].append(time.perf_counter() - began)
             if placed != (len(made.good), 0)[:: 1 - 2 * side]:
                 raise LocalError(f"the pass made {placed} rows and rejects", WRONG)
-    clean, bad = (len(made.good) / median(times) for times in seconds)
+    clean, bad = ([len(made.good) / one for one in times] for times in seconds)
     return clean, bad
 
 

@@ -60,6 +60,7 @@ class Side:
     rounds: int = 0
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    turns: list[tuple[float, float]] = field(default_factory=list)  # medians of each
     silver: int = 0
 
     @property
@@ -72,7 +73,9 @@ class Side:
         rounds = [self.time_round()]
         while len(rounds) < TURN_ROUNDS and sum(seconds for seconds, _ in rounds) < TURN_S:
             rounds.append(self.time_round())
-        for seconds, cpu in rounds[1:] or rounds:
+        counted = rounds[1:] or rounds
+        self.turns.append((median(s for s, _ in counted), median(c for _, c in counted)))
+        for seconds, cpu in counted:
             self.seconds.append(seconds)
             self.cpu.append(cpu)
 
@@ -176,8 +179,10 @@ def _rival(workshop: Workshop, name: str, shape: Shape, bronze: DataFrame) -> Si
 def _figures(compared: list[tuple[Side, ...]]) -> Iterator[Figure]:
     for app, *rivals in compared:
         games, promised = f"{app.shape.games:,} games", DEMUX.get(app.shape.games)
-        yield Figure(f"records/s from bronze, app, {games}", app.rate)
+        rates = [app.shape.records / seconds for seconds, _ in app.turns]
+        yield Figure.of(f"records/s from bronze, app, {games}", rates)
         for rival in rivals:
             what, target = f"app / {rival.name}, {games}", promised if rival is rivals[0] else None
-            yield Figure(f"records/s from bronze, {what}", app.rate / rival.rate, target)
-            yield Figure(f"records per CPU second, {what}", median(rival.cpu) / median(app.cpu))
+            turns = list(zip(app.turns, rival.turns, strict=True))
+            yield Figure.of(f"records/s from bronze, {what}", (other[0] / own[0] for own, other in turns), target)
+            yield Figure.of(f"records per CPU second, {what}", (other[1] / own[1] for own, other in turns))

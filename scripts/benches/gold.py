@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from operator import truediv
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -155,18 +156,16 @@ def _show(cases: list[Case]) -> None:
 
 
 def _figures(cases: list[Case], options: Options) -> Iterator[Figure]:
-    """CPU time beside the clock: other work on the machine hardly changes it."""
-    (history, cpu), (longer, longer_cpu), (tables, tables_cpu), (gamers, _) = (
-        (median(case.seconds), median(case.cpu)) for case in cases
-    )
+    """CPU time beside the clock: other work on the machine hardly changes it. Ratios are taken interval by interval."""
+    history, longer, tables, gamers = cases
     what, number = "of a gold interval", options.tables[0]
     touched = f"{what}, {number:,} tables touched"
-    yield Figure(f"seconds {what}, {options.history:,} records of history", history)
-    yield Figure(HISTORY.what, longer / history, HISTORY)
-    yield Figure(f"CPU {HISTORY.what}", longer_cpu / cpu)
-    yield Figure(f"seconds {touched}", tables, TOUCHED if number >= TOUCHED_TABLES else None)
-    yield Figure(f"CPU seconds {touched}", tables_cpu)
-    yield Figure(f"seconds {what}, {options.gamers:,} gamers", gamers)
+    yield Figure.of(f"seconds {what}, {options.history:,} records of history", history.seconds)
+    yield Figure.of(HISTORY.what, map(truediv, longer.seconds, history.seconds), HISTORY)
+    yield Figure.of(f"CPU {HISTORY.what}", map(truediv, longer.cpu, history.cpu))
+    yield Figure.of(f"seconds {touched}", tables.seconds, TOUCHED if number >= TOUCHED_TABLES else None)
+    yield Figure.of(f"CPU seconds {touched}", tables.cpu)
+    yield Figure.of(f"seconds {what}, {options.gamers:,} gamers", gamers.seconds)
 
 
 def _sum(table: Path, column: str) -> int:

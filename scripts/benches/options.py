@@ -190,7 +190,7 @@ def _add_freshness(parser: argparse.ArgumentParser) -> None:
 def _add_demux(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--tables", "numbers of games, and so of silver tables", [7, 200], "+")
     _add(parser, "--records", "records in bronze", 100_000)
-    _add(parser, "--rounds", "turns of each side, after a round for warmth", 2)
+    _add(parser, "--rounds", "turns of each side, after a round for warmth", 3)
 
 
 def _add_decode(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def _verify(lake: Path, records: int) -> int:
 
 def _figures(times: list[Time]) -> Iterator[Figure]:
     gaps = [one.gap_s for one in times]
-    yield Figure("seconds from start to first unit, median", median(one.start_s for one in times))
-    yield Figure("CPU seconds of a start, median", median(one.start_cpu_s for one in times))
-    yield Figure("seconds from the exit for a bump to the first unit, median", median(gaps))
+    yield Figure.of("seconds from start to first unit, median", (one.start_s for one in times))
+    yield Figure.of("CPU seconds of a start, median", (one.start_cpu_s for one in times))
+    yield Figure.of("seconds from the exit for a bump to the first unit, median", gaps)
     yield Figure(BUMP.what, float(np.percentile(gaps, 95)), BUMP)

@@ -76,8 +76,12 @@ class Case:
         opened = self.stand.opened
         return max(len(opened.committer.tables.files(name)) for name in opened.lake.tables())
 
+    def totals(self) -> list[float]:
+        """Seconds of each measured batch."""
+        return [sum(batch) for batch in self.seconds]
+
     def total(self) -> float:
-        return median(sum(batch) for batch in self.seconds)
+        return median(self.totals())
 
     def times(self) -> list[float]:
         """Medians: the whole batch, then each of its steps."""
@@ -144,13 +148,14 @@ def _show(cases: list[Case]) -> None:
 
 def _figures(cases: list[Case]) -> Iterator[Figure]:
     first = cases[0]
-    yield Figure(f"seconds of a batch, {first.tables:,} tables", first.total())
+    yield Figure.of(f"seconds of a batch, {first.tables:,} tables", first.totals())
     for case in cases:
         yield Figure(f"seconds of compaction per batch (mean), {case.tables:,} tables", fmean(case.compaction))
         yield Figure(f"files of a table at the end, at most, {case.tables:,} tables", case.most_files())
     for case in cases[1:]:
         what = f"seconds of a batch, {case.tables:,} tables / {first.tables:,}"
-        yield Figure(what, case.total() / first.total(), _target(case.tables, first.tables))
+        ratios = (one / of_first for one, of_first in zip(case.totals(), first.totals(), strict=True))
+        yield Figure.of(what, ratios, _target(case.tables, first.tables))
 
 
 def _target(tables: int, first: int) -> Target | None:
