@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 
-from scripts.benches import result, topics
+from scripts.benches import result, topics, usage
 from scripts.benches.ages import Ages
 from scripts.benches.options import Options
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
-from scripts.benches.usage import cpu_seconds
+from scripts.benches.usage import Meter
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
 from spark_app.lake import Lake, read_json
@@ -74,16 +74,16 @@ def run(options: Options) -> Finding:
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=WARM_RECORDS)
-    with open_servers() as (folder, kafka, registry):
+    with open_servers() as (folder, kafka, registry), usage.meter() as own, usage.meter() as other:
         topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
         settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
-        app = spawn(["-m", "spark_app", "run"], settings)
+        app = spawn(["-m", "spark_app", "run"], settings, meter=own)
         try:
             _await(folder / "lake", shape.records)
             address = [kafka.bootstrap, registry.url, TOPIC]
             sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
-            producer = spawn(sender, {}, subprocess.PIPE)
-            watch, cpu = _watch(folder / "lake", app, producer, options.seconds)
+            producer = spawn(sender, {}, subprocess.PIPE, meter=other)
+            watch, cpu = _watch(folder / "lake", {"app": (own, app), "producer": (other, producer)}, options.seconds)
             _finish(producer, folder / "lake", watch.ages)
         finally:
             stop(app)
@@ -127,16 +127,17 @@ def _await(lake: Path, records: int) -> None:
 
 
 def _watch(
-    lake: Path, app: subprocess.Popen[str], producer: subprocess.Popen[str], seconds: float
+    lake: Path, processes: dict[str, tuple[Meter, subprocess.Popen[str]]], seconds: float
 ) -> tuple[Watch, dict[str, float]]:
     """What was seen, and the cores that app and producer used."""
     ages = Ages(lake)
     ages.look(0.0)
     ages.seconds.clear()  # of before
-    watch, used = Watch(lake, ages), [cpu_seconds(one.pid) for one in (app, producer)]
-    watch.run(app.pid, seconds)
-    cores = [(cpu_seconds(one.pid) - old) / seconds for one, old in zip((app, producer), used, strict=True)]
-    return watch, dict(zip(("app", "producer"), cores, strict=True))
+    watch, used = Watch(lake, ages), {who: meter.so_far(one.pid) for who, (meter, one) in processes.items()}
+    meter, app = processes["app"]
+    watch.run(meter.pid(app.pid), seconds)
+    cores = {who: (meter.so_far(one.pid) - used[who]) / seconds for who, (meter, one) in processes.items()}
+    return watch, cores
 
 
 def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:

@@ -39,6 +39,12 @@ class Meter(Protocol):
     def cpu_seconds(self) -> float:
         """Of a command that has ended, and of all below it, which is waited for."""
 
+    def so_far(self, process: int) -> float:
+        """Of a command that runs; `process` is what was started."""
+
+    def pid(self, process: int) -> int:
+        """Of the command itself."""
+
 
 class Cgroup:
     """A cgroup below our own one."""
@@ -53,11 +59,17 @@ class Cgroup:
 
     def cpu_seconds(self) -> float:
         self.empty()
+        return self.so_far()
+
+    def so_far(self, process: int = 0) -> float:
         old = self._folder / "cpuacct.usage"  # version 1
         if old.exists():
             return int(old.read_text()) / 1e9
         fields = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
         return int(fields["usage_usec"]) / 1e6
+
+    def pid(self, process: int) -> int:
+        return process
 
     def empty(self) -> None:
         """Wait for those that the command has left behind; whoever stays is ended."""
@@ -83,6 +95,12 @@ class Reaped:
 
     def cpu_seconds(self) -> float:
         return float(self._said.read_text())
+
+    def so_far(self, process: int) -> float:
+        return cpu_seconds(process)
+
+    def pid(self, process: int) -> int:
+        return int(psutil.Process(process).children()[0].pid)
 
 
 @contextlib.contextmanager

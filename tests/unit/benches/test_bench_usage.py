@@ -49,6 +49,16 @@ def test_a_meter_ends_as_its_command_did(meter: usage.Meter) -> None:
     assert done.returncode == 65
 
 
+def test_a_command_that_runs_has_an_account_and_a_pid(meter: usage.Meter) -> None:
+    program = BURN + "burn(0.4)\nprint(os.getpid(), flush=True)\nsys.stdin.read()"
+    command = meter.command([sys.executable, "-c", program])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        said = int(process.stdout.readline())
+        assert meter.pid(process.pid) == said
+        assert 0.35 < meter.so_far(process.pid) < 0.8
+
+
 def test_nothing_stays_of_a_meter() -> None:
     with usage.meter() as found:
         subprocess.run(found.command(["true"]), check=True, cwd=ROOT)
