@@ -16,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.benches import result, topics
+from scripts.benches import result, topics, usage
 from scripts.benches.lakes import count_rows, count_silver
 from scripts.benches.options import Options
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
 from scripts.benches.targets import BUMP
-from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.program import BUMP as BUMP_CODE
@@ -67,16 +66,16 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
     topics.fill(kafka.bootstrap, registry.url, topic, shape)
     settings = app_settings(lake, kafka.bootstrap, registry.url) | {"PROTOLAKE_KAFKA__TOPIC": topic}
     path = folder / f"{topic}.log"
-    with path.open("w") as log:
+    with usage.meter() as first, usage.meter() as second, path.open("w") as log:
         began = time.time()
-        app = spawn(APP, settings, log, log)
+        app = spawn(APP, settings, log, log, meter=first)
         try:
-            start = _await_unit(app, lake, 0, path) - began, cpu_seconds(app.pid)
+            start = _await_unit(app, lake, 0, path) - began, first.so_far(app.pid)
             before = _finished(lake)
             topics.send(kafka.bootstrap, registry.url, topic, replace(shape, versions=2), first=shape.records)
             began = _await_bump(app, path)
-            app = spawn(APP, settings, log, log)
-            gap = _await_unit(app, lake, before, path) - began, cpu_seconds(app.pid)
+            app = spawn(APP, settings, log, log, meter=second)
+            gap = _await_unit(app, lake, before, path) - began, second.so_far(app.pid)
         finally:
             stop(app)
     rows = _verify(lake, 2 * shape.records)
