@@ -15,7 +15,6 @@ from scripts.benches.messages import INDEX
 from scripts.benches.rivals import given, spark
 from scripts.benches.topics import FRAME
 from spark_app import session
-from spark_app.kafka import source
 from spark_app.worker.decode import decoder_for
 
 SIDE_BY_SIDE = 8
@@ -54,8 +53,7 @@ def main(partitioned: bool) -> None:
         decoded.unpersist()
         records.unpersist()
 
-    stream = source.stream(opened, settings, None, settings.batch.records).drop("timestamp_type")
-    spark.each_batch(stream, lake, take)
+    spark.each_batch(spark.read(opened, settings, settings.batch.records), lake, take)
     spark.aggregate(opened, lake, SIDE_BY_SIDE)
     session.end(clean=False)
 

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from scripts.benches.rivals import given
 from spark_app import config, session
-from spark_app.kafka import source
 from spark_app.lake import Lake
 from spark_app.settings import Settings
 
 TOGETHER = "silver_events"  # partitioned by game
+POLL_RECORDS = "5000"  # Kafka's own 500 cost a sixth of all CPU time
 COORDINATES = ("topic", "partition", "offset", "timestamp")
 Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
 
@@ -71,12 +71,20 @@ def untuned(tuned: SparkSession) -> SparkSession:
     return other
 
 
+def read(spark: SparkSession, settings: Settings, limit: int | None, headers: bool = False) -> DataFrame:
+    """The topic from its beginning, with at most so many records a batch."""
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", settings.kafka.brokers)
+    reader = reader.option("subscribe", settings.kafka.topic).option("startingOffsets", "earliest")
+    reader = reader.option("kafka.max.poll.records", POLL_RECORDS)
+    if limit is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(limit))
+    found = reader.option("includeHeaders", str(headers).lower()).load()
+    return found.select("key", "value", *(["headers"] if headers else []), *COORDINATES)
+
+
 def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) -> None:
     """Kafka to <lake>/bronze: nothing is decoded, nothing is made durable beyond what Spark does by itself."""
-    reader = spark.readStream.format("kafka").options(**source.jvm_options(settings.kafka))
-    reader = reader.option("subscribe", settings.kafka.topic).option("startingOffsets", "earliest")
-    reader = reader.option("includeHeaders", "true").option("maxOffsetsPerTrigger", str(settings.batch.records))
-    write(reader.load().select("key", "value", "headers", *COORDINATES), lake, checkpoint)
+    write(read(spark, settings, settings.batch.records, headers=True), lake, checkpoint)
 
 
 def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:
