@@ -105,7 +105,9 @@ def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "settings"
     if error["type"] == "extra_forbidden":
         return f"{key}: no such setting; {_like(key, _keys())}"
-    got = "" if key == "registry.url" else f", got {_start(error['input'])!r}"  # an address may hold a password
+    got = (
+        "" if key in ("registry.url", "kafka.oauth_token_url") else f", got {_start(error['input'])!r}"
+    )  # an address may hold a password
     return f"{key}: {error['msg']}{got}"
 
 

@@ -201,6 +201,8 @@ def _jars(folder: Path) -> list[str]:
 
 def _java_options(settings: Settings) -> str:
     options = f'{JVM_OPTIONS} "-Djava.io.tmpdir={temporary_folders()[0]}"'
+    if settings.kafka.uses_oauth:  # Kafka's client asks nobody for tokens who is not named at the start
+        options += f' "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={settings.kafka.oauth_token_url}"'
     if settings.spark.class_archive:
         options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
         options += " -Xlog:cds=off -Xlog:cds*=off"

@@ -18,6 +18,7 @@ from spark_app.records import Layout
 
 PREFIX = "PROTOLAKE_"
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
+EXTENSION = r"""[A-Za-z]+=[^\s,"\\]+"""
 PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
 
 
@@ -42,9 +43,25 @@ class KafkaSettings(Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="how to talk to the brokers"
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field("PLAIN", description="with SASL")
-    sasl_username: str = Field("", description="with SASL")
-    sasl_password_file: str = Field("", description="file that holds the SASL password")
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        "PLAIN", description="with SASL"
+    )
+    sasl_username: str = Field("", description="with SASL; the client id with OAUTHBEARER")
+    sasl_password_file: str = Field(
+        "", description="file that holds the SASL password; the client secret with OAUTHBEARER"
+    )
+    oauth_token_url: str = Field(
+        "", description="with OAUTHBEARER: https:// address that gives tokens for the client id and its secret"
+    )
+    oauth_scope: str = Field("", description="with OAUTHBEARER: scope of the tokens, if the address wants one")
+    oauth_extensions: str = Field(
+        "",
+        pattern=rf"^({EXTENSION}(,{EXTENSION})*)?$",
+        description="with OAUTHBEARER: <name>=<value>, comma-separated; Confluent Cloud wants logicalCluster=...",
+    )
+    oauth_ca_file: str = Field(
+        "", description="PEM file of the certificate authority of oauth_token_url; empty = the system's"
+    )
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key (PKCS#8, not encrypted)")
@@ -52,6 +69,27 @@ class KafkaSettings(Section):
     @property
     def topics(self) -> list[str]:
         return [topic.strip() for topic in self.topic.split(",")]
+
+    @property
+    def uses_oauth(self) -> bool:
+        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    @field_validator("oauth_token_url")
+    @classmethod
+    def _tells_nobody(cls, value: str) -> str:
+        """The client secret goes there."""
+        plain = value.startswith("http://") and _is_loopback(_host(value))
+        if value and not value.startswith("https://") and not plain:
+            raise ValueError("must begin with https://")
+        if re.search(r"[\s,\"\\]", value):
+            raise ValueError("holds a space, comma, quote or backslash")
+        return _without_secrets(value, "kafka.sasl_username and kafka.sasl_password_file")
+
+    @model_validator(mode="after")
+    def _names_an_endpoint(self) -> KafkaSettings:
+        if self.uses_oauth and not (self.oauth_token_url and self.sasl_username):
+            raise ValueError("sasl_mechanism OAUTHBEARER needs oauth_token_url, and sasl_username (the client id)")
+        return self
 
     @field_validator("topic")
     @classmethod
@@ -88,12 +126,7 @@ class RegistrySettings(Section):
     def _no_secrets(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
-        parts = urlsplit(value)
-        if "@" in parts.netloc:
-            raise ValueError("holds a user or password: use registry.username and registry.password_file")
-        if "?" in value or "#" in value:
-            raise ValueError("holds a query, which may be a secret: use registry.username and registry.password_file")
-        return value.rstrip("/")
+        return _without_secrets(value, "registry.username and registry.password_file").rstrip("/")
 
     @model_validator(mode="after")
     def _one_context(self) -> RegistrySettings:
@@ -104,8 +137,20 @@ class RegistrySettings(Section):
     @property
     def tells_password(self) -> bool:
         """Whether the password goes over a network as it is."""
-        host = urlsplit(self.url).hostname or ""
-        return bool(self.username) and self.url.startswith("http://") and not _is_loopback(host)
+        return bool(self.username) and self.url.startswith("http://") and not _is_loopback(_host(self.url))
+
+
+def _without_secrets(url: str, instead: str) -> str:
+    """The address: addresses are shown, in logs and by commands."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError(f"holds a user or password: use {instead}")
+    if "?" in url or "#" in url:
+        raise ValueError(f"holds a query, which may be a secret: use {instead}")
+    return url
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
 
 
 def _is_loopback(host: str) -> bool:

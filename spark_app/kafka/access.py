@@ -5,6 +5,7 @@ so it is told apart from a broker that is not there.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -20,6 +21,16 @@ AUTHORIZATION = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 ALERT = "SSL alert number"  # librdkafka has OpenSSL's words for what the other side says before it hangs up
+NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
+# Only these words are passed on: the rest is the endpoint's own text, which may repeat the secret.
+TOKEN_REFUSED = re.compile(
+    r"invalid_[a-z]+|unauthorized_client|unsupported_grant_type|access_denied"
+    r"|certificate has expired|self-signed certificate|local issuer certificate|trust anchors|wrong version number"
+)
+TOKEN_REMEDY = (
+    "check kafka.sasl_username, kafka.sasl_password_file, kafka.oauth_scope, kafka.oauth_token_url and, for its "
+    "certificate, kafka.oauth_ca_file"
+)
 REFUSED_S = 30.0  # that a broker may refuse: it may itself have started just now
 PROBE_S = 2.0
 # A SaslHandshake request, version 1, for a mechanism that there is not: all listeners of Kafka answer it, whatever
@@ -39,6 +50,13 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
         if code in AUTHORIZATION:
             who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
             return f"{text}: give {who} the ACLs Describe and Read on topic {kafka.topic}, and Read on its groups"
+        if NO_TOKEN in text:
+            found = TOKEN_REFUSED.search(text)
+            if found:
+                return f"{kafka.oauth_token_url} gives no token ({found[0]}): {TOKEN_REMEDY}"
+            continue  # it may give one later
+        if code == KafkaError._AUTHENTICATION and kafka.uses_oauth:
+            return f"{text}: check kafka.oauth_scope, kafka.oauth_extensions and what the brokers ask of a token"
         if code == KafkaError._AUTHENTICATION:
             return f"{text}: check kafka.sasl_mechanism, kafka.sasl_username and kafka.sasl_password_file"
         if code == KafkaError._SSL and "certificate verify failed" in text:
@@ -46,6 +64,11 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
         if ALERT in text:
             return f"{text}: {_about_certificate(kafka)}"
     return None
+
+
+def without_token(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:
+    """What to add where the brokers were not even asked, for nobody gave a token; else nothing."""
+    return f", {kafka.oauth_token_url} gave no token" if any(NO_TOKEN in error.str() for error in said) else ""
 
 
 def _about_certificate(kafka: KafkaSettings) -> str:

@@ -18,6 +18,8 @@ UNANSWERED = re.compile(
     r"org\.apache\.kafka\.[\w.]*\b(Timeout|Kafka|UnknownTopicOrPartition|Disconnect)Exception"
     r"|Failed to (construct kafka|create new Kafka)"  # Kafka's words for a client that finds no broker
 )
+LOGIN = "org.apache.kafka.common.security"
+MODULES = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}  # else SCRAM's
 REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception[^\n]{0,300})")
 
 
@@ -56,6 +58,13 @@ def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}
+    if kafka.uses_oauth:
+        options |= {
+            "sasl.login.callback.handler.class": f"{LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.token.endpoint.url": kafka.oauth_token_url,
+            "sasl.login.connect.timeout.ms": str(JVM_ANSWER_S * 1000),  # else it waits for ever
+            "sasl.login.read.timeout.ms": str(JVM_ANSWER_S * 1000),
+        }
     if kafka.ca_file:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.ca_file}
     if kafka.certificate_file:
@@ -66,12 +75,22 @@ def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
 
 
 def _jaas(kafka: KafkaSettings) -> str:
-    module = "scram.ScramLoginModule" if kafka.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+    module = MODULES.get(kafka.sasl_mechanism, "scram.ScramLoginModule")
     password = config.read_secret(kafka.sasl_password_file, "kafka.sasl_password_file")
-    return (
-        f"org.apache.kafka.common.security.{module} required "
-        f"username={_quoted(kafka.sasl_username)} password={_quoted(password)};"
-    )
+    login = {"username": kafka.sasl_username, "password": password}
+    if kafka.uses_oauth:
+        login = {"clientId": kafka.sasl_username, "clientSecret": password} | _oauth_options(kafka)
+    return f"{LOGIN}.{module} required {' '.join(f'{key}={_quoted(value)}' for key, value in login.items())};"
+
+
+def _oauth_options(kafka: KafkaSettings) -> dict[str, str]:
+    options = {"scope": kafka.oauth_scope} if kafka.oauth_scope else {}
+    for extension in filter(None, kafka.oauth_extensions.split(",")):
+        name, _, value = extension.partition("=")
+        options[f"extension_{name}"] = value
+    if kafka.oauth_ca_file:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.oauth_ca_file}
+    return options
 
 
 def _quoted(value: str) -> str:

@@ -23,9 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from scripts.local.kafka import Kafka
 from scripts.local.ports import HOST, free_port
+from tests.support.tokens import AUDIENCE, Issuer
 
 USER, PASSWORD = "proto lake", 'pa;ss"wo\\rd'  # what an unquoted JAAS line would break on
 LOGIN = "org.apache.kafka.common.security"
+OAUTH = f"{LOGIN}.oauthbearer"
 
 
 class Authority:
@@ -65,6 +67,7 @@ class SecureKafka(Kafka):
         super().prepare()
         self.secure_port, self.mutual_port = free_port(), free_port()
         self.authority = Authority(self.folder / "certificates")
+        self.issuer = Issuer(self.folder / "tokens")
         lines = self._properties.read_text()
         for key in ("listeners=", "advertised.listeners="):
             more = f"SECURE://{HOST}:{self.secure_port},MUTUAL://{HOST}:{self.mutual_port},"
@@ -96,6 +99,14 @@ class SecureKafka(Kafka):
         for done in admin.alter_user_scram_credentials([change]).values():
             done.result()
 
+    def _java_command(self) -> list[str]:
+        java, *options = super()._java_command()
+        return [java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys_url}", *options]
+
+    @property
+    def _keys_url(self) -> str:
+        return self.issuer.keys_file.as_uri()
+
     def _secure_properties(self) -> str:
         quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
         plain = f'{LOGIN}.plain.PlainLoginModule required "user_{USER}"="{quoted}";'
@@ -108,9 +119,15 @@ class SecureKafka(Kafka):
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "true",
-            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.secure.plain.sasl.jaas.config": plain.replace("\\", "\\\\"),
             "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{LOGIN}.scram.ScramLoginModule required;",
+            "listener.name.secure.oauthbearer.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+            "listener.name.secure.oauthbearer.sasl.server.callback.handler.class": (
+                f"{OAUTH}.OAuthBearerValidatorCallbackHandler"
+            ),
+            "listener.name.secure.sasl.oauthbearer.jwks.endpoint.url": self._keys_url,
+            "listener.name.secure.sasl.oauthbearer.expected.audience": AUDIENCE,
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 

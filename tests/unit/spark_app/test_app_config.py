@@ -135,6 +135,47 @@ def test_a_secret_file_that_is_not_utf8_is_named_and_not_echoed(tmp_path: Path) 
     assert not any(word in str(caught.value) for word in ("hunter2", "0xff"))
 
 
+OAUTH = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_username": "me",
+    "oauth_token_url": "https://login/token",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"oauth_token_url": ""}, "needs oauth_token_url"),
+        ({"sasl_username": ""}, "needs oauth_token_url, and sasl_username"),
+        ({"oauth_token_url": "http://login/canary"}, "must begin with https://"),
+        ({"oauth_token_url": "https://me:canary@login"}, "holds a user or password"),
+        ({"oauth_token_url": "https://login/?key=canary"}, "holds a query"),
+        ({"oauth_token_url": 'https://login/canary" -Dx=y'}, "holds a space"),
+        ({"oauth_extensions": "a=b,"}, "should match pattern"),
+        ({"oauth_extensions": 'a=b" x="y'}, "should match pattern"),
+    ],
+)
+def test_a_wrong_oauth_setting_is_refused(
+    change: dict[str, str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in (OAUTH | change).items():
+        monkeypatch.setenv(f"PROTOLAKE_KAFKA__{key.upper()}", value)
+    if "oauth_extensions" in change or not all(change.values()):
+        with pytest.raises(ConfigurationError, match=reason):
+            config.load()
+    else:
+        with pytest.raises(ConfigurationError, match=f"^kafka.oauth_token_url: .*{reason}") as caught:
+            config.load()
+        assert "canary" not in str(caught.value)
+
+
+def test_an_endpoint_on_the_loopback_needs_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in (OAUTH | {"oauth_token_url": "http://127.0.0.1:8080/token"}).items():
+        monkeypatch.setenv(f"PROTOLAKE_KAFKA__{key.upper()}", value)
+    assert config.load().kafka.uses_oauth
+
+
 TOKENS = [
     "[",
     "]",
