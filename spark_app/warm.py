@@ -1,7 +1,7 @@
-"""Trains the JVM's class archive while an image is built: `python -m spark_app.warm`, never at run time.
+"""Trains the JVM's class archive before the app first runs: while an image is built, or at the first ./scripts/run.
 
 Comes in: the settings of the run, so that both have one class path and one set of options. Goes out: the archive at
-`spark.class_archive`. There is no broker in a build: batches come from Spark's own rate source, and Kafka's clients ask
+`spark.class_archive`. There is no broker yet: batches come from Spark's own rate source, and Kafka's clients ask
 an address where nobody listens. All else is the app's own code on a lake that is thrown away.
 """
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from scripts.local import java
-from scripts.local.artifacts import ROOT, fingerprint, read
+from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
+from scripts.local.environment import class_archive
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app import failpoints
@@ -46,7 +47,7 @@ class Stage:
             "JAVA_TOOL_OPTIONS": QUICK,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        archive = found.archive("spark", fingerprint(read("spark")) + str(jars))
+        archive = class_archive(found, jars)
         if archive:
             self._app_env["PROTOLAKE_SPARK__CLASS_ARCHIVE"] = str(archive)
         self._app_env |= {f"PROTOLAKE_{key}": value for key, value in settings.items()}

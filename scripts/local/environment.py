@@ -4,7 +4,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.local.artifacts import ROOT, fingerprint, read
+from scripts.local.artifacts import ROOT
+from scripts.local.downloads import shipped_jars
 from scripts.local.java import Java
 from scripts.local.options import TOPIC, Options
 
@@ -22,7 +23,7 @@ def shared(user: Mapping[str, str]) -> dict[str, str]:
 
 def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: str) -> dict[str, str]:
     """The Spark app's settings."""
-    archive = java.archive("spark", fingerprint(read("spark")) + str(jars))
+    archive = class_archive(java, jars)
     found = {
         "JAVA_HOME": str(java.spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -37,6 +38,13 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: st
     if archive:
         found["PROTOLAKE_SPARK__CLASS_ARCHIVE"] = str(archive)
     return found
+
+
+def class_archive(java: Java, jars: Path) -> Path | None:
+    """That of the app's JVM, which does not use one when a jar has another place, size or time than at its training:
+    packages that were installed anew need another one."""
+    found = [(path, path.stat()) for path in [*shipped_jars(), *sorted(jars.glob("*.jar"))]]
+    return java.archive("spark", "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in found))
 
 
 def for_producer(options: Options, user: Mapping[str, str], brokers: str, registry: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The stack of one ./scripts/run: what it is made of, bringing it up, looking at it, taking it down.
 
-Order of `up`: 1. everything that must be on disk, ports checked; 2. supervisord with both servers and the Spark app at
-once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject; 4. the producer.
+Order of `up`: 1. everything that must be on disk, the class archive too, ports checked; 2. supervisord with both
+servers and the Spark app at once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject;
+4. the producer.
 `down` is the reverse, and supervisord keeps to it also when this process dies.
 """
 
@@ -23,6 +24,7 @@ from scripts.local.registry import Registry
 from scripts.local.server import START_SECONDS, Server, last_line
 from scripts.local.supervision import Process, Supervised, Supervisor
 from scripts.local.table import View
+from scripts.local.training import train
 
 SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0
@@ -61,6 +63,7 @@ class Stack:
                 server.prepare()
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
+        train(app)
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._servers))
         _tell(f"starting {servers}and Spark, whose first rows take 15 to 30 s ...")
@@ -195,10 +198,7 @@ class _Stopping:
             )
         if "spark" in self._left and self._seconds() > STOP_EXPLAINED_S and not self._explained:
             self._explained = True
-            _tell(
-                "the Spark app finishes its batch and gold; after a first run its JVM writes an archive of classes, "
-                f"for quicker starts: {SPARK_STOP_S:.0f} s at most"
-            )
+            _tell(f"the Spark app finishes its batch and gold: {SPARK_STOP_S:.0f} s at most")
 
     def _seconds(self) -> float:
         return time.time() - self._began

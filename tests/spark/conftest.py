@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from scripts.local import java
-from scripts.local.artifacts import fingerprint, read
 from scripts.local.downloads import ensure
+from scripts.local.environment import class_archive
 from spark_app import session
 from spark_app.config import load
 from spark_app.settings import Settings
@@ -20,7 +20,7 @@ from tests.support.answers import Answers, serve
 def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """The defaults, with this machine's Java and jars, and a temporary folder of its own as the app has it."""
     found, jars = java.find(), ensure("spark")
-    archive = found.archive("spark", fingerprint(read("spark")) + str(jars))
+    archive = class_archive(found, jars)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TMPDIR", str(tmp_path_factory.mktemp("own")))
         environment.setenv("JAVA_HOME", str(found.spark_home()))

@@ -11,10 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import client_options
 from spark_app.kafka.consumer.consumer import Consumer
-from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
 
@@ -83,10 +81,7 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
     key = kafka, partitions
     if key not in _kept:
         close()
-        try:
-            _kept[key] = Consumer(options_for(kafka, partitions))
-        except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
-            raise Unread(Why.SILENT, f"no consumer can be made: {error}", []) from None
+        _kept[key] = Consumer(options_for(kafka, partitions))
     return _kept[key]
 
 

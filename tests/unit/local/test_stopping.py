@@ -54,8 +54,7 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
     assert lines == [
         "stopping producer, spark ...",
         "producer ended after N s, spark left",
-        "the Spark app finishes its batch and gold; after a first run its JVM writes an archive of classes, for "
-        "quicker starts: N s at most",
+        "the Spark app finishes its batch and gold: N s at most",
         "spark ended after N s",
     ]
     assert not stack.supervisor.is_alive()
