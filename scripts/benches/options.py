@@ -102,6 +102,7 @@ class Options:
     history: int = 0
     gamers: int = 0
     times: int = 0
+    first_run: bool = False
     waiting: tuple[int, ...] = ()
     ready: int = 0
 
@@ -209,6 +210,8 @@ def _add_gold(parser: argparse.ArgumentParser) -> None:
 def _add_starts(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--times", "starts on an empty lake, a bump after each; one start before is for warmth", 10)
     _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
+    first = "each time as the first run on a machine: the class archive is trained before it, and nothing is for warmth"
+    parser.add_argument("--first-run", action="store_true", help=first)
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
