@@ -146,9 +146,8 @@ def _verify(lake: Path, records: int) -> int:
 def _figures(times: list[Time]) -> Iterator[Figure]:
     gaps = [one.gap_s for one in times]
     if any(one.training_s for one in times):
-        yield Figure(
-            "seconds of training the class archive, once on a machine, median", median(t.training_s for t in times)
-        )
+        trained = (one.training_s for one in times)
+        yield Figure.of("seconds of training the class archive, once on a machine, median", trained)
     yield Figure.of("seconds from start to first unit, median", (one.start_s for one in times))
     yield Figure.of("CPU seconds of a start, median", (one.start_cpu_s for one in times))
     yield Figure.of("seconds from the exit for a bump to the first unit, median", gaps)
