@@ -60,6 +60,11 @@ ENTRIES = {
         "payloads to columns: this decoder, its fallback and the naive ways",
         (targets.BAD,),
     ),
+    "stages": Entry(
+        "scripts.benches.stages",
+        "microseconds of CPU a record by stage, from a broker to files, in one worker",
+        (),
+    ),
     "gold": Entry(
         "scripts.benches.gold",
         "a gold interval: with a long history, with many tables touched, with many gamers",
@@ -152,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         "freshness": _add_freshness,
         "demux": _add_demux,
         "decode": _add_decode,
+        "stages": _add_stages,
         "gold": _add_gold,
         "starts": _add_starts,
         "waiting": _add_waiting,
@@ -197,6 +203,11 @@ def _add_demux(parser: argparse.ArgumentParser) -> None:
 def _add_decode(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "payloads of each of the two messages", 200_000)
     _add(parser, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
+
+
+def _add_stages(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--records", "flat events, and a fifth as many rich ones", 1_000_000)
+    _add(parser, "--rounds", "measured rounds, after one for warmth", 3)
 
 
 def _add_gold(parser: argparse.ArgumentParser) -> None:

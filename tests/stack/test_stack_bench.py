@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import decode, gold, result, tables
+from scripts.benches import decode, gold, result, stages, tables
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
 from scripts.local.artifacts import ROOT
@@ -65,6 +65,15 @@ def test_decode_measures_each_way_with_each_share_of_bad_payloads() -> None:
         assert list(rates["decoders"]) == ["strict", "not strict", "fallback", "loop"]
         assert all(list(of) == ["0%", "1%", "50%", "100%"] for of in rates["decoders"].values())
         assert (list(rates["pass"]), list(rates["spark"])) == (["clean", "bad"], ["mapInArrow", "row UDF"])
+
+
+def test_stages_are_measured_of_each_kind_of_event() -> None:
+    options = parse(["stages", "--records", "5000", "--rounds", "1"])
+    measured = stages.run(options).details["stages"]
+    for found in measured.values():
+        assert list(found) == [*stages.RUNS, "all"]
+        assert sum(us[0] for stage, us in found.items() if stage != "all") == pytest.approx(found["all"][0])
+    assert list(measured) == list(stages.PARTS)
 
 
 def test_starts_takes_the_records_of_both_versions() -> None:
