@@ -138,6 +138,7 @@ class Pipeline:
                 self._spark = spark = self._start_spark()
                 self.life.catch()
                 session.hold_lake(spark, self.lake)
+                session.prepare_workers(spark)
             except BaseException as error:
                 self._stop.set()  # else leaving would wait for the answers
                 if not isinstance(error, Stopped):

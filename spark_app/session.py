@@ -9,6 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Hashable
 from pathlib import Path
@@ -37,10 +38,8 @@ AUTHENTICATION = {
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
-# The last compiler at ten times its own thresholds: with those it took 14 of the 36 CPU seconds of draining 2 million
-# records, and draining took a tenth longer.
-JVM_OPTIONS += " -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-JVM_OPTIONS += " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+# Workers read, decode and write: what is left to the JVM is over before the second compiler's code has paid for itself.
+BRIEF = " -XX:TieredStopAtLevel=1"
 
 IDLE_S = 30  # py4j's own, for a connection of which no thread is left
 # PySpark's own loggers of what it raises as well: 7,000 characters of JSON for a mistyped name.
@@ -49,8 +48,11 @@ REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 ENDS_S = 2.0  # a JVM that was killed
 
 
-def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> SparkSession:
+def start(settings: Settings, name: str = "protolake", quiet: bool = False, queries: bool = False) -> SparkSession:
     """A local session with Delta's reader and the Kafka source.
+
+    Args:
+        queries: it is for people's own: the JVM compiles what is hot as well as it can, which is dear at the start.
 
     Raises:
         ConfigurationError: there is no Java, or the jars are not where the settings say.
@@ -62,7 +64,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False) -> S
     for repeater in REPEATERS:
         PySparkLogger.getLogger(repeater).disabled = True
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
-    for key, value in _options(settings).items():
+    for key, value in _options(settings, queries).items():
         builder = builder.config(key, value)
     session = _create(builder)
     _guard_callbacks(session)
@@ -119,6 +121,16 @@ def _guard_callbacks(session: SparkSession) -> None:
     field.set(java, client)
 
 
+def prepare_workers(session: SparkSession) -> None:
+    """Start the process that workers are forked from: it loads for a second, beside whatever else begins."""
+
+    def start() -> None:
+        with contextlib.suppress(Exception):  # who needs a worker next meets what is wrong
+            session.sparkContext.parallelize([0], 1).count()
+
+    threading.Thread(target=start, name="workers", daemon=True).start()
+
+
 def hold_lake(session: SparkSession, lake: Lake) -> None:
     """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
     jvm: Any = session.sparkContext._jvm
@@ -131,13 +143,13 @@ def hold_lake(session: SparkSession, lake: Lake) -> None:
     session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees what nobody refers to
 
 
-def _options(settings: Settings) -> dict[str, str]:
+def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
     spark, batch = settings.spark, settings.batch
     options = {
         "spark.driver.memory": spark.driver_memory,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": _java_options(settings),
+        "spark.driver.extraJavaOptions": _java_options(settings, queries),
         "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # of the checkpoint: Hadoop has its own
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
         "spark.ui.killEnabled": "false",  # it does not ask who somebody is
@@ -199,8 +211,8 @@ def _jars(folder: Path) -> list[str]:
     return jars
 
 
-def _java_options(settings: Settings) -> str:
-    options = f'{JVM_OPTIONS} "-Djava.io.tmpdir={temporary_folders()[0]}"'
+def _java_options(settings: Settings, queries: bool) -> str:
+    options = f'{JVM_OPTIONS}{"" if queries else BRIEF} "-Djava.io.tmpdir={temporary_folders()[0]}"'
     if settings.kafka.uses_oauth:  # Kafka's client asks nobody for tokens who is not named at the start
         options += f' "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={settings.kafka.oauth_token_url}"'
     if settings.spark.class_archive:

@@ -29,7 +29,7 @@ def start(settings: Settings) -> None:
         raise ConfigurationError(
             f"lake.path: no tables at {lake.root} yet; start the stack and wait for its first batch"
         )
-    spark = session.start(settings, "protolake-shell", quiet=True)
+    spark = session.start(settings, "protolake-shell", quiet=True, queries=True)
     names = register(spark, lake)
     make_read_only(spark)
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
