@@ -91,10 +91,17 @@ class Consumer:
             self._queues.pop(key).stop()
             queue = None
         if queue is None:
-            if span.topic not in self._topics:
-                self._topics[span.topic] = library.topic_new(self._client, span.topic.encode(), None)
-            queue = self._queues[key] = Queue(self._topics[span.topic], span.partition, span.start)
+            queue = self._queues[key] = Queue(self._topic(span.topic), span.partition, span.start)
         return queue
+
+    def _topic(self, name: str) -> int:
+        if name not in self._topics:
+            topic = library.topic_new(self._client, name.encode(), None)
+            if not topic:
+                said = library.describe(library.last_error()).decode()
+                raise Unread(Why.SILENT, f"topic {name} cannot be opened: {said}", [])
+            self._topics[name] = topic
+        return self._topics[name]
 
     def _stop_unused(self, wanted: set[tuple[str, int]]) -> None:
         now = time.monotonic()

@@ -29,7 +29,7 @@ def read(messages: np.ndarray) -> pa.Array:
     return _join(_names(names, found[1]), _base64(values, value_bytes), counts)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("int64(int64[::1], int64[::1], int64[::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _find(messages: np.ndarray, lists: np.ndarray, counts: np.ndarray, answer: np.ndarray) -> int:
     """The address of each message's headers, 0 where it has none, and how many they are; how many in all."""
     at, total = answer.ctypes.data, 0
@@ -44,7 +44,7 @@ def _find(messages: np.ndarray, lists: np.ndarray, counts: np.ndarray, answer: n
     return total
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("void(int64[::1], int64[:, ::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _list(lists: np.ndarray, found: np.ndarray, answer: np.ndarray) -> None:
     """For each header the addresses and sizes of name and value."""
     at, row = answer.ctypes.data, 0
@@ -60,7 +60,7 @@ def _list(lists: np.ndarray, found: np.ndarray, answer: np.ndarray) -> None:
             row += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("void(int64[::1], int32[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _copy(places: np.ndarray, ends: np.ndarray, data: np.ndarray) -> None:
     for number in range(len(places)):
         length = ends[number + 1] - ends[number]
@@ -69,7 +69,7 @@ def _copy(places: np.ndarray, ends: np.ndarray, data: np.ndarray) -> None:
             data[ends[number] + position] = text[position]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("void(int64[::1], int64[::1], int32[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _encode(places: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.ndarray) -> None:
     """Base64."""
     for number in range(len(places)):

@@ -1,7 +1,8 @@
 """librdkafka's messages as Arrow columns.
 
 In: the addresses of its message structs, as numpy arrays of `uint64`. The loops over them are compiled by numba: what a
-message takes here is a few nanoseconds beside what librdkafka itself takes.
+message takes here is a few nanoseconds beside what librdkafka itself takes. They are compiled when they are imported,
+or taken from numba's cache: before workers are forked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA
 LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("int64(uint64[::1], int64[:, ::1])", cache=True)  # type: ignore[untyped-decorator]
 def measure(messages: np.ndarray, found: np.ndarray) -> int:
     """For each message up to the first that is an error its address, bytes of value and key, and offset; how many
     these are."""
@@ -41,7 +42,9 @@ def read_error(message: int) -> tuple[int, int, str]:
     return int(found["error"]), int(found["offset"]), text.decode(errors="replace")
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(  # type: ignore[untyped-decorator]
+    "int64(int64[::1], int64, int32[:, ::1], boolean[:, ::1], int64[::1], int32[::1], int32[::1])", cache=True
+)
 def _describe(
     messages: np.ndarray,
     most_value: int,
@@ -69,7 +72,7 @@ def _describe(
     return omitted
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit("void(int64[::1], int32[:, ::1], uint8[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _copy(messages: np.ndarray, ends: np.ndarray, values: np.ndarray, keys: np.ndarray) -> None:
     for number in range(len(messages)):
         message = carray(address(messages[number]), 1, MESSAGE)[0]
@@ -83,7 +86,7 @@ def _copy(messages: np.ndarray, ends: np.ndarray, values: np.ndarray, keys: np.n
             keys[first + position] = key[position]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(["void(int64[::1])", "void(uint64[::1])"], cache=True)  # type: ignore[untyped-decorator]
 def release(messages: np.ndarray) -> None:
     """Give the messages back."""
     for number in range(len(messages)):

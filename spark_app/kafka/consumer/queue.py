@@ -79,6 +79,7 @@ class Queue:
         return count > 0
 
     def stop(self) -> None:
+        """Fetch no more, and give back what is held."""
         messages.release(self._held[0])
         self._held = NONE
         library.consume_stop(self._topic, self._partition)

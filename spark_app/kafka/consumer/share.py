@@ -11,13 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import client_options
 from spark_app.kafka.consumer.consumer import Consumer
+from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
 
 FETCH_BYTES = 1 << 20  # at 64 KiB/s an answer comes before the client takes the broker for dead
-PREFETCH_KIB = 32 << 10  # of all partitions together, of which a task has a part
+PREFETCH_BYTES = 16 << 20  # of all partitions together; small records take five times their size
+LEAST_BYTES = 64 << 10  # of a partition
 LARGEST = 2**31 - 1  # of an answer: a single record may be as large
 OPTIONS = {
     "auto.offset.reset": "error",  # what is gone is a finding
@@ -27,7 +30,6 @@ OPTIONS = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.max.bytes": FETCH_BYTES,
-    "fetch.message.max.bytes": FETCH_BYTES,
     "fetch.queue.backoff.ms": 10,
     "receive.message.max.bytes": LARGEST,
     "socket.timeout.ms": 60_000,
@@ -81,7 +83,10 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
     key = kafka, partitions
     if key not in _kept:
         close()
-        _kept[key] = Consumer(options_for(kafka, partitions))
+        try:
+            _kept[key] = Consumer(options_for(kafka, partitions))
+        except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
+            raise Unread(Why.SILENT, f"no consumer can be made: {error}", []) from None
     return _kept[key]
 
 
@@ -93,5 +98,6 @@ def close() -> None:
 
 def options_for(kafka: KafkaSettings, partitions: int) -> Mapping[str, Any]:
     """librdkafka's, secrets included."""
-    kept = max(FETCH_BYTES >> 10, PREFETCH_KIB // max(1, partitions))
-    return client_options(kafka) | OPTIONS | {"queued.max.messages.kbytes": kept}
+    kept = max(LEAST_BYTES, PREFETCH_BYTES // max(1, partitions))
+    bounds = {"queued.max.messages.kbytes": kept >> 10, "fetch.message.max.bytes": min(kept, FETCH_BYTES)}
+    return client_options(kafka) | OPTIONS | bounds

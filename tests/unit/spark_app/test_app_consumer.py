@@ -1,0 +1,51 @@
+"""A worker's consumer before it has a broker: what it is made of, and what it says when it cannot be made."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_app.kafka.consumer import share
+from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.records import Span
+from spark_app.settings import KafkaSettings
+
+
+def read(kafka: KafkaSettings, topic: str = "t") -> Unread:
+    with pytest.raises(Unread) as unread:
+        next(share.Share(kafka, (Span(topic, 0, 0, 1),), 1, 1, 1, 1).read())
+    assert share._kept == {}
+    assert unread.value.why == Why.SILENT
+    return unread.value
+
+
+def test_secrets_are_read_where_they_are_used_and_are_in_nothing_that_travels(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("canary\n")
+    kafka = KafkaSettings(
+        security_protocol="SASL_PLAINTEXT", sasl_username="me", sasl_password_file=str(password), sasl_mechanism="PLAIN"
+    )
+    assert share.options_for(kafka, 1)["sasl.password"] == "canary"
+    assert "canary" not in repr(share.Share(kafka, (), 1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"security_protocol": "SSL", "ca_file": "nowhere"}, "ssl.ca.location"),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_username": "me", "sasl_password_file": "nowhere"}, "nowhere"),
+    ],
+    ids=["certificate", "password"],
+)
+def test_a_file_that_is_gone_for_a_moment_is_waited_for(given: dict[str, str], said: str) -> None:
+    assert said in str(read(KafkaSettings(**given)))  # type: ignore[arg-type]
+
+
+def test_a_topic_that_no_client_takes_is_said() -> None:
+    unread = read(KafkaSettings(brokers="127.0.0.1:9"), "t" * 600)
+    assert "cannot be opened" in str(unread)
+
+
+def test_prefetching_is_bounded_whatever_the_number_of_partitions() -> None:
+    found = {count: share.options_for(KafkaSettings(), count) for count in (1, 4, 1000)}
+    assert [options["queued.max.messages.kbytes"] for options in found.values()] == [16 << 10, 4 << 10, 64]
+    assert [options["fetch.message.max.bytes"] for options in found.values()] == [1 << 20, 1 << 20, 64 << 10]
