@@ -46,7 +46,7 @@ class Columns:
         dictionaries: says which of them have one.
         measured: the Parquet paths of those with statistics in Parquet; True = all.
         bounded: those with statistics in Delta's log.
-        texts: the Parquet paths of texts and bytes with statistics in Parquet.
+        texts: the Parquet paths of texts with statistics in Parquet.
     """
 
     schema: str
@@ -79,7 +79,7 @@ def write_pieces(
     """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
 
     Args:
-        hollow: the Parquet paths of texts and bytes with NULLs. They have a dictionary in any case: where one has a
+        hollow: the Parquet paths of texts with NULLs. They have a dictionary in any case: where one has a
             single value besides NULL and no dictionary, DuckDB (2.0.0) takes the value for NULL.
     """
     footer: list[pq.FileMetaData] = []
@@ -112,7 +112,7 @@ def write_pieces(
 
 
 def find_hollow(footers: Iterable[pq.FileMetaData], columns: pa.Schema) -> set[str]:
-    """The Parquet paths of texts and bytes that may have NULLs in a file with these columns and the rows of these."""
+    """The Parquet paths of texts that may have NULLs in a file with these columns and the rows of these."""
     found: set[str] = set()
     texts = _describe(columns).texts
     for footer in footers:
@@ -159,15 +159,21 @@ def _describe(schema: pa.Schema) -> Columns:
     footer: list[pq.FileMetaData] = []
     pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
     leaves = [footer[0].schema.column(number) for number in range(footer[0].num_columns)]
-    # No reader looks for the bounds of what is in a list or a map.
-    measured = [leaf.path for leaf in leaves if leaf.physical_type not in FLOATING and not leaf.max_repetition_level]
+    measured = [leaf.path for leaf in leaves if _is_measured(leaf)]
     return Columns(
         schema=Schema.from_arrow(schema).to_json(),
         dictionaries=Dictionaries([leaf.path for leaf in leaves if leaf.path not in UNIQUE]),
         measured=measured if len(measured) < len(leaves) else True,
         bounded=list(_bounded(footer[0].schema)),
-        texts=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level],
+        texts=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and _is_measured(leaf)],
     )
+
+
+def _is_measured(leaf: pq.ColumnSchema) -> bool:
+    """Nobody looks for the bounds of what is in a list or a map. Those of bytes would take six times their size for a
+    moment, and a record may have 64 MiB."""
+    is_bytes = leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"
+    return leaf.physical_type not in FLOATING and not leaf.max_repetition_level and not is_bytes
 
 
 def _bounded(schema: pq.ParquetSchema) -> Iterator[tuple[int, str, Bounds]]:

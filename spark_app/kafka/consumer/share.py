@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import client_options
-from spark_app.kafka.consumer.consumer import Consumer
 from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from spark_app.kafka.consumer.consumer import Consumer
 
 FETCH_BYTES = 1 << 20  # at 64 KiB/s an answer comes before the client takes the broker for dead
 PREFETCH_BYTES = 16 << 20  # of all partitions together; small records take five times their size
@@ -80,6 +82,8 @@ _kept: dict[tuple[KafkaSettings, int], Consumer] = {}  # at most one: what it ha
 
 
 def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
+    from spark_app.kafka.consumer.consumer import Consumer  # with numba, which the driver has no use for
+
     key = kafka, partitions
     if key not in _kept:
         close()
