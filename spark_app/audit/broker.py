@@ -8,6 +8,7 @@ this moment: more may come.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from spark_app.audit.records import NO_TYPE, Records
 from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.kafka import access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
@@ -46,9 +48,10 @@ class Kafka:
     def __init__(self, settings: KafkaSettings, patience: float, most: int):
         """`most` bytes of a value are kept; of a larger one its size and hash are, so that memory is bounded."""
         self._most = most
+        self._settings = settings
         self._brokers = settings.brokers
         self._patience = patience
-        self._said: list[KafkaError] = []
+        self._said: deque[KafkaError] = deque(maxlen=20)
         options = client_options(settings)
         self._admin = AdminClient(options | {"error_cb": self._said.append}, logger=silent())
         self._consumer = Consumer(options | READING, logger=silent())
@@ -129,7 +132,7 @@ class Kafka:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._begin_again(span, at)
         else:
-            raise UnreachableError(f"broker {self._brokers}: {error.str()}")
+            raise self._unreachable(KafkaException(error))
         return 0
 
     def _begin_again(self, span: Span, at: dict[int, int]) -> None:
@@ -155,10 +158,12 @@ class Kafka:
 
     def _unreachable(self, error: KafkaException) -> ProtolakeError:
         self._admin.poll(0)  # calls back with what was said meanwhile
-        refused = [said.str() for said in self._said if said.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)]
+        reason: KafkaError = error.args[0]
+        refused = access.refusal([reason, *self._said], self._settings)
         if refused:
-            return ConfigurationError(f"kafka: {self._brokers} refuses the login ({refused[0]}): check kafka.sasl_*")
-        return UnreachableError(f"broker {self._brokers} did not answer ({error.args[0].str()}): is it up?")
+            return ConfigurationError(f"kafka: {self._brokers} refuses access: {refused}")
+        said = access.words(reason) + access.without_token(self._said, self._settings)
+        return UnreachableError(f"broker {self._brokers} did not answer ({said}): is it up?")
 
 
 def _number(value: int | None) -> int:

@@ -20,12 +20,23 @@ AUTHORIZATION = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
+LOGINS = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+)
 ALERT = "SSL alert number"  # librdkafka has OpenSSL's words for what the other side says before it hangs up
 NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
-# Only these words are passed on: the rest is the endpoint's own text, which may repeat the secret.
+# librdkafka's words for a login that fails, and behind the colon what the broker or the token endpoint said.
+LOGIN = re.compile(r"(.*?\b(?:SASL|Sasl|OAUTHBEARER)[^:]*)(?:: (.*))?", re.DOTALL)
 TOKEN_REFUSED = re.compile(
-    r"invalid_[a-z]+|unauthorized_client|unsupported_grant_type|access_denied"
+    r"invalid_(?:client|grant|request|scope|target|token)|unauthorized_client|unsupported_grant_type|access_denied"
     r"|certificate has expired|self-signed certificate|local issuer certificate|trust anchors|wrong version number"
+)
+SAID = re.compile(
+    rf"{TOKEN_REFUSED.pattern}|{NO_TOKEN}|invalid credentials|Invalid username or password"
+    r"|supported mechanisms: [A-Z0-9,-]+"
 )
 TOKEN_REMEDY = (
     "check kafka.sasl_username, kafka.sasl_password_file, kafka.oauth_scope, kafka.oauth_token_url and, for its "
@@ -46,7 +57,7 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
         said: the error of a request, and what librdkafka said meanwhile.
     """
     for error in said:
-        code, text = error.code(), error.str()
+        code, text = error.code(), words(error)
         if code in AUTHORIZATION:
             who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
             return f"{text}: give {who} the ACLs Describe and Read on topic {kafka.topic}, and Read on its groups"
@@ -55,15 +66,26 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
             if found:
                 return f"{kafka.oauth_token_url} gives no token ({found[0]}): {TOKEN_REMEDY}"
             continue  # it may give one later
-        if code == KafkaError._AUTHENTICATION and kafka.uses_oauth:
+        if code in LOGINS and kafka.uses_oauth:
             return f"{text}: check kafka.oauth_scope, kafka.oauth_extensions and what the brokers ask of a token"
-        if code == KafkaError._AUTHENTICATION:
+        if code in LOGINS:
             return f"{text}: check kafka.sasl_mechanism, kafka.sasl_username and kafka.sasl_password_file"
         if code == KafkaError._SSL and "certificate verify failed" in text:
             return f"{text}: check kafka.ca_file, the authority of the brokers' certificates"
         if ALERT in text:
             return f"{text}: {_about_certificate(kafka)}"
     return None
+
+
+def words(error: KafkaError) -> str:
+    """What may be passed on of an error. What the other side of a login says may repeat the secret that it was told: of
+    that only known words are."""
+    text = error.str()
+    login = LOGIN.fullmatch(text)
+    if login:
+        known = dict.fromkeys(SAID.findall(login[2] or ""))
+        return f"{login[1]}: {', '.join(known)}" if known else login[1]
+    return KafkaError(error.code()).str() if error.code() in LOGINS else text
 
 
 def without_token(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:

@@ -98,7 +98,7 @@ class Topics:
             refused = access.mismatch(self._kafka) or access.refusal([reason, *self._said], self._kafka)
             if refused:
                 raise AccessRefused(refused) from None
-            raise BrokerUnreachable(reason.str() + access.without_token(self._said, self._kafka)) from None
+            raise BrokerUnreachable(access.words(reason) + access.without_token(self._said, self._kafka)) from None
 
     def _open(self) -> AdminClient:
         if self._client is None:

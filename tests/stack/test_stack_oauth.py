@@ -9,7 +9,9 @@ import pytest
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
-from spark_app.errors import ExitCode
+from spark_app.audit import broker
+from spark_app.audit.broker import Kafka
+from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.kafka import topics
 from spark_app.kafka.topics import AccessRefused, BrokerUnreachable, Topics
 from spark_app.settings import KafkaSettings
@@ -62,8 +64,12 @@ def test_a_token_for_each_client(
 
 def _ask(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "ANSWER_S", 3.0)
+    Topics(_known(settings)).look()
+
+
+def _known(settings: dict[str, str]) -> KafkaSettings:
     known = {key.removeprefix("KAFKA__").lower(): value for key, value in settings.items() if key.startswith("KAFKA__")}
-    Topics(KafkaSettings(**known, topic="t")).look()  # type: ignore[arg-type]
+    return KafkaSettings(**known, topic="t")  # type: ignore[arg-type]
 
 
 def test_a_wrong_secret_is_named_and_not_echoed(
@@ -87,3 +93,16 @@ def test_an_endpoint_that_is_not_there_is_an_outage(
     gone = {"KAFKA__OAUTH_TOKEN_URL": "https://127.0.0.1:1/token"}
     with pytest.raises(BrokerUnreachable, match="gave no token"):
         _ask(_settings(kafka, endpoint, tmp_path) | gone, monkeypatch)
+
+
+def test_the_audit_tells_a_refusal_from_an_outage_and_echoes_no_secret(
+    kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "ANSWER_S", 3.0)
+    wrong = _settings(kafka, endpoint, tmp_path, "no-such-secret")
+    endpoint.description = "nobody has the secret no-such-secret"
+    with pytest.raises(ConfigurationError, match=r"invalid_client.*kafka\.sasl_password_file") as refused:
+        Kafka(_known(wrong), 3.0, 1000).topic_id("t")
+    assert "no-such-secret" not in str(refused.value)
+    with pytest.raises(UnreachableError, match="gave no token"):
+        Kafka(_known(wrong | {"KAFKA__OAUTH_TOKEN_URL": "https://127.0.0.1:1/token"}), 3.0, 1000).topic_id("t")

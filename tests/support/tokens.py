@@ -41,6 +41,7 @@ class Endpoint:
     Attributes:
         url: where.
         secret: the client's, which may change.
+        description: what it says to whom it refuses.
         scopes: that were asked for, a string a token.
         tokens: that were given out.
     """
@@ -50,6 +51,7 @@ class Endpoint:
         self._seconds = seconds
         self.url = ""
         self.secret = SECRET
+        self.description = "who are you?"
         self.scopes: list[str] = []
         self.tokens: list[str] = []
 
@@ -57,7 +59,7 @@ class Endpoint:
         form = parse_qs(handler.rfile.read(int(handler.headers["Content-Length"])).decode())
         login = f"Basic {base64.b64encode(f'{CLIENT}:{self.secret}'.encode()).decode()}"
         if handler.headers["Authorization"] != login or form["grant_type"] != ["client_credentials"]:
-            return self._say(handler, 401, {"error": "invalid_client", "error_description": "who are you?"})
+            return self._say(handler, 401, {"error": "invalid_client", "error_description": self.description})
         self.scopes.append(form.get("scope", [""])[0])
         self.tokens.append(self._issuer.sign(self.scopes[-1], self._seconds))
         self._say(

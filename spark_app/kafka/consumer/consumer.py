@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
+from spark_app.kafka import access
 from spark_app.kafka.consumer import library, messages
 from spark_app.kafka.consumer.queue import Queue
 from spark_app.kafka.consumer.unread import Unread, Why
@@ -26,7 +27,7 @@ BEHIND_S = 5.0  # that a partition may end before the span does: what it says ma
 UNUSED_S = 10.0  # after which a partition is no longer fetched: another worker reads it now
 AT_ONCE = 50_000  # messages
 LOSSES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
-REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+REFUSALS = (*access.LOGINS, KafkaError._SSL)
 
 
 class Consumer:
@@ -131,7 +132,7 @@ class Consumer:
         Raises:
             Unread: waiting longer would be in vain.
         """
-        said = [*queue.errors, *self._said]
+        said = [(code, access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
             raise Unread(Why.LOST, f"{where} is not there", said)

@@ -19,7 +19,7 @@ class Unread(Exception):
     """
     Attributes:
         what: which range, how far it was read, and what was wrong.
-        said: codes and words of librdkafka's errors since the range was begun.
+        said: codes and words of librdkafka's errors since the range was begun, as `access.words` has them.
     """
 
     why: Why

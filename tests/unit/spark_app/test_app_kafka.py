@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 
 from spark_app.kafka import access
 from spark_app.kafka.sizes import Sizes
 from spark_app.kafka.source import is_unanswered, refusal
+from spark_app.settings import KafkaSettings
 
 # As Spark 4.2 with Kafka's client 3.9 says them.
 SILENCE = [
@@ -54,6 +56,47 @@ def test_a_refusal_that_spark_met_is_named(text: str, named: str) -> None:
     said = f"Job aborted\n: org.apache.kafka.common.errors.{text}\n\tat java.lang.Thread.run"
     assert named in (refusal(said) or "")
     assert not is_unanswered(said)
+
+
+OAUTH = KafkaSettings(
+    security_protocol="SASL_SSL",
+    sasl_mechanism="OAUTHBEARER",
+    sasl_username="me",
+    oauth_token_url="https://login.example.com/token",
+)
+OIDC = "Failed to acquire SASL OAUTHBEARER token"
+AT = "sasl_ssl://kafka:9093/bootstrap"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{OIDC}: HTTP 401: invalid_client: no client has s3cret", f"{OIDC}: invalid_client"),
+        (f"{OIDC}: s3cret: try later", OIDC),
+        (f"Failed to initialize SASL authentication: no token; last error: {OIDC}: s3cret", OIDC),
+        (f"{AT}: SASL authentication error: invalid credentials of s3cret (after 3ms)", f"{AT}: SASL authentication"),
+        (f"{AT}: SASL SCRAM authentication failed: broker responded with s3cret", f"{AT}: SASL SCRAM"),
+        (
+            f"{AT}: SASL PLAIN mechanism handshake failed: no: broker's supported mechanisms: SCRAM-SHA-512",
+            "supported mechanisms: SCRAM-SHA-512",
+        ),
+        ("what s3cret?", "Authentication failure"),
+    ],
+)
+def test_of_what_is_said_to_a_login_only_known_words_are_passed_on(text: str, told: str) -> None:
+    error = KafkaError(KafkaError._AUTHENTICATION, text)
+    words = access.words(error)
+    assert told in words
+    assert "s3cret" not in words
+    assert access.words(KafkaError(error.code(), words)) == words
+    assert "s3cret" not in (access.refusal([error], OAUTH) or "")
+
+
+def test_an_endpoint_that_gives_no_token_refuses_only_when_it_says_so() -> None:
+    refused, down = (KafkaError(KafkaError._AUTHENTICATION, f"{OIDC}: {why}") for why in ("invalid_client", "HTTP 503"))
+    assert "kafka.sasl_password_file" in (access.refusal([down, refused], OAUTH) or "")
+    assert access.refusal([down], OAUTH) is None
+    assert "gave no token" in access.without_token([down], OAUTH)
 
 
 @contextlib.contextmanager
