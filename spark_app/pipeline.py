@@ -111,8 +111,10 @@ class Pipeline:
             ContractError: tables, state and checkpoint are not of one lake and moment.
         """
         opened = OpenLake.of(self.lake, self._settings)
-        if self._settings.registry.tells_password:
-            log.warning("the registry's password is sent in clear: use https://", url=self._settings.registry.url)
+        if self._settings.registry.tells_secret:
+            log.warning(
+                "the registry's password or token is sent in clear: use https://", url=self._settings.registry.url
+            )
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
         refuse(statistics.earlier(self.lake))
         checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)

@@ -110,6 +110,7 @@ class RegistrySettings(Section):
     key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
     username: str = Field("", description="for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
+    token_file: str = Field("", description="file that holds a bearer token, instead of username and password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
@@ -126,7 +127,9 @@ class RegistrySettings(Section):
     def _no_secrets(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
-        return _without_secrets(value, "registry.username and registry.password_file").rstrip("/")
+        return _without_secrets(value, "registry.username and registry.password_file, or registry.token_file").rstrip(
+            "/"
+        )
 
     @model_validator(mode="after")
     def _one_context(self) -> RegistrySettings:
@@ -134,10 +137,20 @@ class RegistrySettings(Section):
             raise ValueError("subject and key_subject are of two contexts, so that an id would have two meanings")
         return self
 
+    @model_validator(mode="after")
+    def _one_login(self) -> RegistrySettings:
+        if self.username and self.token_file:
+            raise ValueError("username and token_file are two logins: set one")
+        return self
+
     @property
-    def tells_password(self) -> bool:
-        """Whether the password goes over a network as it is."""
-        return bool(self.username) and self.url.startswith("http://") and not _is_loopback(_host(self.url))
+    def tells_secret(self) -> bool:
+        """Whether the password or token goes over a network as it is."""
+        return (
+            bool(self.username or self.token_file)
+            and self.url.startswith("http://")
+            and not _is_loopback(_host(self.url))
+        )
 
 
 def _without_secrets(url: str, instead: str) -> str:

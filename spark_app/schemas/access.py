@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 
-LOGIN = "check registry.username and registry.password_file, and what that user may read"
+LOGIN = "check registry.username and registry.password_file, or registry.token_file, and what that user may read"
 LOGIN_STATUS = frozenset({401, 403})
 CERTIFICATE_OF_REGISTRY = "check registry.ca_file, and the registry's certificate"
 # What is in OpenSSL's name of a failure -> what to check. All other failures of a handshake may pass.

@@ -20,11 +20,11 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from spark_app import config
 from spark_app.contexts import context_of, name_in_context, qualify
 from spark_app.errors import ConfigurationError
 from spark_app.schemas import access, transport
 from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
+from spark_app.schemas.login import Login
 from spark_app.schemas.well_known import is_well_known
 from spark_app.settings import RegistrySettings
 
@@ -76,19 +76,19 @@ class Sources:
 class Registry:
     """A client with this project's caps.
 
-    It asks through Confluent's REST client, for its logins and retries, and not through the typed methods above that:
+    It asks through Confluent's REST client, for its retries, and not through the typed methods above that:
     they keep every answer for ever, whatever it was asked for, and drop the id that the answer is about.
     """
 
     def __init__(self, settings: RegistrySettings, caps: Caps):
-        conf = client_settings(settings)
-        self._rest = _open_client(conf)._rest_client
+        self._login = Login(settings)
+        self._rest = _open_client(client_settings(settings))._rest_client
+        self._rest.session.auth = self._login
         transport.bind(self._rest.session, caps.answer_bytes)
         self._caps = caps
         self.form = settings.format
         self._context = context_of(settings.subject)
         self._time_limit = partial(transport.time_limit, 2 * settings.timeout_s)
-        self._secrets = _secrets(conf)
         self.url = settings.url
 
     def fetch(self, key: int | str, form: str = "") -> Sources:
@@ -209,10 +209,8 @@ class Registry:
             raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
     def _clean(self, text: str) -> str:
-        """Short, and without the password, which a server may send back: messages end in logs and in the ledger."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text[:500]
+        """Short, and without the secret, which a server may send back: messages end in logs and in the ledger."""
+        return self._login.mask(text)[:500]
 
 
 def _within(context: str) -> dict[str, str]:
@@ -236,24 +234,15 @@ def _open_client(conf: dict[str, object]) -> SchemaRegistryClient:
 
 
 def client_settings(settings: RegistrySettings) -> dict[str, object]:
-    """The keys of Confluent's client, from ours; nothing else is passed on."""
+    """The keys of Confluent's client, from ours; nothing else is passed on, and no secret: `Login` has them."""
     conf: dict[str, object] = {"url": settings.url, "timeout": settings.timeout_s, "max.retries": 1}
     conf["retries.wait.ms"] = 200
-    if settings.username:
-        password = config.read_secret(settings.password_file, "registry.password_file")
-        conf["basic.auth.user.info"] = f"{settings.username}:{password}"
     files = {
         "ssl.ca.location": settings.ca_file,
         "ssl.certificate.location": settings.certificate_file,
         "ssl.key.location": settings.key_file,
     }
     return conf | {key: path for key, path in files.items() if path}
-
-
-def _secrets(conf: dict[str, object]) -> list[str]:
-    login = str(conf.get("basic.auth.user.info", ""))
-    _, _, password = login.partition(":")
-    return [secret for secret in (base64.b64encode(login.encode()).decode(), password) if secret]
 
 
 def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:

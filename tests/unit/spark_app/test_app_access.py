@@ -1,8 +1,12 @@
 """A registry that refuses us is a setting that is wrong, not an outage; and its address holds no secret."""
 
+import base64
+import json
 import socket
 import threading
 import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from spark_app.settings import RegistrySettings, Settings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS
 from tests.support.secure import Authority
+
+Header = Callable[[RegistrySettings, str], str]
+SCHEMA = 'syntax = "proto3"; message M {}'
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +187,7 @@ def test_an_address_that_may_hold_a_secret_is_refused_and_not_shown(
     assert "secret" not in str(caught.value).replace("may be a secret", "")
 
 
+@pytest.mark.parametrize("login", [{"username": "me", "password_file": "secret"}, {"token_file": "secret"}])
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -192,13 +200,100 @@ def test_an_address_that_may_hold_a_secret_is_refused_and_not_shown(
     ],
 )
 def test_a_password_that_would_go_in_clear_is_warned_of(
-    url: str, told: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    login: dict[str, str],
+    url: str,
+    told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "password").write_text("secret")
-    login = {"url": url, "username": "me", "password_file": str(tmp_path / "password")}
-    pipeline = Pipeline(Settings(registry=login, lake={"path": str(tmp_path)}))  # type: ignore[arg-type]
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_text("s3cret")
+    pipeline = Pipeline(Settings(registry=login | {"url": url}, lake={"path": str(tmp_path)}))  # type: ignore[arg-type]
     pipeline.lake.prepare()
     pipeline._open_lake()
     said = capfd.readouterr().err
     assert ("in clear" in said) == told
-    assert "secret" not in said
+    assert "s3cret" not in said
+
+
+def by_password(settings: RegistrySettings, secret: str) -> str:
+    return f"Basic {base64.b64encode(f'{settings.username}:{secret}'.encode()).decode()}"
+
+
+def by_token(settings: RegistrySettings, secret: str) -> str:
+    return f"Bearer {secret}"
+
+
+LOGINS = pytest.mark.parametrize(
+    ("keys", "header"),
+    [({"username": "me", "password_file": "secret"}, by_password), ({"token_file": "secret"}, by_token)],
+)
+
+
+@LOGINS
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_secret_is_read_again_when_it_is_refused(
+    answers: Answers, tmp_path: Path, keys: dict[str, str], header: Header, status: int
+) -> None:
+    known = {"secret": "first"}
+    settings, registry = open_registry(answers, tmp_path, keys)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        let_in = handler.headers["Authorization"] == header(settings, known["secret"])
+        said = {"schemaType": "PROTOBUF", "schema": SCHEMA} if let_in else {"error_code": status, "message": "no"}
+        handler.send_response(200 if let_in else status)
+        handler.end_headers()
+        handler.wfile.write(json.dumps(said).encode())
+
+    answers["/schemas/ids/1"] = answer
+    assert registry.fetch(1).texts == {"": SCHEMA}
+    known["secret"] = "second"
+    with pytest.raises(RegistryRefused, match=r"registry\.token_file"):
+        registry.fetch(1)
+    assert len(answers.asked) == 2  # the same secret is not sent twice: some registries lock a user out for that
+    (tmp_path / "secret").unlink()
+    with pytest.raises(RegistryRefused):
+        registry.fetch(1)
+    (tmp_path / "secret").write_text("second\n")
+    assert registry.fetch(1).texts == {"": SCHEMA}
+    assert registry.fetch(1).texts == {"": SCHEMA}
+    sent = ["first", "first", "first", "first", "second", "second"]
+    assert answers.logins == [header(settings, secret) for secret in sent]
+
+
+@LOGINS
+def test_no_secret_that_was_sent_is_told(
+    answers: Answers, tmp_path: Path, keys: dict[str, str], header: Header
+) -> None:
+    settings, registry = open_registry(answers, tmp_path, keys)
+    sent = [header(settings, secret) for secret in ("first", "second")]
+    answers["/schemas/ids/1"] = (401, {"error_code": 401, "message": f"neither {' nor '.join(sent)}: first, second"})
+    (tmp_path / "secret").write_text("second\n")
+    with pytest.raises(RegistryRefused) as refused:
+        registry.fetch(1)
+    assert answers.logins == sent
+    assert "neither Ba" in str(refused.value) or "neither Be" in str(refused.value)
+    assert not any(word in str(refused.value) for word in ("first", "second", *(one.split()[1] for one in sent)))
+
+
+@pytest.mark.parametrize("token", ["", "two words", "two\nlines", "\u00e9"])
+def test_a_file_that_holds_no_token_is_a_setting_and_not_echoed(answers: Answers, tmp_path: Path, token: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"registry\.token_file") as refused:
+        open_registry(answers, tmp_path, {"token_file": "secret"}, token)
+    assert not token or token not in str(refused.value)
+
+
+def test_two_logins_are_one_too_many() -> None:
+    with pytest.raises(ValueError, match="two logins"):
+        RegistrySettings(username="me", password_file="x", token_file="y")
+
+
+def open_registry(
+    answers: Answers, folder: Path, keys: dict[str, str], secret: str = "first"
+) -> tuple[RegistrySettings, Registry]:
+    """A client whose secret lies in the folder."""
+    (folder / "secret").write_text(f"{secret}\n")
+    paths = {key: str(folder / name) if key.endswith("_file") else name for key, name in keys.items()}
+    settings = RegistrySettings(url=answers.url, timeout_s=2, **paths)  # type: ignore[arg-type]
+    return settings, Registry(settings, CAPS)
