@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from spark_app.driver import loss
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.kafka.topics import Topic, Topics
+from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic, Topics
 from spark_app.store import checkpoint
 
 
@@ -53,6 +53,21 @@ class Continuity:
             self.refuse()
             names = ", ".join(topic_ids)
             raise UnreachableError(f"topic {names} was made again: starting with the new one")
+
+    def refusal(self) -> str | None:
+        """What the brokers refuse to a client that logs in now, if they do."""
+        self._topics.log_in_again()
+        try:
+            self._topics.ids()
+        except AccessRefused as refused:
+            return str(refused)
+        except UNANSWERED:
+            pass
+        return None
+
+    def log_in_again(self) -> None:
+        """At the next question."""
+        self._topics.log_in_again()
 
     def refuse(self) -> None:
         """

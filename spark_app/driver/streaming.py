@@ -198,6 +198,7 @@ class Streaming:
         if any(word in text for word in LOST_WORDS) or (isinstance(outcome, Unread) and outcome.why != Why.SILENT):
             said = self._judge_loss(first_line(text)) or said
         elif refused:
+            self._continuity.log_in_again()
             if seconds > min(patience, REFUSED_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
@@ -214,10 +215,13 @@ class Streaming:
         """What the brokers refuse, if that is why the query ended."""
         if isinstance(outcome, AccessRefused):
             return str(outcome)
+        kafka = self._settings.kafka
         if isinstance(outcome, Unread):
-            kafka = self._settings.kafka
             return access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
-        return source.refusal(text)
+        refused = source.refusal(text)
+        if refused is None and outcome is None and kafka.uses_oauth and source.is_unanswered(text):
+            return self._continuity.refusal()  # the JVM does not say whether it is the token that is missing
+        return refused
 
     def _judge_loss(self, why: str) -> str | None:
         """Records that were planned are missed: whether they are lost is for the brokers to say. Returns what they

@@ -35,7 +35,7 @@ TOKEN_REFUSED = re.compile(
     r"|certificate has expired|self-signed certificate|local issuer certificate|trust anchors|wrong version number"
 )
 SAID = re.compile(
-    rf"{TOKEN_REFUSED.pattern}|{NO_TOKEN}|invalid credentials|Invalid username or password"
+    rf"{TOKEN_REFUSED.pattern}|{NO_TOKEN}|invalid credentials|Invalid username(?: or password)?"
     r"|supported mechanisms: [A-Z0-9,-]+"
 )
 TOKEN_REMEDY = (
@@ -83,9 +83,13 @@ def words(error: KafkaError) -> str:
     text = error.str()
     login = LOGIN.fullmatch(text)
     if login:
-        known = dict.fromkeys(SAID.findall(login[2] or ""))
-        return f"{login[1]}: {', '.join(known)}" if known else login[1]
+        return ": ".join(filter(None, (login[1], known_words(login[2] or ""))))
     return KafkaError(error.code()).str() if error.code() in LOGINS else text
+
+
+def known_words(text: str) -> str:
+    """What says why a login failed, and no secret."""
+    return ", ".join(dict.fromkeys(SAID.findall(text)))
 
 
 def without_token(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:

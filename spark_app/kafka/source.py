@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_app import config
 from spark_app.errors import ConfigurationError
+from spark_app.kafka import access
 from spark_app.records import Offsets
 from spark_app.settings import KafkaSettings, Settings
 
@@ -16,11 +17,11 @@ JVM_ANSWER_S = 30
 # By their full names: other libraries, Spark's own broadcasts and Java itself have a TimeoutException too.
 UNANSWERED = re.compile(
     r"org\.apache\.kafka\.[\w.]*\b(Timeout|Kafka|UnknownTopicOrPartition|Disconnect)Exception"
-    r"|Failed to (construct kafka|create new Kafka)"  # Kafka's words for a client that finds no broker
+    r"|Failed to (construct kafka|create new Kafka)"  # in Kafka's words: it finds no broker, or gets no token
 )
 LOGIN = "org.apache.kafka.common.security"
 MODULES = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}  # else SCRAM's
-REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception[^\n]{0,300})")
+REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception)([^\n]{0,300})")
 
 
 def is_unanswered(text: str) -> bool:
@@ -31,7 +32,10 @@ def is_unanswered(text: str) -> bool:
 def refusal(text: str) -> str | None:
     """What the brokers refuse, when an error of Spark says that they do."""
     found = REFUSED.search(text)
-    return f"{found[1]}: check its ACLs (Read on topic and groups), and kafka.sasl_*" if found else None
+    if not found:
+        return None
+    said = access.known_words(found[2]) if found[1].startswith("Sasl") else found[2].removeprefix(": ")
+    return f"{': '.join(filter(None, (found[1], said)))}: check its ACLs (Read on topic and groups), and kafka.sasl_*"
 
 
 def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:

@@ -75,6 +75,10 @@ class Topics:
         found: dict[str, Topic] = self._ask(self._look)
         return found
 
+    def log_in_again(self) -> None:
+        """At the next question: a client that was let in may go on for long, by a login that is refused by now."""
+        self._client = None
+
     def _look(self, client: AdminClient) -> dict[str, Topic]:
         topics = self._describe(client)
         partitions = [TopicPartition(name, p.id) for name, found in topics.items() for p in found.partitions]

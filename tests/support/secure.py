@@ -63,6 +63,8 @@ class SecureKafka(Kafka):
     """The broker with two more listeners: SASL_SSL with PLAIN and SCRAM-SHA-512, and SSL with client certificates. It
     heeds ACLs; where there are none everybody may do everything."""
 
+    asks_again_ms = 0  # after so long a login has to be made again, on the connection that there is; 0 = never
+
     def prepare(self) -> None:
         super().prepare()
         self.secure_port, self.mutual_port = free_port(), free_port()
@@ -92,10 +94,11 @@ class SecureKafka(Kafka):
         for done in admin.create_acls([rule, others]).values():
             done.result()
 
-    def add_scram_user(self) -> None:
+    def add_scram_user(self, password: str = PASSWORD) -> None:
+        """Or change the password, if there is the user already."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        change = UserScramCredentialUpsertion(USER, info, password.encode())
         for done in admin.alter_user_scram_credentials([change]).values():
             done.result()
 
@@ -128,6 +131,7 @@ class SecureKafka(Kafka):
             ),
             "listener.name.secure.sasl.oauthbearer.jwks.endpoint.url": self._keys_url,
             "listener.name.secure.sasl.oauthbearer.expected.audience": AUDIENCE,
+            "connections.max.reauth.ms": self.asks_again_ms,
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 

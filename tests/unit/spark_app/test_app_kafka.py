@@ -58,6 +58,11 @@ def test_a_refusal_that_spark_met_is_named(text: str, named: str) -> None:
     assert not is_unanswered(said)
 
 
+def test_what_a_broker_says_to_a_login_of_spark_is_not_passed_on() -> None:
+    said = "org.apache.kafka.common.errors.SaslAuthenticationException: invalid credentials: s3cret\n\tat java.lang"
+    assert (refusal(said) or "").startswith("SaslAuthenticationException: invalid credentials: check")
+
+
 OAUTH = KafkaSettings(
     security_protocol="SASL_SSL",
     sasl_mechanism="OAUTHBEARER",

@@ -20,13 +20,16 @@ from spark_app.errors import BrokenError, ConfigurationError, ContractError, Unr
 from spark_app.kafka.access import REFUSED_S
 from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.kafka.sizes import Sizes
-from spark_app.kafka.topics import BrokerUnreachable, Topic
+from spark_app.kafka.topics import AccessRefused, BrokerUnreachable, Topic
 from spark_app.ops.status import Status
 from spark_app.process.room import Room
-from spark_app.settings import Settings
+from spark_app.settings import KafkaSettings, Settings
 
 LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"
 REFUSED = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"
+OAUTH = KafkaSettings(
+    security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_username="me", oauth_token_url="https://a/token"
+)
 SILENT = "org.apache.kafka.common.errors.TimeoutException: Call(describeTopics) timed out"
 
 
@@ -35,6 +38,16 @@ class Brokers:
 
     def __init__(self, first: int | None):
         self._first = first
+        self.refused = ""
+        self.logins = 0
+
+    def ids(self) -> dict[str, str]:
+        if self.refused:
+            raise AccessRefused(self.refused)
+        raise BrokerUnreachable("nobody")
+
+    def log_in_again(self) -> None:
+        self.logins += 1
 
     def look(self) -> dict[str, Topic]:
         if self._first is None:
@@ -42,9 +55,9 @@ class Brokers:
         return {"t": Topic("id of t", {"0": self._first}, {"0": 10})}
 
 
-def streaming(root: Path, first: int | None = 0) -> Streaming:
+def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = None) -> Streaming:
     lake = open_lake(root)
-    opened = OpenLake.of(lake, Settings(lake={"path": str(root)}))  # type: ignore[arg-type]
+    opened = OpenLake.of(lake, Settings(lake={"path": str(root)}, kafka=kafka or KafkaSettings()))  # type: ignore[arg-type]
     unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5)
     opened.manifests.decide(unit)
     opened.committer.finish(unit)
@@ -118,6 +131,26 @@ def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:
     assert "refuses access: TopicAuthorizationException: Not authorized" in judge(query, REFUSED, REFUSED_S - 1)
     with pytest.raises(ConfigurationError, match="Not authorized"):
         judge(query, REFUSED, REFUSED_S + 1)
+
+
+@pytest.mark.parametrize("said", ["Failed to create new KafkaAdminClient", SILENT])
+def test_where_tokens_are_used_the_brokers_are_asked_why_nobody_answers(tmp_path: Path, said: str) -> None:
+    query = streaming(tmp_path, kafka=OAUTH)
+    brokers: Any = query._continuity._topics
+    assert "does not answer" in judge(query, said, REFUSED_S + 1)
+    brokers.refused = "no token (invalid_client)"
+    assert "refuses access: no token (invalid_client)" in judge(query, said)
+    with pytest.raises(ConfigurationError, match="invalid_client"):
+        judge(query, said, REFUSED_S + 1)
+
+
+def test_after_a_refusal_nobody_goes_on_with_the_old_login(tmp_path: Path) -> None:
+    query = streaming(tmp_path)
+    brokers: Any = query._continuity._topics
+    assert "does not answer" in judge(query, SILENT, REFUSED_S + 1)
+    assert brokers.logins == 0
+    judge(query, REFUSED)
+    assert brokers.logins == 1
 
 
 def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
