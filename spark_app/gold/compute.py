@@ -1,8 +1,12 @@
 """From silver files to aggregates: all that gold asks of Spark.
 
-One job reads the tables that have the same fields. A field that does not suit its function in one table (a sum over
-text that is no number) is NULL there. A sum of integers is exact: where one is beyond 64 bits, the column of its table
-is `WIDE_SUM`. Where a job fails, its tables are asked for in halves, so that one table costs the others no gold.
+What Arrow aggregates just as Spark SQL does, workers aggregate by themselves. What is left, or what they could not
+read, is Spark SQL's, and so is the word on what is wrong with a file.
+
+One job of Spark SQL reads the tables that have the same fields. A field that does not suit its function in one table (a
+sum over text that is no number) is NULL there. A sum of integers is exact: where one is beyond 64 bits, the column of
+its table is `WIDE_SUM`. Where a job fails, its tables are asked for in halves, so that one table costs the others no
+gold.
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.reader import folder_of_row
+from spark_app.gold import shares
 from spark_app.gold.definition import Definition
 from spark_app.gold.fold import narrow
 from spark_app.settings import Settings
 from spark_app.space import is_full
+from spark_app.worker.aggregates import Aggregate, Grouping
 from spark_app.worker.tables import split_by_value
 
 TABLE = "_protolake_table"
@@ -61,8 +67,11 @@ class Calculator:
 
     def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
         """Aggregates of the rows of the files."""
-        computed = Computed({}, {})
-        for schema, names in _alike(files, fields):
+        groupings = {name: self._grouping(fields[name]) for name in files}
+        suited = {name: files[name] for name, grouping in groupings.items() if grouping.suits()}
+        found = shares.aggregate(self._session, suited, groupings) if suited else {}
+        computed = Computed({name: narrow(part) for name, part in found.items() if part.num_rows}, {})
+        for schema, names in _alike((name for name in files if name not in found), fields):
             self._compute(names, partial(self._read, files, schema), computed)
         return computed
 
@@ -82,6 +91,12 @@ class Calculator:
         for schema, names in _alike(new, fields):
             self._compute(names, partial(read, schema), computed)
         return computed
+
+    def _grouping(self, fields: pa.Schema) -> Grouping:
+        definition = self._definition
+        declared = definition.aggregates.items()
+        wanted = tuple(Aggregate(name, how.function, definition.field_of(how)) for name, how in declared)
+        return Grouping(definition.key, wanted, fields)
 
     def _compute(self, names: list[str], read: Read, computed: Computed) -> None:
         """One job for all; where it fails, one for each half, down to the tables that fail alone.

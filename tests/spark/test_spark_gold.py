@@ -115,7 +115,7 @@ def test_run_without_news_reads_and_writes_nothing(new_parts: NewParts, monkeypa
     before = state(parts)
     assert len(before) > 2
     for again in (parts, opened(new_parts)):
-        monkeypatch.setattr(again.gold._calculator, "_read", None)
+        monkeypatch.setattr(again.gold._calculator, "_session", None)
         assert again.gold.run() == {}
         assert state(again) == before
     check(parts, "a")

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
-    {"session.py", "pipeline.py", "process/daemon.py", "shell.py", "warm.py", "kafka/source.py", "gold/compute.py"}
+    {"session.py", "pipeline.py", "process/daemon.py", "shell.py", "warm.py", "kafka/source.py"}
+    | {"gold/compute.py", "gold/shares.py"}
     | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "reader", "shares", "attempts", "streaming")}
     | {f"recovery/{name}.py" for name in ("replay", "candidates", "rebuild", "compare", "service", "alone")}
 )

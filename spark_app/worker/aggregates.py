@@ -1,0 +1,133 @@
+"""Aggregates per key over the files of a silver table: those in which Arrow gives the very values that Spark gives.
+
+Rows are reduced some at a time, and what came of them is combined: memory follows the keys, not the rows. Where files
+are read by several tasks, each reduces its own, and whoever has all parts combines them and makes the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from spark_app.worker.tables import TIMESTAMP
+
+ROWS, BYTES = 1 << 15, 16 << 20  # that are reduced at once: at most so many, and about so many
+WIDE = pa.decimal128(38, 0)  # of a sum of integers, which is exact in it
+KEYS = (types.is_string, types.is_binary, types.is_signed_integer, types.is_boolean)
+EVERY = pc.CountOptions(mode="all")
+
+
+class Aggregate(NamedTuple):
+    """A column of the result. `field` is of the table; "" for all rows, which only `count` takes."""
+
+    name: str
+    function: str
+    field: str
+
+
+class Grouping(NamedTuple):
+    """What is asked of a table. `fields` are all that is read of it: a file may lack some, and then has NULL there."""
+
+    key: str
+    aggregates: tuple[Aggregate, ...]
+    fields: pa.Schema
+
+    def suits(self) -> bool:
+        """Whether Arrow gives what Spark gives. It is another NaN, another zero and another mean that it knows."""
+        return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
+
+    def reduce(self, paths: Iterable[str]) -> pa.Table:
+        """The rows of the files as a part: a row per key, for `combine`.
+
+        Raises:
+            OSError, pa.ArrowException: a file cannot be read, or has not the columns of the table.
+        """
+        parts = [self._group(self._of_rows(self.fields.empty_table()), self._first())]
+        for rows in _gather(batch for path in paths for batch in self._read(path)):
+            parts.append(self._group(self._of_rows(rows), self._first()))
+            if sum(map(len, parts[1:])) > max(ROWS, len(parts[0])):
+                parts = [self.combine(parts)]
+        return self.combine(parts)
+
+    def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """One part of several."""
+        return self._group(pa.concat_tables(parts), self._next()) if len(parts) > 1 else parts[0]
+
+    def finish(self, part: pa.Table) -> pa.Table:
+        """The key and the aggregates. A sum of integers is `WIDE`."""
+        names = [self.key, *(aggregate.name for aggregate in self.aggregates)]
+        counts = [False, *(aggregate.function == "count" for aggregate in self.aggregates)]
+        columns = zip(names, part.schema.types, counts, strict=True)
+        return pa.Table.from_arrays(part.columns, schema=pa.schema([pa.field(n, t, not c) for n, t, c in columns]))
+
+    def _suits(self, aggregate: Aggregate) -> bool:
+        if not aggregate.field:
+            return aggregate.function == "count"
+        kind = self.fields.field(aggregate.field).type
+        if aggregate.function == "count":
+            return not types.is_nested(kind)
+        if aggregate.function == "sum":
+            return bool(types.is_signed_integer(kind))
+        return aggregate.function in ("min", "max") and _is_ordered(kind)
+
+    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The fields of a file, with the types of the table."""
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            there = set(file.schema_arrow.names) & set(self.fields.names)
+            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+            widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
+            size = max(1, min(ROWS, BYTES // max(widest, 1)))
+            for batch in file.iter_batches(
+                size, columns=[n for n in self.fields.names if n in there], use_threads=False
+            ):
+                columns = [
+                    batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
+                    for field in self.fields
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
+
+    def _of_rows(self, rows: pa.Table) -> pa.Table:
+        """The key, then what each aggregate is taken of."""
+        columns = [rows[self.key]]
+        for aggregate in self.aggregates:
+            values = rows[aggregate.field or self.key]
+            columns.append(values.cast(WIDE) if aggregate.function == "sum" else values)
+        return pa.Table.from_arrays(columns, names=list(map(str, range(len(columns)))))
+
+    def _first(self) -> list[tuple[str, pc.FunctionOptions | None]]:
+        return [(a.function, None if a.field else EVERY) for a in self.aggregates]
+
+    def _next(self) -> list[tuple[str, pc.FunctionOptions | None]]:
+        return [("sum" if a.function == "count" else a.function, None) for a in self.aggregates]
+
+    def _group(self, rows: pa.Table, functions: list[tuple[str, pc.FunctionOptions | None]]) -> pa.Table:
+        key, *columns = rows.column_names
+        wanted = [(column, *how) for column, how in zip(columns, functions, strict=True)]
+        return rows.group_by(key, use_threads=False).aggregate(wanted).rename_columns(rows.column_names)
+
+
+def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small files together: to reduce a few rows costs as much as to reduce many."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return any(is_it(kind) for is_it in KEYS)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return _is_key(kind) or types.is_decimal128(kind) or types.is_date32(kind) or bool(kind == TIMESTAMP)
