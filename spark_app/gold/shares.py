@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.errors import last_words
@@ -63,20 +64,23 @@ def _size(path: str) -> int:
 
 
 def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]) -> list[Found]:
-    def reduce(numbers: Iterable[int]) -> Iterator[Found]:
-        leave_out_pandas()
-        for number in numbers:
-            for name, paths in shares[number].items():
-                yield name, _reduce(groupings[name], paths)
+    """What is asked travels as data: in the function of the job, more than 1 MB of it would become a broadcast."""
 
+    def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
+        leave_out_pandas()
+        for share in asked:
+            for name, grouping, paths in share:
+                yield name, _reduce(grouping, paths)
+
+    asked = [[(name, groupings[name], paths) for name, paths in share.items()] for share in shares]
     if not shares:
         return []
     try:
-        return session.sparkContext.parallelize(range(len(shares)), len(shares)).mapPartitions(reduce).collect()
-    except Py4JJavaError as error:
+        return session.sparkContext.parallelize(asked, len(asked)).mapPartitions(reduce).collect()
+    except (PySparkException, Py4JJavaError) as error:
         if is_full(error):
             raise
-        log.warning("workers could not aggregate: Spark SQL does", tables=len(groupings), reason=last_words(error))
+        log.warning("workers could not aggregate: Spark SQL does", tasks=len(asked), reason=last_words(error))
         return []
 
 
