@@ -83,6 +83,7 @@ class Streaming:
         self._sizes = sizes
         self._limit = 0  # records of a batch, of the query that runs
         self._outcome: BaseException | None = None
+        self._failing: dict[str, float] = {}  # what -> since when: "at all", or "refused"
         self.query: StreamingQuery | None = None
 
     def keep(self, now: Mapping[str, Topic], origin: Origin, meanwhile: Callable[[], None]) -> None:
@@ -96,7 +97,7 @@ class Streaming:
             ProtolakeError: what a batch raised; the broker did not answer, or refused access, for too long; records are
                 lost; the JVM is gone.
         """
-        failures, failing_since = 0, None
+        failures = 0
         while not self._stop.is_set():
             last = self._manifests.last
             try:
@@ -104,12 +105,12 @@ class Streaming:
                 return self._attend(self.query, meanwhile)
             except (PySparkException, StreamingQueryException) as error:
                 if self._manifests.last > last:
-                    failures, failing_since = 0, None
+                    failures = 0
+                    self._failing.clear()
                 if isinstance(self._outcome, Resized):
                     log.info("batches are planned anew, records have another size", records=self._sizes.limit())
                     continue
-                failing_since = failing_since or time.monotonic()
-                self._judge(error, time.monotonic() - failing_since)
+                self._judge(error, time.monotonic())
             except (Py4JError, OSError) as error:
                 if jvm_lives():
                     raise
@@ -182,8 +183,8 @@ class Streaming:
                 return
             meanwhile()
 
-    def _judge(self, error: Exception, seconds: float) -> None:
-        """Why the query ended: raise what ends the app, or return to start the query again."""
+    def _judge(self, error: Exception, now: float) -> None:
+        """Why the query ended: raise what ends the app, or return to start the query again. `now` is a monotonic clock."""
         outcome = self._outcome
         if isinstance(outcome, Stopped):
             return None
@@ -192,6 +193,9 @@ class Streaming:
         text = str(outcome) if isinstance(outcome, Unread) else f"{error} {outcome or ''}"
         brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
         refused = self._refusal(outcome, text)
+        seconds = now - self._failing.setdefault("at all", now)
+        if not refused:
+            self._failing.pop("refused", None)
         said = f"broker {brokers} does not answer"
         if is_full(text):
             return self._room.make(outcome or error)
@@ -199,7 +203,7 @@ class Streaming:
             said = self._judge_loss(first_line(text)) or said
         elif refused:
             self._continuity.log_in_again()
-            if seconds > min(patience, REFUSED_S):
+            if now - self._failing.setdefault("refused", now) > min(patience, REFUSED_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, (*UNANSWERED, Unread)) and not source.is_unanswered(text):
