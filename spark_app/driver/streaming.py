@@ -184,7 +184,7 @@ class Streaming:
             meanwhile()
 
     def _judge(self, error: Exception, now: float) -> None:
-        """Why the query ended: raise what ends the app, or return to start the query again. `now` is a monotonic clock."""
+        """Why the query ended: raise what ends the app, or return to start it again. `now` is a monotonic clock."""
         outcome = self._outcome
         if isinstance(outcome, Stopped):
             return None
