@@ -13,9 +13,15 @@ from scripts.benches.targets import AGE_P50, AGE_P99, STEADY_GAMES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-THROUGHPUT, FRESHNESS = "throughput.png", "freshness.png"
+THROUGHPUT, FRESHNESS, STAGES = "throughput.png", "freshness.png", "stages.png"
 EVEN = {"versions": 1, "bad": 0.0, "skew": 0.0}  # topics that differ in the number of games and the kind of event only
 AGES = ("p50", "p95", "p99")
+# Microseconds of CPU a record by stage when Spark's Kafka source read for the workers: profiled at a00e4ee, 2 cores.
+BEFORE = {
+    "flat": {"Kafka to Arrow": 7.7, "decoding": 0.2, "strict judging": 0.3, "silver": 1.0, "bronze": 0.6},
+    "rich": {"Kafka to Arrow": 23.5, "decoding": 3.5, "strict judging": 5.4, "silver": 7.3, "bronze": 2.8},
+}
+NOW = {"silver": "routing, and silver's files", "bronze": "bronze's files"}  # what the measurement calls them
 Entry = Mapping[str, Any]
 Lines = dict[str, dict[int, float]]  # label -> number of tables -> records per second
 
@@ -29,6 +35,9 @@ def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
     if latest := next((entry for entry in reversed(entries) if _is_promised(entry)), None):
         _save(folder / FRESHNESS, lambda axes: _draw_freshness(axes, latest))
         drawn.append(FRESHNESS)
+    if staged := next((entry for entry in reversed(entries) if entry["bench"] == "stages"), None):
+        _draw_stages(folder / STAGES, staged)
+        drawn.append(STAGES)
     return drawn
 
 
@@ -83,6 +92,32 @@ def _draw_freshness(axes: Axes, entry: Entry) -> None:
     axes.set(xlabel="minutes", ylabel="seconds from produced to visible", ylim=(0, None))
     what = f"{entry['rate']:,} records per second of {entry['topic']['games']} games"
     axes.set_title(f"{what}; dotted: targets for p50 and p99")
+
+
+def costs(entry: Entry) -> dict[str, dict[str, list[float]]]:
+    """Kind of event -> stage -> microseconds of CPU a record, before workers read Kafka themselves and now."""
+    return {
+        kind: {stage: [us, median(entry["stages"][kind][NOW.get(stage, stage)])] for stage, us in before.items()}
+        for kind, before in BEFORE.items()
+    }
+
+
+def _draw_stages(path: Path, entry: Entry) -> None:
+    from matplotlib.figure import Figure
+
+    found = costs(entry)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    for axes, (kind, stages) in zip(figure.subplots(len(found), 1), found.items(), strict=True):
+        left = [0.0, 0.0]
+        for stage, us in stages.items():
+            axes.barh(["before", "now"], us, left=left, label=stage)
+            left = [one + more for one, more in zip(left, us, strict=True)]
+        axes.bar_label(axes.containers[-1], [f" {total:.1f} us" for total in left])
+        axes.set(xlim=(0, 1.15 * max(left)), ylabel=f"{kind} event")
+        axes.invert_yaxis()
+    axes.set_xlabel("microseconds of CPU a record")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    figure.savefig(path, metadata={"Software": None})
 
 
 def _save(path: Path, fill: Callable[[Axes], None]) -> None:

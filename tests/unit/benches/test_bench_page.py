@@ -111,6 +111,17 @@ def test_freshness_is_drawn_of_the_games_that_the_targets_are_for(tmp_path: Path
     assert (tmp_path / plots.FRESHNESS).read_bytes() == drawn
 
 
+def test_stages_are_drawn_beside_what_they_cost_before(tmp_path: Path) -> None:
+    names = ["Kafka to Arrow", "decoding", "strict judging", *plots.NOW.values()]
+    rounds = {name: [float(number), 9.0, 0.0] for number, name in enumerate(names)}
+    entry = _entry("stages", "x") | {"stages": {"flat": rounds, "rich": rounds}}
+    found = plots.costs(entry)
+    assert found["flat"]["silver"] == [plots.BEFORE["flat"]["silver"], 3.0]
+    assert [now for _, now in found["rich"].values()] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert plots.draw([entry], tmp_path) == [plots.STAGES]
+    assert (tmp_path / plots.STAGES).read_bytes().startswith(PNG)
+
+
 def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else() -> None:
     entries = [
         _tables((7, 0.5), (50, 1.0)),
