@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage, kill
@@ -125,3 +128,33 @@ def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) ->
     assert sizes == {AT: (len(LARGE), False), 2 * AT + 1: (None, True)}
     for most in ("1000000", str(64 << 20)):
         assert stage.verify(BATCH__MAX_RECORD_BYTES=most) == {}
+
+
+def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_same_memory(
+    new_stage: Callable[..., Stage],
+) -> None:
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g", TABLES__CAP="10")
+    stage.produce(AT, partitions="64")
+    topics = [stage.topic, *(f"{stage.topic}_{number}" for number in range(11))]
+    admin = AdminClient({"bootstrap.servers": stage.brokers})
+    for made in admin.create_topics([NewTopic(name, 64) for name in topics[1:]]).values():
+        made.result(30)
+    sender = Producer({"bootstrap.servers": stage.brokers, "message.max.bytes": 2_000_000, "linger.ms": 50})
+    sent: dict[tuple[str, int], list[bytes]] = {}
+    for number in range(768 * 4):
+        place = topics[number % 12], number // 12 % 64
+        value = b"\x07" + os.urandom(1_000_000 if number % 50 == 0 else 1000)  # no frame: quarantined, byte for byte
+        headers = {"trace": os.urandom(100_000 if number % 97 == 0 else 16)}
+        sender.produce(place[0], value, partition=place[1], headers=headers)
+        sender.poll(0)
+        sent.setdefault(place, []).append(value)
+    assert sender.flush(60) == 0
+    code, most = drain(stage, KAFKA__TOPIC=",".join(topics))
+    assert code == ExitCode.DONE
+    assert most < MOST_RSS
+    quarantined = ledger.read(stage.lake, "quarantine_events").sort_by("offset").to_pylist()
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for row in quarantined:
+        found.setdefault((row["topic"], row["partition"]), []).append(row["value"])
+    assert found == sent
+    assert stage.verify(KAFKA__TOPIC=",".join(topics)) == {}
