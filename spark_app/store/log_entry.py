@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ from spark_app.store.manifest import Manifest
 # What an entry with nothing but files is right for: it serves no identity columns, row ids, mapped names and the like.
 LAST_WRITER = 4
 FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "timestampNtz"}
-
+ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # in a schema as JSON: a field may have that name
 
 Lines = Iterable[dict[str, Any]]
 
@@ -42,7 +43,7 @@ def beginning(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Li
         ContractError: it does not have the type of a column.
     """
     schema = Schema.from_arrow(columns).to_json()
-    if '"timestamp_ntz"' in schema:
+    if ZONELESS.search(schema):
         raise ContractError("a timestamp without a time zone needs a newer protocol than the tables have")
     kept: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
     kept |= {"schemaString": schema, "partitionColumns": [], "configuration": configuration}

@@ -25,6 +25,7 @@ from tests.support.units import open_committer
 
 TABLES = ["bronze_events", "silver_a_events", "silver_b_events"]
 SILVER = TABLES[1]
+NTZ = pa.timestamp("us")
 
 
 class Running:
@@ -230,9 +231,16 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
     assert pl.read_delta(str(ours))["whole"].to_list() == [1]
 
 
-def test_a_type_of_a_newer_protocol_is_refused() -> None:
+@pytest.mark.parametrize("kind", [NTZ, pa.list_(NTZ), pa.map_(pa.string(), NTZ), pa.struct([("at", NTZ)])], ids=str)
+def test_a_type_of_a_newer_protocol_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(ContractError, match="time zone"):
-        log_entry.beginning(pa.schema([("at", pa.timestamp("us"))]), {})
+        log_entry.beginning(pa.schema([("at", kind)]), {})
+
+
+def test_a_field_may_have_the_name_of_a_type(tmp_path: Path) -> None:
+    app = Running(tmp_path)
+    app.take(2, timestamp_ntz=["text"])
+    assert app.units() == [1, 2]
 
 
 def test_a_table_that_somebody_else_has_begun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
