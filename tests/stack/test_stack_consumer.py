@@ -252,6 +252,25 @@ def test_a_transaction_that_is_open_is_an_end_that_is_behind(
     assert [one["value"] for one in read(own, Span(topic, 0, 2, 4))] == [b"c"]
 
 
+def test_an_end_that_was_seen_long_ago_says_nothing_of_what_is_planned_now(
+    kafka: Kafka, own: OwnConsumer, topic: str, transactional: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records come while they are waited for, as from a broker that is slow. Where a marker stands last, the end
+    has to be seen for a span to be read."""
+    monkeypatch.setattr(consumer, "BEHIND_S", 2.0)
+    transactional.begin_transaction()
+    transactional.produce(topic, b"a", partition=0)
+    transactional.commit_transaction(20)
+    while end_of(kafka.bootstrap, topic) < 2:
+        time.sleep(0.05)
+    assert [one["value"] for one in read(own, Span(topic, 0, 0, 2))] == [b"a"]
+    time.sleep(consumer.BEHIND_S + 0.5)
+    late = threading.Timer(1.0, lambda: send(kafka.bootstrap, topic, [b"b"]))
+    late.start()
+    assert [one["value"] for one in read(own, Span(topic, 0, 2, 3))] == [b"b"]
+    late.join()
+
+
 def test_compacted_records_are_gaps(kafka: Kafka, own: OwnConsumer) -> None:
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "100"}
     topic = make_topic(kafka.bootstrap, **settings, **{"delete.retention.ms": "0", "max.compaction.lag.ms": "100"})

@@ -23,7 +23,7 @@ from spark_app.records import Span
 
 POLL_MS = 100
 PATIENCE_S = 60.0  # without a word about the partition
-BEHIND_S = 5.0  # that a partition may end before the span does: what it says may be a moment old
+BEHIND_S = 5.0  # of waiting that a partition may end before the span does: what it says may be from before
 UNUSED_S = 10.0  # after which a partition is no longer fetched: another worker reads it now
 AT_ONCE = 50_000  # messages
 LOSSES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -138,7 +138,7 @@ class Consumer:
             raise Unread(Why.LOST, f"{where} is not there", said)
         if queue.errors or any(code in REFUSALS for code, _ in said):
             raise Unread(Why.SILENT, f"{where} cannot be read", said)
-        if queue.ended is not None and time.monotonic() - queue.ended > BEHIND_S:
+        if queue.ended is not None and min(waited_s, time.monotonic() - queue.ended) > BEHIND_S:
             raise Unread(Why.BEHIND, f"{where}: the partition ends there", said)
         if waited_s > PATIENCE_S:
             raise Unread(Why.SILENT, f"{where}: no answer for {waited_s:.0f} s", said)
