@@ -163,6 +163,16 @@ def test_batches_are_bounded_by_records_and_by_bytes_but_for_one_record(
     assert read(own, span, most=(3, 1000, 1 << 20)) == expected(kafka.bootstrap, topic)
 
 
+def test_headers_count_among_the_bytes_of_a_batch(kafka: Kafka, own: OwnConsumer, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for size in (10, 900, 3000, 500, 400):
+        producer.produce(topic, b"", partition=0, headers=[("blob", bytes(size)), ("none", None)])
+    assert producer.flush(60) == 0
+    found = [batch.num_rows for batch in own.read([Span(topic, 0, 0, 5)], 100, 1000, 1 << 20)]
+    assert found == [2, 1, 2]
+    assert read(own, Span(topic, 0, 0, 5), most=(100, 1000, 1 << 20)) == expected(kafka.bootstrap, topic)
+
+
 def test_of_a_value_over_the_limit_there_are_size_and_digest(kafka: Kafka, own: OwnConsumer, topic: str) -> None:
     large = os.urandom(2000)
     send(kafka.bootstrap, topic, [b"a", large, None, bytes(1000)])

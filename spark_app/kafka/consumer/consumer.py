@@ -26,6 +26,7 @@ PATIENCE_S = 60.0  # without a word about the partition
 BEHIND_S = 5.0  # of waiting that a partition may end before the span does: what it says may be from before
 UNUSED_S = 10.0  # after which a partition is no longer fetched: another worker reads it now
 AT_ONCE = 50_000  # messages
+LARGEST_BATCH = 1 << 30  # bytes: of headers base64 makes a third more, and a column of Arrow's has less than 2 GiB
 LOSSES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 REFUSALS = (*access.LOGINS, KafkaError._SSL)
 
@@ -54,12 +55,14 @@ class Consumer:
         """The records, a batch at a time.
 
         Args:
-            most_bytes: of keys and values of a batch; a record with more is a batch of its own.
+            most_bytes: of keys, values and headers of a batch, and no more than `LARGEST_BATCH`; a record with more is
+                a batch of its own.
             most_value: bytes; of a larger value there is only its size and digest, see `messages.to_batch`.
 
         Raises:
             Unread
         """
+        most_bytes = min(most_bytes, LARGEST_BATCH)
         self._said.clear()
         self._stop_unused({(span.topic, span.partition) for span in spans})
         for span in spans:
@@ -72,8 +75,10 @@ class Consumer:
                 taken, offsets = queue.take(span.end, most_records, most_bytes)
                 if not len(taken):
                     break
-                batch = messages.to_batch(taken, offsets, span.topic, span.partition, most_value)
-                messages.release(taken)
+                try:
+                    batch = messages.to_batch(taken, offsets, span.topic, span.partition, most_value)
+                finally:
+                    messages.release(taken)
                 yield batch
 
     def close(self) -> None:

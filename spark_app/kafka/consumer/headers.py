@@ -14,6 +14,7 @@ from spark_app.kafka.consumer.library import header_get_all, message_headers
 
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 PAD = ord("=")
+MOST_BYTES = 2**31 - 1  # of a column
 
 
 def read(messages: np.ndarray) -> pa.Array:
@@ -27,6 +28,28 @@ def read(messages: np.ndarray) -> pa.Array:
     _list(lists, found, answer)
     names, values, value_bytes = found[0], found[2], found[3]
     return _join(_names(names, found[1]), _base64(values, value_bytes), counts)
+
+
+@njit("int64(int64)", cache=True)  # type: ignore[untyped-decorator]
+def _length(name: int) -> int:
+    """Of what ends with a zero."""
+    text, length = carray(address(name), 1 << 40, np.uint8), 0
+    while text[length]:
+        length += 1
+    return length
+
+
+@njit("int64(uint64, int64[::1])", cache=True)  # type: ignore[untyped-decorator]
+def measure(message: int, answer: np.ndarray) -> int:
+    """Bytes of names and values. `answer` has room for three numbers, and lives longer than the call."""
+    at, size, position = answer.ctypes.data, 0, 0
+    if message_headers(message, at):
+        return 0
+    headers = answer[0]
+    while not header_get_all(headers, position, at, at + 8, at + 16):
+        size += _length(answer[0]) + answer[2]
+        position += 1
+    return size
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
@@ -51,11 +74,8 @@ def _list(lists: np.ndarray, found: np.ndarray, answer: np.ndarray) -> None:
     for headers in lists:
         position = 0
         while headers and not header_get_all(headers, position, at, at + 8, at + 16):
-            name = carray(address(answer[0]), 1 << 40, np.uint8)
-            length = 0
-            while name[length]:
-                length += 1
-            found[0, row], found[1, row], found[2, row], found[3, row] = answer[0], length, answer[1], answer[2]
+            found[0, row], found[1, row] = answer[0], _length(answer[0])
+            found[2, row], found[3, row] = answer[1], answer[2]
             position += 1
             row += 1
 
@@ -113,7 +133,14 @@ def _join(names: pa.Array, values: pa.Array, counts: np.ndarray) -> pa.Array:
 
 
 def _ends(sizes: np.ndarray) -> np.ndarray:
-    """Where each begins among all of them, and where the last ends."""
+    """Where each begins among all of them, and where the last ends.
+
+    Raises:
+        OverflowError: there is no room for them in a column.
+    """
+    total = int(sizes.sum())
+    if total > MOST_BYTES:
+        raise OverflowError(f"headers of {total} bytes: the most is {MOST_BYTES}")
     ends = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])
     return ends

@@ -22,16 +22,20 @@ from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA
 LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
 
 
-@njit("int64(uint64[::1], int64[:, ::1])", cache=True)  # type: ignore[untyped-decorator]
 def measure(messages: np.ndarray, found: np.ndarray) -> int:
-    """For each message up to the first that is an error its address, bytes of value and key, and offset; how many
-    these are."""
+    """For each message up to the first that is an error its address, bytes of value, key and headers, and offset; how
+    many these are."""
+    return int(_measure(messages, found, np.empty(3, np.intp)))
+
+
+@njit("int64(uint64[::1], int64[:, ::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
+def _measure(messages: np.ndarray, found: np.ndarray, answer: np.ndarray) -> int:
     for number in range(len(messages)):
         message = carray(address(messages[number]), 1, MESSAGE)[0]
         if message.error:
             return number
         found[0, number] = messages[number]
-        found[1, number] = message.value_bytes + message.key_bytes
+        found[1, number] = message.value_bytes + message.key_bytes + headers.measure(messages[number], answer)
         found[2, number] = message.offset
     return len(messages)
 

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from spark_app.kafka.consumer import share
+from spark_app.kafka.consumer import headers, share
 from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
@@ -49,3 +50,10 @@ def test_prefetching_is_bounded_whatever_the_number_of_partitions() -> None:
     found = {count: share.options_for(KafkaSettings(), count) for count in (1, 4, 1000)}
     assert [options["queued.max.messages.kbytes"] for options in found.values()] == [16 << 10, 4 << 10, 64]
     assert [options["fetch.message.max.bytes"] for options in found.values()] == [1 << 20, 1 << 20, 64 << 10]
+
+
+def test_headers_that_no_column_has_room_for_are_an_error_and_no_text_at_another_place() -> None:
+    room = np.array([2**31 - 1 - 7, 7])
+    assert headers._ends(room).tolist() == [0, 2**31 - 8, 2**31 - 1]
+    with pytest.raises(OverflowError, match="headers of 2147483648 bytes"):
+        headers._ends(np.array([*room, 1]))
