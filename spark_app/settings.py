@@ -308,8 +308,10 @@ class Batch(Section):
         le=1 << 30,
         description="largest value that is taken; of a larger one only size and SHA-256, cause record_size",
     )
-    arrow_records: PositiveInt = Field(50_000, description="most records handed to a worker at once")
-    arrow_bytes: PositiveInt = Field(16 << 20, description="most bytes handed to a worker at once")
+    arrow_records: PositiveInt = Field(50_000, description="most records that a worker decodes at once")
+    arrow_bytes: PositiveInt = Field(
+        16 << 20, description="most bytes that a worker decodes at once; a larger record has files of its own"
+    )
     buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
     small: PositiveInt = Field(20_000, description="a batch of fewer records is read by one task: one file per table")
     attempts: PositiveInt = Field(3, description="failed tries of a batch before it is landed only and deferred")

@@ -59,7 +59,6 @@ consume_stop = _declare("rd_kafka_consume_stop", _int, _pointer, ctypes.c_int32)
 consume_batch = _declare("rd_kafka_consume_batch", ctypes.c_ssize_t, _pointer, ctypes.c_int32, _int, _pointer, _size)
 last_error = _declare("rd_kafka_last_error", _int)
 describe = _declare("rd_kafka_err2str", _text, _int)
-name = _declare("rd_kafka_err2name", _text, _int)
 describe_message = _declare("rd_kafka_message_errstr", _text, _pointer)
 
 
