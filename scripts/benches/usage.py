@@ -52,29 +52,33 @@ class Cgroup:
     source = "cgroup"
 
     def __init__(self, folder: Path):
-        self._folder = folder
+        self.folder = folder
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        return ["sh", "-c", ENTER, str(self._folder / "cgroup.procs"), *arguments]
+        return ["sh", "-c", ENTER, str(self.folder / "cgroup.procs"), *arguments]
 
     def cpu_seconds(self) -> float:
         self.empty()
         return self.so_far()
 
     def so_far(self, process: int = 0) -> float:
-        old = self._folder / "cpuacct.usage"  # version 1
+        old = self.folder / "cpuacct.usage"  # version 1
         if old.exists():
             return int(old.read_text()) / 1e9
-        fields = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
+        fields = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
         return int(fields["usage_usec"]) / 1e6
 
     def pid(self, process: int) -> int:
         return process
 
+    def remove(self) -> None:
+        self.empty()
+        self.folder.rmdir()
+
     def empty(self) -> None:
         """Wait for those that the command has left behind; whoever stays is ended."""
         deadline = time.monotonic() + LEFT_S
-        while left := (self._folder / "cgroup.procs").read_text().split():
+        while left := (self.folder / "cgroup.procs").read_text().split():
             if time.monotonic() > deadline:
                 for process in left:
                     with contextlib.suppress(ProcessLookupError):
@@ -106,20 +110,26 @@ class Reaped:
 @contextlib.contextmanager
 def meter() -> Iterator[Meter]:
     """The best that this machine has; on leaving nothing of it stays."""
-    for parent in _parents():
-        folder = parent / f"protolake-bench-{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):
-            folder.mkdir()
-            found = Cgroup(folder)
-            try:
-                if _counts(found):
-                    yield found
-                    return
-            finally:
-                found.empty()
-                folder.rmdir()
-    with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
-        yield Reaped(Path(name))
+    group = next(filter(None, map(_group_below, _parents())), None)
+    if group is None:
+        with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
+            yield Reaped(Path(name))
+        return
+    try:
+        yield group
+    finally:
+        group.remove()
+
+
+def _group_below(parent: Path) -> Cgroup | None:
+    """None where none can be made, or it does not count."""
+    group = Cgroup(parent / f"protolake-bench-{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        group.folder.mkdir()
+        if _counts(group):
+            return group
+        group.remove()
+    return None
 
 
 def _parents() -> Iterator[Path]:

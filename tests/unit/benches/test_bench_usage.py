@@ -62,6 +62,11 @@ def test_a_command_that_runs_has_an_account_and_a_pid(meter: usage.Meter) -> Non
 def test_nothing_stays_of_a_meter() -> None:
     with usage.meter() as found:
         subprocess.run(found.command(["true"]), check=True, cwd=ROOT)
-        place = found._folder if isinstance(found, usage.Cgroup) else found._said.parent  # type: ignore[attr-defined]
+        place = found.folder if isinstance(found, usage.Cgroup) else found._said.parent  # type: ignore[attr-defined]
         assert place.exists()
     assert not place.exists()
+
+
+def test_an_error_of_what_is_measured_is_its_own(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="the topic's file"), usage.meter():
+        raise FileNotFoundError("the topic's file")
