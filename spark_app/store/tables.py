@@ -74,8 +74,8 @@ class Tables:
         return log_entry.beginning(columns, self.configuration | skipping(columns))
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
-        """`log_entry.append` behind all that is known of the table, which must be open; the handle learns of it when it
-        is needed. Returns the version."""
+        """`log_entry.append` behind all that is known of the table, which was opened or begun here; the handle learns
+        of it when it is needed. Returns the version."""
         version = self._next(name)
         log_entry.append(self._lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
@@ -135,8 +135,8 @@ class Tables:
     def checkpoint_if_due(self, name: str, version: int) -> None:
         """A checkpoint at the newest version now and then, so that readers need not read the entries before it.
 
-        Made beside what comes next, for delta-rs reads those entries again. The table, which must be open, waits for it
-        with its next commit: only then is a checkpoint never older than what of the log is durable.
+        Made beside what comes next, for delta-rs reads those entries again. The table waits for it with
+        its next commit: only then is a checkpoint never older than what of the log is durable.
         """
         if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
             self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
