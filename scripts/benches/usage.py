@@ -73,12 +73,16 @@ class Cgroup:
 
     def remove(self) -> None:
         self.empty()
-        self.folder.rmdir()
+        with contextlib.suppress(OSError):  # it is not empty: see there
+            self.folder.rmdir()
 
     def empty(self) -> None:
-        """Wait for those that the command has left behind; whoever stays is ended."""
+        """Wait for those that the command has left behind; whoever stays is ended. The kernel may name one that is
+        long gone: that one is not waited for without end."""
         deadline = time.monotonic() + LEFT_S
         while left := (self.folder / "cgroup.procs").read_text().split():
+            if time.monotonic() > deadline + LEFT_S:
+                return
             if time.monotonic() > deadline:
                 for process in left:
                     with contextlib.suppress(ProcessLookupError):

@@ -70,3 +70,14 @@ def test_nothing_stays_of_a_meter() -> None:
 def test_an_error_of_what_is_measured_is_its_own(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="the topic's file"), usage.meter():
         raise FileNotFoundError("the topic's file")
+
+
+def test_a_process_that_only_the_cgroup_knows_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "LEFT_S", 0.1)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "cgroup.procs").write_text(f"{gone.pid}\n")
+    usage.Cgroup(tmp_path).remove()
+    assert tmp_path.exists()
