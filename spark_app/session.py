@@ -244,10 +244,11 @@ def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
 def count_rows(session: SparkSession, rows: int) -> None:
     """Enter in the progress of the batch under way how many rows it has, for Spark's listeners and its UI: the source
     itself counts what is read through it, and workers read by themselves."""
-    for query in session.streams.active:
-        leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
-        for number in range(leaves.length()):
-            leaves.apply(number).metrics().apply("numOutputRows").add(rows)
+    with contextlib.suppress(Exception):  # it is for show: the batch is decided
+        for query in session.streams.active:
+            leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+            for number in range(leaves.length()):
+                leaves.apply(number).metrics().apply("numOutputRows").add(rows)
 
 
 def end(clean: bool, last: bool = True) -> None:

@@ -22,7 +22,7 @@ from spark_app.driver.shares import Records
 from spark_app.driver.unit import Origin, UnitRunner
 from spark_app.errors import ContractError, SchemaBump, last_words
 from spark_app.kafka.consumer.spans import spans_between
-from spark_app.kafka.consumer.unread import Unread
+from spark_app.kafka.consumer.unread import Unread, Why
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
@@ -89,6 +89,7 @@ class Ingest:
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
                 f"the checkpoint is not this lake's. {REMEDY}"
             )
+        _check_direction(start, end)
         records = self._read(start, end, self._units.tasks(sum(span.offsets for span in spans_between(start, end))))
         report = self._run(records, start, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
@@ -174,6 +175,15 @@ def describe_range(start: Offsets, end: Offsets) -> str:
     found = [f"{t}/{p} {a} to {b}" for t, parts in sorted(taken.items()) for p, (a, b) in parts.items() if b > a]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more
+
+
+def _check_direction(start: Offsets, end: Offsets) -> None:
+    """No partition of a plan ends before it starts: the coordinates behind would be given twice."""
+    for topic, partitions in end.items():
+        for partition, offset in partitions.items():
+            first = start.get(topic, {}).get(partition, 0)
+            if offset < first:
+                raise Unread(Why.BEHIND, f"{topic}/{partition} at {first}: the partition ends at {offset}", [])
 
 
 def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:

@@ -302,6 +302,14 @@ def test_a_range_that_was_not_read_as_planned_is_refused(
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
 
+def test_a_plan_that_goes_back_is_not_taken(new_parts: NewParts) -> None:
+    parts = new_parts()
+    plan_batch(parts, 0, 3, 5)
+    with pytest.raises(Unread, match="t/0 at 5: the partition ends at 3"):
+        parts.take_batch(records(parts.spark, []), 0)
+    assert parts.manifests.last == 0
+
+
 def test_a_range_may_be_read_by_several_tasks(new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
