@@ -139,13 +139,18 @@ def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_sa
     admin = AdminClient({"bootstrap.servers": stage.brokers})
     for made in admin.create_topics([NewTopic(name, 64) for name in topics[1:]]).values():
         made.result(30)
-    sender = Producer({"bootstrap.servers": stage.brokers, "message.max.bytes": 2_000_000, "linger.ms": 50})
+    options = {"message.max.bytes": 2_000_000, "linger.ms": 50, "enable.idempotence": True}  # which keeps the order
+    sender = Producer({"bootstrap.servers": stage.brokers, **options})
     sent: dict[tuple[str, int], list[bytes]] = {}
+
+    def refused(error: object, _: object) -> None:
+        assert error is None
+
     for number in range(768 * 4):
         place = topics[number % 12], number // 12 % 64
-        value = b"\x07" + os.urandom(1_000_000 if number % 50 == 0 else 1000)  # no frame: quarantined, byte for byte
+        value = b"\x07" + os.urandom(1_000_000 if number % 50 == 1 else 1000)  # no frame: quarantined, byte for byte
         headers = {"trace": os.urandom(100_000 if number % 97 == 0 else 16)}
-        sender.produce(place[0], value, partition=place[1], headers=headers)
+        sender.produce(place[0], value, partition=place[1], headers=headers, on_delivery=refused)
         sender.poll(0)
         sent.setdefault(place, []).append(value)
     assert sender.flush(60) == 0
@@ -154,7 +159,7 @@ def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_sa
     assert most < MOST_RSS
     quarantined = ledger.read(stage.lake, "quarantine_events").sort_by("offset").to_pylist()
     found: dict[tuple[str, int], list[bytes]] = {}
-    for row in quarantined:
+    for row in (row for row in quarantined if len(row["value"]) > 1000):  # not what the demo's producer breaks itself
         found.setdefault((row["topic"], row["partition"]), []).append(row["value"])
     assert found == sent
     assert stage.verify(KAFKA__TOPIC=",".join(topics)) == {}
