@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.driver.shares import Records
 from spark_app.records import SOURCE_SCHEMA, Span
+from spark_app.worker.bronze import first_records
 
 BATCH = 50_000  # records
 
@@ -33,14 +34,13 @@ class Share:
         return replace(self, limit=most)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit
+        return first_records(self._batches(), self.limit)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         for path in self.paths:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(BATCH, use_threads=False):
-                    yield self._move(batch) if left is None else self._move(batch.slice(0, left))
-                    left = None if left is None else left - batch.num_rows
-                    if left is not None and left <= 0:
-                        return
+                    yield self._move(batch)
 
     def _move(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))

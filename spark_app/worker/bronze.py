@@ -62,12 +62,7 @@ class Share:
         return replace(self, limit=most)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit
-        for batch in self._batches():
-            yield batch if left is None else batch.slice(0, left)
-            left = None if left is None else left - batch.num_rows
-            if left is not None and left <= 0:
-                return
+        return first_records(self._batches(), self.limit)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for piece in self.pieces:
@@ -78,6 +73,16 @@ class Share:
             schema = pa.schema([*BRONZE_SCHEMA, *OMITTED_SCHEMA]) if has_omitted else BRONZE_SCHEMA
             for batch in fragment.to_batches(schema, batch_size=size, batch_readahead=1, use_threads=False):
                 yield batch if self.ranges is None else batch.filter(within(batch, self.ranges))
+
+
+def first_records(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first so many records; None = all."""
+    left = limit
+    for batch in batches:
+        yield batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - batch.num_rows
+        if left is not None and left <= 0:
+            return
 
 
 @functools.cache
