@@ -1,7 +1,7 @@
 """The expert's consumer, without Spark: confluent-kafka, ptars (not strict), pyarrow and delta-rs; one process.
 
-Nothing is done for each record in Python but to take value, partition and offset out of the client's message. What it
-does without: keys, headers, timestamps, strict judging, routing by rule, columns that are added, fsync, exactly once.
+Nothing is done for each record in Python but to take its fields out of the client's message. What it does without:
+headers, strict judging, routing by rule, columns that are added, fsync, bounds in Delta's log, gold, exactly once.
 """
 
 from __future__ import annotations
