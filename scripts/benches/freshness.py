@@ -22,7 +22,7 @@ from scripts.benches.options import Options
 from scripts.benches.result import Figure, Finding
 from scripts.benches.servers import app_settings, open_servers, spawn, stop
 from scripts.benches.shape import Shape
-from scripts.benches.targets import AGE_P50, AGE_P99, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
+from scripts.benches.targets import AGE_P50, AGE_P99, CORES, GROWTH, MEMORY, MEMORY_TABLES, STEADY_GAMES
 from scripts.benches.usage import Meter
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
@@ -165,7 +165,8 @@ def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Option
         Figure(AGE_P99.what, whole[2], AGE_P99 if promised else None),
         Figure(GROWTH.what, memory[-1] / memory[4], GROWTH if promised else None),
         Figure("MiB of driver, JVM and workers", max(memory), MEMORY if shape.games >= MEMORY_TABLES else None),
-        *(Figure(f"cores used by {who}", used) for who, used in cores.items()),
+        Figure(CORES.what, cores["app"], CORES if promised else None),
+        Figure("cores used by the producer", cores["producer"]),
     ]
     found = {"rate": options.rate, "seconds": options.seconds, "topic": shape.found(), "percentiles": whole}
     return Finding(figures, found | {"cores": cores, "parts": parts, "samples": watch.samples})

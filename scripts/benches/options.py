@@ -48,7 +48,7 @@ ENTRIES = {
     "freshness": Entry(
         "scripts.benches.freshness",
         "a steady rate: how old records are when silver has them",
-        (targets.AGE_P50, targets.AGE_P99, targets.GROWTH, targets.MEMORY),
+        (targets.AGE_P50, targets.AGE_P99, targets.CORES, targets.GROWTH, targets.MEMORY),
     ),
     "demux": Entry(
         "scripts.benches.demux",
@@ -73,7 +73,7 @@ ENTRIES = {
     "starts": Entry(
         "scripts.benches.starts",
         "the app's start to its first unit, and the gap at a schema bump",
-        (targets.BUMP,),
+        (targets.START, targets.BUMP),
     ),
     "waiting": Entry(
         "scripts.benches.waiting",

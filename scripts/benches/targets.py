@@ -91,8 +91,9 @@ DEMUX = {
 }
 
 STEADY_GAMES = 7
-AGE_P50 = Target("seconds from produced to visible, p50", 1.5)
-AGE_P99 = Target("seconds from produced to visible, p99", 4)
+AGE_P50 = Target("seconds from produced to visible, p50", 0.8)
+AGE_P99 = Target("seconds from produced to visible, p99", 1.6)
+CORES = Target("cores used by the app", 0.35)
 GROWTH = Target("memory, last tenth / fifth", 1.1)
 MEMORY_TABLES = 1000
 MEMORY = Target(f"MiB of driver, JVM and workers, {MEMORY_TABLES:,} tables", 3072)
@@ -103,7 +104,8 @@ HISTORY = Target("seconds of a gold interval, 10 x the history / 1 x", 1.2)
 TOUCHED_TABLES = 1000
 TOUCHED = Target(f"seconds of a gold interval, {TOUCHED_TABLES:,} tables touched", 10)
 
-BUMP = Target("seconds from the exit for a bump to the first unit, p95", 20)
+START = Target("seconds from start to first unit, p95", 10)
+BUMP = Target("seconds from the exit for a bump to the first unit, p95", 10)
 
 FEW_WAITING, MANY_WAITING = 1_000_000, 10_000_000
 WAITING_UNIT = Target("CPU seconds of a unit of what is ready, 10,000,000 records waiting / 1,000,000", 1.2)
