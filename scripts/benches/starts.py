@@ -36,6 +36,7 @@ from spark_app.lake import Lake
 
 LOOK_S = 0.02
 PATIENCE_S = 600.0  # only against waiting for ever
+ROWS_S = 60.0
 WRONG = 65
 APP = ["-m", "spark_app", "run"]
 
@@ -84,9 +85,9 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
             began = _await_bump(app, path)
             app = spawn(APP, settings, log, log, meter=second)
             gap = _await_unit(app, lake, before, path) - began, second.so_far(app.pid)
+            rows = _await_rows(lake, 2 * shape.records)
         finally:
             stop(app)
-    rows = _verify(lake, 2 * shape.records)
     result.tell(f"{'warmth' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s")
     return Time(training, *start, *gap, rows)
 
@@ -135,9 +136,11 @@ def _finished(lake: Path) -> int:
         return 0
 
 
-def _verify(lake: Path, records: int) -> int:
-    """Rows in silver: every record must be there."""
-    rows = count_silver(count_rows(lake))
+def _await_rows(lake: Path, records: int) -> int:
+    """Rows in silver, once every record is there: the batch that met the new version may have held few of them."""
+    deadline = time.monotonic() + ROWS_S
+    while (rows := count_silver(count_rows(lake))) < records and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
     if rows != records:
         raise LocalError(f"{records:,} records were sent, {rows:,} are in silver", WRONG)
     return rows
