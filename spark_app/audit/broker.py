@@ -174,14 +174,21 @@ def _add(records: Records, message: Message, most: int) -> int:
     """Keep a message, of a value of more than `most` bytes its size and hash; returns its bytes."""
     kind, millis = message.timestamp()
     key, value = message.key(), message.value()
-    headers: Any = message.headers() or ()
     records.partition.append(_number(message.partition()))
     records.offset.append(_number(message.offset()))
     records.key.append(key)
     records.value.append(value)
-    records.headers.append(headers)
+    records.headers.append(_headers(message))
     records.time.append(millis * 1000)
     records.time_type.append(TYPES[kind])
     if len(value or b"") > most:
         records.leave_out(len(records) - 1)
     return len(key or b"") + len(value or b"")
+
+
+def _headers(message: Message) -> Any:
+    """None where one's name is not UTF-8: the client has no other way to give it, and fails."""
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return None

@@ -34,7 +34,7 @@ class Frame:
 BARE = Frame(None, FIRST, 0)
 
 
-def frame_of(value: bytes, headers: Sequence[Header] = (), header: str = VALUE_HEADER) -> Frame | Cause:
+def frame_of(value: bytes, headers: Sequence[Header] | None = (), header: str = VALUE_HEADER) -> Frame | Cause:
     """The frame of a value that is no tombstone, or the cause why it has none."""
     named = [data for name, data in headers if name == header and data is not None] if headers else []
     if named:

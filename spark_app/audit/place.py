@@ -293,7 +293,7 @@ class Judge:
             places.causes[row] = frozenset({Cause.ROUTE_NAME})
         return None
 
-    def key_text(self, key: bytes | None, headers: Sequence[Any]) -> Json | None:
+    def key_text(self, key: bytes | None, headers: Sequence[Any] | None) -> Json | None:
         """The record key as JSON, None where it has no frame or cannot be decoded."""
         frame = None if key is None else frame_of(key, headers, KEY_HEADER)
         if not isinstance(frame, Frame) or frame.key is None or frame.broken is not None:

@@ -15,6 +15,7 @@ from spark_app.audit.verdict import ALTERED, DOUBLED, LOST, PHANTOM
 from spark_app.records import OMITTED_SCHEMA
 
 DIGEST = OMITTED_SCHEMA.names[1]
+UNREADABLE = "records whose headers the client cannot read (a name is not UTF-8): their headers were not compared"
 
 
 def judge_bronze(chunk: Chunk, acks: Acknowledged) -> None:
@@ -79,7 +80,9 @@ def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -
     differ = np.zeros(len(records), bool)
     for place, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
         due = chunk.records.headers[record]
-        if text is not None or due:
+        if due is None:
+            chunk.verdict.note(UNREADABLE)
+        elif text is not None or due:
             differ[place] = headers_of(text) != list(due)
     return differ
 

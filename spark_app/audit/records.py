@@ -21,14 +21,15 @@ NO_TYPE = -1
 class Records:
     """Records of one topic, one entry each. Times are in microseconds since 1970, their types as in Kafka.
 
-    `omitted` has size and SHA-256 (hex) of the values that are not here although their records have one.
+    `omitted` has size and SHA-256 (hex) of the values that are not here although their records have one. Headers are
+    None where the client cannot give them.
     """
 
     partition: list[int] = field(default_factory=list)
     offset: list[int] = field(default_factory=list)
     key: list[bytes | None] = field(default_factory=list)
     value: list[bytes | None] = field(default_factory=list)
-    headers: list[Sequence[Header]] = field(default_factory=list)
+    headers: list[Sequence[Header] | None] = field(default_factory=list)
     time: list[int] = field(default_factory=list)
     time_type: list[int] = field(default_factory=list)
     omitted: dict[int, tuple[int, str]] = field(default_factory=dict)

@@ -90,8 +90,7 @@ class Ingest:
                 f"the checkpoint is not this lake's. {REMEDY}"
             )
         _check_direction(start, end)
-        records = self._read(start, end, self._units.tasks(sum(span.offsets for span in spans_between(start, end))))
-        report = self._run(records, start, end, replace(origin, settle_in_place=self._in_place(origin)))
+        report = self._run(start, end, replace(origin, settle_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         _check_read(report, start, end)
         self._confirm_topics(origin, report)
@@ -117,7 +116,17 @@ class Ingest:
         first = self._manifests.last == 0 or not self._opened.tables.admitted
         return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
 
-    def _run(self, records: Records, start: Offsets, end: Offsets, origin: Origin) -> Report:
+    def _records(self, start: Offsets, end: Offsets) -> Records:
+        offsets = sum(span.offsets for span in spans_between(start, end))
+        return self._read(start, end, self._units.tasks(offsets))
+
+    def _pass(self, start: Offsets, end: Offsets, origin: Origin) -> Report:
+        """For a lake's first records by as many tasks as its tables are worth."""
+        sequence = self._manifests.last + 1
+        self._units.scout(self._records(start, end), sequence, origin)
+        return self._units.run(self._records(start, end), sequence, origin)
+
+    def _run(self, start: Offsets, end: Offsets, origin: Origin) -> Report:
         """The pass, tried again where that can help."""
         while True:
             self._room.wait()
@@ -131,7 +140,7 @@ class Ingest:
                 said = "batch failed too often: landed, decoding is deferred"
                 log.error(said, tries=tries - 1, records=describe_range(start, end))
             try:
-                return self._units.run(records, self._manifests.last + 1, replace(origin, land_only=land_only))
+                return self._pass(start, end, replace(origin, land_only=land_only))
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise

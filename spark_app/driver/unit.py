@@ -54,7 +54,7 @@ class UnitRunner:
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._scouted = False  # whether records were there to scout
-        self._touched = 1  # silver tables, by the last unit
+        self._touched = 1  # silver tables, by the last unit or the scout
 
     def tasks(self, records: int) -> int:
         """As few as keep the cores busy: each task writes a file per table."""
@@ -69,8 +69,7 @@ class UnitRunner:
         Raises:
             SchemaBump: the records hold a schema of the topics' own that was never met.
         """
-        if origin.settles and not self._scouted and not self._tables.admitted:
-            self._scout(records, sequence, origin)
+        self.scout(records, sequence, origin)
         for _ in range(ROUNDS if origin.settles else 0):
             report = self._execute(records, self._plan(sequence, origin))
             if not report.new_ids and not report.new_values:
@@ -81,12 +80,20 @@ class UnitRunner:
                 break
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
 
-    def _scout(self, records: Records, sequence: int, origin: Origin) -> None:
-        """Settle what some of the records bring: a lake without tables would decode all of its first batch twice."""
+    def scout(self, records: Records, sequence: int, origin: Origin) -> None:
+        """Settle what some of the records bring, once, while there are no tables: the first batch would be decoded
+        twice. What it finds decides how many tasks that batch is worth.
+
+        Raises:
+            SchemaBump: as `run`.
+        """
+        if not origin.settles or self._scouted or self._tables.admitted:
+            return
         report = self._execute(records.limited(SCOUTED), self._plan(sequence, origin))
         self._scouted = bool(report.spans)
         self.discard(report, origin.root)
         self._settle(report, origin)
+        self._touched = max(1, len(self._tables.admitted))
 
     def _settle(self, report: Report, origin: Origin) -> bool:
         """Answer what a run met; True when the next one will know more."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_app.driver import unit
 from spark_app.driver.ingest import LANDINGS
 from spark_app.errors import ContractError, SchemaBump
 from spark_app.kafka.consumer.unread import Unread, Why
@@ -318,6 +319,22 @@ def test_a_range_may_be_read_by_several_tasks(new_parts: NewParts) -> None:
     first, second = records(parts.spark, values[:1]), records(parts.spark, values[1:], 1)
     assert parts.take_batch(replace(first, shares=(*second.shares, *first.shares)), 0) == 3
     assert placed(parts) == FIRST
+
+
+def test_a_first_batch_has_as_many_tasks_as_its_tables_are_worth(
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cores. Some of the records are looked at first, which tells how many tables there are."""
+    monkeypatch.setattr(unit, "FILE_RECORDS", 10_000)
+    parts, asked = new_parts(), []
+    parts.learn(1)
+    monkeypatch.setattr(parts.ingest, "_read", lambda start, end, tasks: asked.append(tasks) or parts.given)
+    take(parts, 0, 11_000 * events(1, PLAYERS), 0)
+    assert asked == [2, 1]
+    take(parts, 1, 11_000 * events(1, [("rummy", "a"), ("rummy", "b")]), 33_000)
+    assert asked[2:] == [1, 1]
+    take(parts, 2, 11_000 * events(1, [("rummy", "a"), ("rummy", "b")]), 55_000)
+    assert asked[4:] == [2, 2]
 
 
 def test_a_time_out_of_another_library_is_a_failure_of_the_batch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from scripts.local.kafka import Kafka as Broker
@@ -56,6 +57,22 @@ def abort(kafka: Broker, topic: str, count: int) -> None:
         producer.produce(topic, b"aborted", partition=0)
     assert producer.flush(20) == 0
     producer.abort_transaction(20)
+
+
+def send_with_header(kafka: Broker, topic: str, name: bytes) -> None:
+    """One record, its header named by any bytes, as only C can."""
+    library, failure = ctypes.CDLL(cimpl.__file__), ctypes.create_string_buffer(512)
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = pointer
+    conf = pointer(library.rd_kafka_conf_new())
+    servers = (b"bootstrap.servers", kafka.bootstrap.encode())
+    assert library.rd_kafka_conf_set(conf, *servers, failure, size(512)) == 0, failure.value
+    producer = pointer(library.rd_kafka_new(0, conf, failure, size(512)))
+    assert producer, failure.value
+    to, value = (1, topic.encode(), 3, ctypes.c_int32(0)), (7, 2, 4, b"value", size(5))
+    assert library.rd_kafka_producev(producer, *to, *value, 9, name, b"x", size(1), 0) == 0
+    assert library.rd_kafka_flush(producer, 20_000) == 0
+    library.rd_kafka_destroy(producer)
 
 
 def identities(records: Records) -> list[tuple[int, int]]:
@@ -126,3 +143,11 @@ def test_a_record_that_is_far_larger_than_a_fetch_is_read(kafka: Broker, topic: 
     assert (identities(records), read) == ([(0, o) for o in range(7)], [Span(topic, 0, 0, 7)])
     assert records.value[3] is None
     assert records.omitted == {3: (GIANT, hashlib.sha256(bytes(GIANT)).hexdigest())}
+
+
+def test_a_header_whose_name_is_no_text_ends_no_audit(kafka: Broker, topic: str, source: Kafka) -> None:
+    send_with_header(kafka, topic, b"\xff\xfe")
+    send_with_header(kafka, topic, "größe".encode())
+    records, _ = source.read([Span(topic, 0, 0, 2)], ALL)
+    assert identities(records) == [(0, 0), (0, 1)]
+    assert records.headers == [None, [("größe", b"x")]]

@@ -17,7 +17,7 @@ import pytest
 
 from scripts.campaign.disk import empty, fill
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app import cli
+from spark_app.cli import entry
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake, read_json
 from spark_app.settings import Settings
@@ -174,8 +174,8 @@ def test_a_bug_in_any_command_is_70(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def broken(**_: object) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(entry, "app", broken)
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        entry.main()
     said = capsys.readouterr().err
     assert (end.value.code, "Traceback" in said, "nobody thought of this" in said) == (ExitCode.BUG, True, True)

@@ -23,11 +23,14 @@ def test_causes_in_the_readme_are_those_of_the_code() -> None:
     assert pages.render(page) == page, "run python -m spark_app.pages"
 
 
-@pytest.mark.parametrize("page", ["README.md", "spark_app/README.md", "spark_app/decoding.md", "docs/security.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    path = ROOT / page
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-        assert (path.parent / target).exists(), target
+FOLDERS = ("docs", "spark_app", "scripts", ".github")
+PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
 
 
 def test_readme_has_every_cause() -> None:

@@ -95,7 +95,7 @@ def test_the_parts_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("spark_app.cli", ["pyspark", "py4j", "deltalake", "confluent_kafka"]),
+        ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka"]),
         (
             "spark_app.audit",
             [

@@ -1,0 +1,74 @@
+"""The one command, `protolake`: parses, runs, and ends in an exit code. `python -m spark_app` is the same.
+
+Light to import: `status` is a health check and must not load Spark.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from spark_app import __version__
+from spark_app.cli import examining, recovering, running
+from spark_app.cli.exits import say
+from spark_app.errors import ExitCode, NoSpaceError, ProtolakeError
+from spark_app.ops.events import log
+from spark_app.space import is_full
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Kafka topics of Confluent-framed Protobuf in, Delta tables out. Settings: `protolake settings --defaults`.",
+)
+COMMANDS = (
+    (running.run, "protolake run --settings mine.toml --available-now"),
+    (examining.status, "protolake status --lake ./lake"),
+    (examining.audit, "protolake audit --lake ./lake --json"),
+    (examining.doctor, "protolake doctor --lake ./lake --repair"),
+    (recovering.replay, "protolake replay --cause route_name --since 2026-11-01 --dry-run"),
+    (recovering.rebuild, "protolake rebuild rummy uno --dry-run"),
+    (examining.shell, "protolake shell --lake ./lake"),
+    (examining.settings, "protolake settings --defaults > mine.toml"),
+)
+for command, example in COMMANDS:
+    app.command(epilog=f"Example: {example}")(command)
+
+
+def main() -> None:
+    """Run a command; every end is an exit code of `errors.ExitCode`."""
+    try:
+        sys.exit(app(prog_name="protolake", standalone_mode=False))  # a typer.Exit comes back as its code here
+    except typer.Abort:
+        sys.exit(ExitCode.USAGE)
+    except ProtolakeError as error:
+        sys.exit(say(error))
+    except Exception as error:
+        if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
+            print(f"protolake: {error.format_message()}", file=sys.stderr)
+            sys.exit(ExitCode.USAGE)
+        if is_full(error):
+            sys.exit(say(NoSpaceError(f"{error}: make room and ask again")))
+        log.error("bug", type=type(error).__name__, reason=str(error))
+        traceback.print_exc()
+        sys.exit(ExitCode.BUG)
+    finally:
+        if "spark_app.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
+            sys.modules["spark_app.session"].end(clean=False)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"protolake {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,109 @@
+"""Commands that look and change nothing, but for `doctor --repair`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_app import config
+from spark_app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write
+from spark_app.errors import ConfigurationError, ExitCode
+from spark_app.lake import Lake, read_json
+from spark_app.ops.events import LEVELS, log
+from spark_app.ops.status import problem
+from spark_app.ops.words import status_lines
+from spark_app.recovery import requests, words
+
+LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
+
+
+def status(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the whole status as JSON")] = False,
+    healthy: Annotated[bool, typer.Option("--healthy", help="print nothing; exit 0 when healthy, else 1")] = False,
+) -> None:
+    """Show lag, last batch, tables, and why it waits or is held."""
+    own = Lake(load(settings, lake).lake.path)
+    value = read_json(own.status)
+    trouble = problem(value)
+    if value is None and own.status.exists():
+        trouble = f"{own.status} is damaged: the app writes another, each second while it runs"
+    if healthy:
+        raise typer.Exit(1 if trouble else 0)
+    if as_json:
+        print(json.dumps(value, indent=1))
+    elif value is not None:
+        print("\n".join([*status_lines(value), *words.request_lines(own, requests.pending(own))]))
+    if trouble:
+        print(f"not healthy: {trouble}")
+        raise typer.Exit(1)
+
+
+def doctor(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    mend: Annotated[bool, typer.Option("--repair", help="mend what needs no judgement; the app must be down")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
+    from spark_app.recovery import doctor
+
+    loaded = load_to_write(settings, lake)
+    log.level = LEVELS["ERROR"]
+    own = Lake(loaded.lake.path)
+    if not own.state.is_dir():
+        raise ConfigurationError(f"lake.path: no lake at {own.root}")
+    if mend:
+        own.prepare()
+        own.lock(LOCK_S)
+        for done in doctor.repair(own, loaded):
+            print(f"repaired    {done}", file=sys.stderr, flush=True)
+    findings = doctor.examine(own, loaded)
+    print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
+    raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
+
+
+def audit(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    acks: Annotated[Path | None, typer.Option(help="lines of the producer, of what it was told is safe")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the lake with Kafka, record by record, and gold with silver. Exit 65 when something is wrong."""
+    from spark_app.audit import audit as look
+    from spark_app.audit.words import verdict_lines
+
+    verdict = look(load(settings, lake), acks, tell=_tell_progress if sys.stderr.isatty() else lambda *_: None)
+    print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
+    raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
+
+
+def _tell_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
+
+
+def settings(
+    file: SettingsFile = None,
+    lake: LakeFolder = None,
+    defaults: Annotated[bool, typer.Option(help="print all settings with their help, as a settings file")] = False,
+) -> None:
+    """Check the settings and print what is in force."""
+    if defaults:
+        print(config.render(), end="")
+        return
+    for section, values in load(file, lake).model_dump().items():
+        for key, value in values.items():
+            print(f"{section}.{key} = {value!r}")
+
+
+def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
+    """A pyspark shell with every table of the lake registered by its name."""
+    from spark_app.shell import start
+
+    start(load(settings, lake))

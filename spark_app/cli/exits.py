@@ -1,0 +1,41 @@
+"""How a command ends: what it says of an error, and the code that it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from spark_app.errors import ExitCode, ProtolakeError
+from spark_app.process import children
+
+HOLD_SAYS_S = 60.0
+
+
+def say(error: ProtolakeError) -> ExitCode:
+    print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
+    return error.exit_code
+
+
+def hold(code: ExitCode, reason: str) -> None:
+    """Stay up, unhealthy, so that no restart policy spins where only an operator can help. The lake is free and the
+    JVM gone: whoever repairs the lake need not stop this process first."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
+    if "spark_app.session" in sys.modules:
+        sys.modules["spark_app.session"].end(clean=False, last=False)
+    children.kill_all(children.descendants(os.getpid()))
+    while True:
+        print(f"protolake: held with exit code {int(code)}: {reason}\n", end="", file=sys.stderr, flush=True)
+        time.sleep(HOLD_SAYS_S)
+
+
+def leave(code: ExitCode) -> None:
+    """End at once: everything is durable. After a clean stop the JVM may still write its class archive."""
+    from spark_app import session
+
+    session.end(clean=code == ExitCode.DONE)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

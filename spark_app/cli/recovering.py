@@ -1,0 +1,131 @@
+"""`replay` and `rebuild`: requests that the running app executes, or, when none runs, this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from spark_app import failpoints
+from spark_app.cli.examining import LOCK_S
+from spark_app.cli.exits import say
+from spark_app.cli.options import (
+    AsJson,
+    LakeFolder,
+    SettingsFile,
+    load_to_write,
+    moment_of,
+    offsets_of,
+    schema_key,
+)
+from spark_app.errors import ConfigurationError, UnreachableError, UsageError
+from spark_app.lake import Lake
+from spark_app.ops.events import LEVELS, log
+from spark_app.records import Cause
+from spark_app.recovery import requests, words
+from spark_app.recovery.requests import Request
+from spark_app.settings import Settings
+
+INTERRUPTED = 130
+Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these causes; may be repeated")]
+Schemas = Annotated[
+    list[str] | None, typer.Option("--schema-id", help="only these schema ids or GUIDs; may be repeated")
+]
+Moment = Annotated[str | None, typer.Option(help="ISO 8601, of when they were quarantined; UTC unless it says more")]
+
+
+def replay(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    cause: Causes = None,
+    schema: Schemas = None,
+    since: Moment = None,
+    until: Moment = None,
+    topic: Annotated[str | None, typer.Option(help="only this topic")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
+    offsets: Annotated[str | None, typer.Option(help="FIRST:END, the end excluded; of every partition chosen")] = None,
+    dry_run: Annotated[bool, typer.Option(help="count the candidates, decode nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
+    arguments = {
+        "causes": [c.value for c in cause or ()],
+        "schemas": [schema_key(key) for key in schema or ()],
+        "since": moment_of("--since", since),
+        "until": moment_of("--until", until),
+        "topic": topic,
+        "partition": partition,
+        "offsets": offsets_of(offsets),
+    }
+    if since and until and arguments["since"] >= arguments["until"]:  # type: ignore[operator]
+        raise UsageError(f"--since {since} is not before --until {until}")
+    filtered = any(value not in (None, []) for value in arguments.values())
+    result = _ask(load_to_write(settings, lake), Request("replay", arguments, dry_run))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result, filtered)))
+
+
+def rebuild(
+    names: Annotated[list[str] | None, typer.Argument(help="routing names; none = all")] = None,
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    dry_run: Annotated[bool, typer.Option(help="compare, change nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring silver and gold to what bronze says: add what is missing, name what differs. Exit 65 when rows differ."""
+    result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
+    raise typer.Exit(result["exit_code"])
+
+
+def _ask(settings: Settings, request: Request) -> dict[str, Any]:
+    """The result of a request: by the app that runs, or, when none does, by this process."""
+    log.level = LEVELS[settings.run.log_level]
+    lake = Lake(settings.lake.path)
+    if not lake.tables():
+        raise ConfigurationError(f"lake.path: no tables at {lake.root}")
+    result: dict[str, Any]
+    try:
+        if _is_free(lake):
+            failpoints.arm(lake.root)
+            from spark_app.recovery.alone import execute
+
+            _submit(lake, request, "the app does not run: this command starts a Spark of its own")
+            result = execute(settings, lake, request)
+        else:
+            _submit(lake, request, "the app runs: it executes the request between two batches")
+            result = requests.wait_for_answer(lake, request, settings.run.patience_s)
+    except KeyboardInterrupt:
+        say(UsageError(f"not waiting any longer; {_stays(lake, request)}"))
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception:
+        if requests.path_of(lake, request).exists():
+            print(f"protolake: {_stays(lake, request)}", file=sys.stderr, flush=True)
+        raise
+    if "error" in result:
+        say(UsageError(result["error"]))
+        raise typer.Exit(result["exit_code"])
+    return result
+
+
+def _stays(lake: Lake, request: Request) -> str:
+    path = requests.path_of(lake, request)
+    return f"the request stays, and is executed by the app or the next command. Remove {path} to withdraw it"
+
+
+def _submit(lake: Lake, request: Request, how: str) -> None:
+    older = words.request_lines(lake, requests.pending(lake))
+    requests.submit(lake, request)
+    first = ["", "executed before it, as they were asked earlier:", *older] if older else []
+    print("\n".join([f"request {request.id}. {how}", *first]), file=sys.stderr, flush=True)
+
+
+def _is_free(lake: Lake) -> bool:
+    """Whether the lake's lock could be taken: then it is held until this process ends."""
+    try:
+        lake.prepare()
+        lake.lock(LOCK_S)
+    except UnreachableError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""`protolake run`: the app itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spark_app import config, failpoints
+from spark_app.cli.exits import hold, leave, say
+from spark_app.cli.options import LakeFolder, SettingsFile, load_to_write
+from spark_app.errors import ExitCode, ProtolakeError, SchemaBump
+from spark_app.ops.events import LEVELS, log
+from spark_app.settings import Settings
+
+
+def run(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    available_now: Annotated[bool, typer.Option(help="take what is there, then end with 0")] = False,
+    land_only: Annotated[bool, typer.Option(help="write bronze and decode nothing; a later run catches up")] = False,
+    accept_loss: Annotated[
+        bool, typer.Option(help="what Kafka no longer has at this start goes to lost_events, and is skipped")
+    ] = False,
+) -> None:
+    """Take records from Kafka to bronze, silver and gold."""
+    holds = config.wantshold(settings)
+    try:
+        loaded = load_to_write(settings, lake)
+        holds = loaded.run.hold
+        log.level = LEVELS[loaded.run.log_level]
+        code, reason = _run(loaded, available_now, land_only, accept_loss)
+    except ProtolakeError as error:
+        code, reason = say(error), str(error)
+    if code.held and holds:
+        hold(code, reason)
+    leave(code)
+
+
+def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
+    from spark_app.pipeline import Pipeline
+
+    pipeline = Pipeline(settings, *how)
+    try:
+        code, reason = pipeline.run(), ""
+    except SchemaBump as bump:
+        log.info("schema bump", reason=str(bump), exit_code=int(ExitCode.BUMP))
+        code, reason = ExitCode.BUMP, str(bump)
+    except ProtolakeError as error:
+        code, reason = say(error), str(error)
+    except Exception as error:
+        log.error("bug", type=type(error).__name__, reason=str(error))
+        code, reason = ExitCode.BUG, str(error)
+    with failpoints.around("leave"):
+        pipeline.life.end(code, reason)
+    if code.held:
+        pipeline.lake.unlock()
+    return code, reason
