@@ -28,10 +28,10 @@ from scripts.benches.shape import Shape
 from scripts.benches.targets import BUMP, START
 from scripts.local.errors import LocalError
 from scripts.local.kafka import Kafka
-from scripts.local.program import BUMP as BUMP_CODE
 from scripts.local.registry import Registry
 from scripts.local.server import last_line
 from scripts.local.training import ARCHIVE, train
+from spark_app.errors import ExitCode
 from spark_app.lake import Lake
 
 LOOK_S = 0.02
@@ -119,8 +119,8 @@ def _await_bump(app: subprocess.Popen[str], log: Path) -> float:
     except subprocess.TimeoutExpired:
         raise LocalError(f"the app did not leave for a new schema in {PATIENCE_S:.0f} s", WRONG) from None
     moment = time.time()
-    if code != BUMP_CODE:
-        raise LocalError(f"the app left with {code}, not with {BUMP_CODE}: {last_line(log)}", code or WRONG)
+    if code != ExitCode.BUMP:
+        raise LocalError(f"the app left with {code}, not with {ExitCode.BUMP}: {last_line(log)}", code or WRONG)
     return moment
 
 

@@ -19,9 +19,9 @@ from scripts.local.environment import class_archive
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app import failpoints
+from spark_app.errors import ExitCode
 from spark_app.lake import Lake, read_json
 
-BUMP = 75
 HANGS_S = 600.0  # only against waiting for ever: what is promised in seconds is measured
 QUICK = "-XX:TieredStopAtLevel=1"  # an app that lives for seconds does not earn back what the second compiler costs
 
@@ -115,7 +115,7 @@ class Stage:
     def drain(self, timeout: float = HANGS_S, **settings: str) -> list[int]:
         """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
         codes = [self.run("--available-now", timeout=timeout, **settings)]
-        while codes[-1] == BUMP and len(codes) < 8:
+        while codes[-1] == ExitCode.BUMP and len(codes) < 8:
             codes.append(self.run("--available-now", timeout=timeout, **settings))
         return codes
 

@@ -8,20 +8,21 @@ import sys
 
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import Options
-from scripts.local.program import BUMP, Program
+from scripts.local.program import Program
 from scripts.local.supervision import Supervisor
+from spark_app.errors import ExitCode
 
 
 def accept_loss(options: Options) -> int:
     """The exit code of the app that accepts and takes what is there; if it went well, the stack's app is back."""
     supervisor = Supervisor(options.state)
     path = supervisor.run / "spark.json"
-    if not supervisor.answers() or not path.exists():
+    if not supervisor.processes() or not path.exists():
         raise LocalError(f"no stack runs on {options.state}: start ./scripts/run first, then this beside it", USAGE)
     app = Program.read(path)
     command = [*app.command, "--accept-loss", "--available-now"]
     code = subprocess.call(command, env=os.environ | app.environment, cwd=app.folder)
-    if code in (0, BUMP):
-        supervisor.launch(app.name)
+    if code in (ExitCode.DONE, ExitCode.BUMP):
+        supervisor.relaunch(app.name)
         print("the loss is written down, and the app of the stack starts again", file=sys.stderr)
     return code

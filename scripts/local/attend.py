@@ -1,64 +1,114 @@
-"""The shim between the supervisor and one program: `python -m scripts.local.attend RUN/NAME.json`.
+"""The attendant of one program: `python -m scripts.local.attend RUN/NAME.json`.
 
-supervisord starts, stops and relaunches; what it has no setting for is here, and only that:
-1. the program ends when whoever started the shim is gone, so nothing survives a kill -9 of the supervisor;
-2. the whole session of the program ends with it (a JVM outlives the Python that started it);
-3. the exit is written down, and a program that fails again and again waits before its exit is reported.
-Goes out: the program's exit code, 128 + signal if it was killed.
+1. It starts the program and, as the program's file says, starts it again after an exit; a program that fails again and
+   again waits longer each time. Each exit is written down.
+2. SIGTERM ends the program, and the attendant. SIGUSR1 ends the program and starts it anew, by its file as it is then.
+3. The program ends when whoever started the attendant is gone, so nothing survives a kill -9 of ./scripts/run.
+4. The whole session of the program ends with it: a JVM outlives the Python that started it.
+
+Goes out: the program's last exit code, 128 + signal if it was killed.
 """
 
+import logging
+import logging.handlers
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import psutil  # type: ignore[import-untyped]
 
-from scripts.local.program import Program, backoff_seconds, note_exit, read_exits
+from scripts.local.program import Process, Program, backoff_seconds, note_exit, read_exits, stays_down
+
+LOG_BYTES, LOGS_KEPT = 10 << 20, 3
+LINE_BYTES = 1 << 16
+OUTLIVED_S = 60.0  # only against waiting for ever
 
 
 class Attendant:
-    """Runs one program to its end."""
+    """Runs one program until it is asked to end, or, where the program is never relaunched, once."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._program = path, Program.read(path)
-        self._parent, self._asked = os.getppid(), False
+        self._parent, self._asked, self._anew = os.getppid(), False, False
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(self._wake_read, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
+        signal.signal(signal.SIGUSR1, self._ask_anew)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake _rest
 
     def run(self) -> int:
-        started = time.time()
-        child = self._spawn()
-        while child.poll() is None and not self._should_stop():
+        while True:
+            code = self._attend_once()
+            if self._program.relaunch == "never" or self._should_stop():
+                return code if code >= 0 else 128 - code
+            self._pause(code)
+            if self._should_stop():
+                return code if code >= 0 else 128 - code
+            self._program = Program.read(self._path)
+
+    def _attend_once(self) -> int:
+        """One life of the program; its exit code."""
+        self._anew = False
+        started, child = time.time(), self._spawn()
+        self._say("running")
+        while child.poll() is None and not (self._should_stop() or self._anew):
             self._rest(1.0)
+        if not self._asked and self._should_stop():
+            self._outlive()
         deadline = time.monotonic() + self._program.grace
         if child.poll() is None:
             child.terminate()
             self._wait(child, deadline)
         _end_session(child.pid, deadline)
-        note_exit(self._path, child.returncode, started, self._asked)
-        self._back_off()
-        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        note_exit(self._path, child.returncode, started, self._asked or self._anew)
+        return child.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             self._program.command,
             env=os.environ | self._program.environment,
             cwd=self._program.folder,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._program.log else None,
+            stderr=subprocess.STDOUT if self._program.log else None,
             start_new_session=True,
         )
+        if child.stdout is not None:
+            threading.Thread(target=_copy, args=(child.stdout, Path(self._program.log)), daemon=True).start()
+        return child
+
+    def _pause(self, code: int) -> None:
+        """Until the next start: for good where a relaunch cannot help, or until somebody asks for it."""
+        down = self._program.relaunch == "by exit code" and stays_down(code)
+        self._say("exited" if down else "waiting", code)
+        end = float("inf") if down else time.monotonic() + backoff_seconds(read_exits(self._path))
+        while time.monotonic() < end and not (self._should_stop() or self._anew):
+            self._rest(min(1.0, end - time.monotonic()))
+
+    def _outlive(self) -> None:
+        """Nobody is left who ends the programs in order: wait for those that end before this one."""
+        deadline = time.monotonic() + OUTLIVED_S
+        for name in self._program.outlives:
+            while Process.read(self._path.parent, name).attendant and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+    def _say(self, state: str, code: int | None = None) -> None:
+        Process(self._program.name, state, os.getpid(), code).write(self._path.parent)
 
     def _ask(self, *_: object) -> None:
         self._asked = True
+
+    def _ask_anew(self, *_: object) -> None:
+        self._anew = True
 
     def _should_stop(self) -> bool:
         return self._asked or os.getppid() != self._parent
@@ -75,10 +125,15 @@ class Attendant:
             child.kill()
             child.wait()
 
-    def _back_off(self) -> None:
-        end = time.monotonic() + (backoff_seconds(read_exits(self._path)) if self._program.relaunches else 0)
-        while time.monotonic() < end and not self._should_stop():
-            self._rest(min(1.0, end - time.monotonic()))
+
+def _copy(output: IO[bytes], path: Path) -> None:
+    """Into the log, until the program and all that it started have closed their end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+    log.terminator = ""
+    with output:
+        while line := output.readline(LINE_BYTES):
+            log.emit(logging.makeLogRecord({"msg": line.decode(errors="replace")}))
 
 
 def _end_session(leader: int, deadline: float) -> None:

@@ -65,10 +65,10 @@ def _is_up(supervisor: Supervisor) -> bool:
     """Waits for a stack that is still coming up: until its producer was started once."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        for process in supervisor.processes():
-            if process.name == "producer" and (process.state == "RUNNING" or process.code is not None):
-                return True
-        if not supervisor.answers() or "producer" not in [one.name for one in supervisor.processes()]:
+        found = {process.name: process for process in supervisor.processes()}
+        if "producer" not in found:
             return False
+        if found["producer"].attendant:
+            return True
         time.sleep(0.2)
     return False

@@ -1,6 +1,6 @@
 """One stack per state folder: a lock that is held as long as anything of the stack still runs.
 
-supervisord's attendant inherits the lock, so a front that was killed -9 does not free it before its stack is gone.
+The attendants inherit the lock, so a front that was killed -9 does not free it before its stack is gone.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
 """What one program of the stack is: a file that says what to run, and the history of its exits.
 
-Comes in and goes out: <state>/run/<name>.json (0600: the environment may hold credentials) and, one JSON line per exit,
-<state>/run/<name>.exits.
+Comes in and goes out: <state>/run/<name>.json (0600: the environment may hold credentials), the state of its attendant
+in <state>/run/<name>.state, and, one JSON line per exit, <state>/run/<name>.exits.
 """
 
 import json
@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
 from scripts.local.artifacts import ROOT
+from spark_app.errors import ExitCode
 
-BUMP = 75
-STAYS_DOWN = (0, 64, 65, 78)
 SETTLED_SECONDS = 60  # a program that lived this long starts again at once
 LONGEST_BACKOFF_SECONDS = 30
+
+Relaunch = Literal["never", "always", "by exit code"]
 
 
 @dataclass(frozen=True)
@@ -33,28 +35,69 @@ class Exit:
 
 @dataclass(frozen=True)
 class Program:
-    """`environment` is laid over the supervisor's own; `grace` is the seconds between SIGTERM and SIGKILL."""
+    """A command and how it is attended to.
+
+    Attributes:
+        environment: is laid over that of whoever starts the attendant.
+        grace: seconds between SIGTERM and SIGKILL.
+        relaunch: whether the attendant starts it again after an exit. "never" ends the attendant with that exit.
+        log: file of its output, rotated; "" = the output of whoever starts the attendant.
+        outlives: programs that have ended before this one does, also when nobody is left who stops them in order.
+    """
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = str(ROOT)
     grace: float = 5.0
-    relaunches: bool = True
+    relaunch: Relaunch = "by exit code"
+    log: str = ""
+    outlives: list[str] = field(default_factory=list)
 
     def write(self, run: Path) -> Path:
-        """Puts it down as run/<name>.json, whole or not at all; returns that path."""
+        """Writes run/<name>.json, whole or not at all; returns that path."""
         run.mkdir(parents=True, exist_ok=True)
         path = run / f"{self.name}.json"
-        partial = run / f".{self.name}.json"
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(asdict(self), file, indent=1)
-        partial.replace(path)
+        _write(path, asdict(self))
         return path
 
     @classmethod
     def read(cls, path: Path) -> "Program":
         return cls(**json.loads(path.read_text()))
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the attendant says of its program.
+
+    Attributes:
+        state: "stopped" before the first start, "running", "waiting" for its next start, or "exited" for good.
+        attendant: its process id, 0 where there is none.
+        code: that of the last exit, None before the first and while the program runs.
+    """
+
+    name: str
+    state: str
+    attendant: int = 0
+    code: int | None = None
+
+    @property
+    def is_down(self) -> bool:
+        """Ended, and nobody starts it again by itself."""
+        return self.state == "exited"
+
+    def write(self, run: Path) -> None:
+        _write(run / f"{self.name}.state", asdict(self))
+
+    @classmethod
+    def read(cls, run: Path, name: str) -> "Process":
+        """What was written last; nothing runs where no attendant does."""
+        try:
+            found = cls(**json.loads((run / f"{name}.state").read_text()))
+            os.kill(found.attendant, 0)
+        except (OSError, ValueError, TypeError):
+            return cls(name, "stopped")
+        return found
 
 
 def attended(path: Path) -> list[str]:
@@ -85,9 +128,14 @@ def _entries(path: Path) -> Iterator[Exit]:
                 continue
 
 
+def stays_down(code: int) -> bool:
+    """Whether a relaunch by exit code cannot help: the program has done its work, or a person has to act."""
+    return code in {int(one) for one in ExitCode if one.held or one is ExitCode.DONE}
+
+
 def backoff_seconds(exits: list[Exit]) -> float:
     """How long to wait before the next start: nothing after a bump, else 1, 2, 4 ... while exits follow each other."""
-    if exits and exits[-1].code in STAYS_DOWN:
+    if exits and stays_down(exits[-1].code):
         return 0.0
     quick = quick_exits(exits)
     return min(float(LONGEST_BACKOFF_SECONDS), 2.0 ** (quick - 1)) if quick else 0.0
@@ -99,4 +147,11 @@ def quick_exits(exits: list[Exit]) -> int:
 
 
 def _is_quick_failure(one: Exit) -> bool:
-    return not one.asked and one.code != BUMP and one.seconds < SETTLED_SECONDS
+    return not one.asked and one.code != ExitCode.BUMP and one.seconds < SETTLED_SECONDS
+
+
+def _write(path: Path, value: dict[str, object]) -> None:
+    partial = path.with_name(f".{path.name}")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(value, file, indent=1)
+    partial.replace(path)

@@ -72,14 +72,14 @@ class Server(ABC):
 
     def program(self) -> Program:
         """The server as a program of the stack."""
-        return Program(self.name, self.command(), grace=3.0)
+        return Program(self.name, self.command(), grace=3.0, relaunch="always")
 
     def start(self, timeout: float = START_SECONDS) -> Self:
         """Starts the process and waits until it is ready."""
         self.check_port()
         self.prepare()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        path = Program(self.name, self.command(), relaunches=False).write(self.state / "run")
+        path = Program(self.name, self.command(), relaunch="never").write(self.state / "run")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 attended(path),

@@ -1,9 +1,8 @@
 """The stack of one ./scripts/run: what it is made of, bringing it up, looking at it, taking it down.
 
-Order of `up`: 1. everything that must be on disk, the class archive too, ports checked; 2. supervisord with both
-servers and the Spark app at once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject;
-4. the producer.
-`down` is the reverse, and supervisord keeps to it also when this process dies.
+Order of `up`: 1. everything that must be on disk, the class archive too, ports checked; 2. both servers and the
+Spark app at once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject; 4. the producer.
+`down` is the reverse, and the attendants keep to it also when this process dies.
 """
 
 import errno
@@ -19,10 +18,10 @@ from scripts.local.downloads import ensure
 from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import Options
-from scripts.local.program import SETTLED_SECONDS, Exit, Program, quick_exits, read_exits
+from scripts.local.program import SETTLED_SECONDS, Exit, Process, Program, quick_exits, read_exits
 from scripts.local.registry import Registry
 from scripts.local.server import START_SECONDS, Server, last_line
-from scripts.local.supervision import Process, Supervised, Supervisor
+from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
 
@@ -67,7 +66,8 @@ class Stack:
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._servers))
         _tell(f"starting {servers}and Spark, whose first rows take 15 to 30 s ...")
-        self.supervisor.start(self._programs(app, producer), environment.shared(os.environ), self._claim.file.fileno())
+        programs, shared = self._programs(app, producer), environment.shared(os.environ)
+        self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer"])
         self._await_servers()
         if self.options.producer:
             self._set_up(producer)
@@ -76,7 +76,7 @@ class Stack:
 
     def down(self) -> None:
         """Stops everything in order; nothing to do if nothing was started."""
-        self.supervisor.stop(_Stopping(self).look if self.supervisor.is_alive() else lambda: None)
+        self.supervisor.stop(_Stopping(self).look if self.supervisor.processes() else lambda: None)
 
     def look(self) -> View:
         """The stack at this moment."""
@@ -117,13 +117,12 @@ class Stack:
         port = self.options.registry_port
         return f"127.0.0.1:{self.options.kafka_port}", Registry(self.options.state, port).url
 
-    def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Supervised]:
+    def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Program]:
         settings = ["--settings", str(self.options.settings)] if self.options.settings else []
         spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=SPARK_STOP_S)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
-        servers = [Supervised(server.program(), 10, True, "always") for server in self._servers]
-        senders = [Supervised(sender, 30, False, "by exit code")] if self.options.producer else []
-        return [*servers, Supervised(spark, 20, True, "by exit code"), *senders]
+        servers = [server.program() for server in self._servers]
+        return [*servers, spark, *([sender] if self.options.producer else [])]
 
     def _await_servers(self) -> None:
         waiting = list(self._servers)
@@ -186,7 +185,7 @@ class _Stopping:
 
     def __init__(self, stack: Stack) -> None:
         self._stack, self._began, self._explained = stack, time.time(), False
-        self._left = [one.name for one in stack.supervisor.processes() if one.pid]
+        self._left = [one.name for one in reversed(stack.supervisor.processes()) if one.state == "running"]
         _tell(f"stopping {', '.join(self._left)} ...")
 
     def look(self) -> None:

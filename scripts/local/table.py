@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from scripts.local.program import BUMP, Exit
+from scripts.local.program import Exit, Process
 from scripts.local.status import Status
-from scripts.local.supervision import Process
+from spark_app.errors import ExitCode
 
 RELAUNCHING = "relaunching for the new schema"
 
@@ -96,20 +96,20 @@ def _app(view: View) -> str | None:
     if spark is not None and spark.is_down:
         return None
     state = view.status.state
-    if state in ("starting", "stopped") and view.exits and view.exits[-1].code == BUMP:
+    if state in ("starting", "stopped") and view.exits and view.exits[-1].code == ExitCode.BUMP:
         return RELAUNCHING
     return "starting Spark" if state == "starting" else state
 
 
 def _restarts(exits: list[Exit]) -> str:
-    bumps = sum(one.code == BUMP for one in exits)
-    others = sum(one.code != BUMP and not one.asked for one in exits)
+    bumps = sum(one.code == ExitCode.BUMP for one in exits)
+    others = sum(one.code != ExitCode.BUMP and not one.asked for one in exits)
     return f"restarts: {bumps} schema bump, {others} other"
 
 
 def _process(process: Process) -> str:
-    state = process.state.lower()
-    return f"{process.name} {state}" if process.code is None else f"{process.name} {state} ({process.code})"
+    code = "" if process.code is None else f" ({process.code})"
+    return f"{process.name} {process.state}{code}"
 
 
 def _or_dash(value: float | None, style: str) -> str:

@@ -73,8 +73,8 @@ class _Lines:
 def _await_end(stack: Stack, lines: _Lines | None = None) -> None:
     """Returns when all records of --records are in."""
     while True:
-        if not stack.supervisor.is_alive():
-            raise LocalError(f"supervisord ended; its log is {stack.supervisor.logs / 'supervisord.log'}", 70)
+        if stack.supervisor.dead():
+            raise LocalError(f"the attendant of {stack.supervisor.dead()[0]} was killed: start the stack again", 70)
         if stack.options.records:
             if is_drained(stack):
                 return

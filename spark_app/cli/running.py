@@ -24,7 +24,7 @@ def run(
     ] = False,
 ) -> None:
     """Take records from Kafka to bronze, silver and gold."""
-    holds = config.wantshold(settings)
+    holds = config.wants_hold(settings)
     try:
         loaded = load_to_write(settings, lake)
         holds = loaded.run.hold

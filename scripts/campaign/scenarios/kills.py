@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import BUMP, Stage, kill, wait_for
+from scripts.campaign.stage import Stage, kill, wait_for
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
 
@@ -95,9 +95,9 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
             lives.faults[f"before version {version}"] = f"{taken} records were not taken"
         _produce(stage, first, version)
         wait_for(app, RESUMES_S)
-        if app.poll() != BUMP:
-            lives.faults[f"at version {version}"] = f"exit code {app.poll()}, not {BUMP}"
-        lives.bumps += app.poll() == BUMP
+        if app.poll() != ExitCode.BUMP:
+            lives.faults[f"at version {version}"] = f"exit code {app.poll()}, not {ExitCode.BUMP}"
+        lives.bumps += app.poll() == ExitCode.BUMP
     finally:
         kill(app)
 
@@ -117,10 +117,10 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
                 lives.faults["resume"] = f"no unit within {RESUMES_S:.0f} s of a start"
             wait_for(app, RUN_S * moment)
         if app.poll() is not None:
-            lives.bumps += app.returncode == BUMP
+            lives.bumps += app.returncode == ExitCode.BUMP
             if app.returncode == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:]):
                 lives.refused_starts += 1  # the JVM of a driver that was killed takes its time to die
-            elif app.returncode != BUMP:
+            elif app.returncode != ExitCode.BUMP:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
         lives.kills[victim] = lives.kills.get(victim, 0) + 1
@@ -139,7 +139,7 @@ def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
     if victim == "jvm" and jvm is not None:
         jvm.kill()
         is_replaced = wait_for(app, NOTICES_S, lambda: _jvm(app) not in (None, jvm))  # while it starts
-        if not is_replaced and app.poll() not in (ExitCode.BUG, BUMP):
+        if not is_replaced and app.poll() not in (ExitCode.BUG, ExitCode.BUMP):
             lives.faults.setdefault("jvm_killed", []).append(app.poll())  # type: ignore[attr-defined]
 
 

@@ -14,13 +14,14 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.mount import Mount
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.stage import BUMP, Stage, kill, wait_for
+from scripts.campaign.stage import Stage, kill, wait_for
+from spark_app.errors import ExitCode
 from spark_app.lake import write_durably
 
 LONGEST_S = 15.0  # of a life, from its start or from its first unit on
 PATIENCE_S = 120.0  # until that unit
 UNITS_PER_LIFE = 12
-RELAUNCHED = (BUMP, 69, 70)
+RELAUNCHED = (ExitCode.BUMP, 69, 70)
 PARTITIONS = 6
 
 

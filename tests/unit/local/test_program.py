@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.local.program import BUMP, Exit, Program, backoff_seconds, note_exit, read_exits
+from scripts.local.program import Exit, Program, backoff_seconds, note_exit, read_exits
 
 
 def exit_of(code: int, seconds: float = 1.0, asked: bool = False) -> Exit:
@@ -22,14 +22,14 @@ def test_a_program_reads_back_and_only_its_owner_can_read_it(tmp_path: Path) -> 
     ("exits", "seconds"),
     [
         ([], 0.0),
-        ([exit_of(BUMP)], 0.0),
+        ([exit_of(75)], 0.0),
         ([exit_of(0)], 0.0),
         ([exit_of(78)], 0.0),
         ([exit_of(143, asked=True)], 0.0),
         ([exit_of(70)], 1.0),
         ([exit_of(70), exit_of(70), exit_of(70)], 4.0),
         ([exit_of(70)] * 20, 30.0),
-        ([exit_of(70), exit_of(BUMP), exit_of(-9)], 1.0),
+        ([exit_of(70), exit_of(75), exit_of(-9)], 1.0),
         ([exit_of(70), exit_of(70, seconds=600)], 0.0),
     ],
     ids=["none", "bump", "done", "held", "asked", "bug", "third bug", "many bugs", "killed after a bump", "settled"],

@@ -1,4 +1,4 @@
-"""What a stop says while it goes on, with a real supervisord over programs that take their time."""
+"""What a stop says while it goes on, with real programs that take their time."""
 
 import os
 import re
@@ -13,7 +13,6 @@ from scripts.local.claim import Claim
 from scripts.local.options import parse
 from scripts.local.program import Program
 from scripts.local.stack import Stack
-from scripts.local.supervision import Supervised
 
 SLOW = """
 import signal, sys, time
@@ -35,10 +34,8 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
     assert claim.take()
     stack = Stack(parse(["--state", str(tmp_path / "state"), "--lake", str(tmp_path / "lake")]), claim)
     programs = [
-        Supervised(
-            Program("spark", [sys.executable, "-c", SLOW], folder=str(tmp_path), grace=20.0), 20, True, "always"
-        ),
-        Supervised(Program("producer", [sys.executable, "-c", QUICK], folder=str(tmp_path)), 30, True, "always"),
+        Program("spark", [sys.executable, "-c", SLOW], folder=str(tmp_path), grace=20.0),
+        Program("producer", [sys.executable, "-c", QUICK], folder=str(tmp_path)),
     ]
     try:
         stack.supervisor.start(programs, environment.shared(os.environ), claim.file.fileno())
@@ -57,4 +54,4 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
         "the Spark app finishes its batch and gold: N s at most",
         "spark ended after N s",
     ]
-    assert not stack.supervisor.is_alive()
+    assert stack.supervisor.processes() == []

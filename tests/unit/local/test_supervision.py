@@ -1,81 +1,102 @@
-"""supervisord.conf, read back by supervisord's own parser."""
+"""Programs of a stack, their attendants for real."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from supervisor.options import ServerOptions
 
-from scripts.local.program import Program
-from scripts.local.supervision import LONGEST_SOCKET_PATH, Process, Supervised, render, socket_path
+from scripts.local.artifacts import ROOT
+from scripts.local.program import Process, Program
+from scripts.local.supervision import Supervisor
 
-PROGRAMS = [
-    Supervised(Program("kafka", ["java"]), 10, True, "always"),
-    Supervised(Program("spark", ["python"], {"SECRET": "s3cret"}, grace=6.0), 20, True, "by exit code"),
-    Supervised(Program("producer", ["python"]), 30, False, "by exit code"),
-]
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder whose name is hard on configuration files; supervisord runs in it."""
-    state = tmp_path / "100% mine; all"
-    for folder in ("run", "logs"):
-        (state / folder).mkdir(parents=True)
-    monkeypatch.chdir(state)
-    return state
+# Ends half a second after it was asked to, and says when.
+SLOW = """
+import pathlib, signal, sys, time
+def end(*_):
+    time.sleep(0.5)
+    pathlib.Path(sys.argv[1]).write_text(str(time.time()))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(600)
+"""
+NAMES = ["kafka", "spark", "producer"]
 
 
-@pytest.fixture
-def options(state: Path) -> ServerOptions:
-    (state / "run" / "supervisord.conf").write_text(render(PROGRAMS, state, state / "run" / "supervisor.sock"))
-    options = ServerOptions()
-    options.realize(["-c", "run/supervisord.conf"])
-    return options
+def programs(folder: Path) -> list[Program]:
+    return [Program(name, [sys.executable, "-c", SLOW, str(folder / name)], {"SECRET": "s3cret"}) for name in NAMES]
 
 
-def test_the_app_is_relaunched_by_exit_code(options: ServerOptions) -> None:
-    programs = {group.name: group.process_configs[0] for group in options.process_group_configs}
-    assert programs["spark"].exitcodes == [0, 64, 65, 78]
-    assert programs["spark"].autorestart.__name__ == "RestartWhenExitUnexpected"
-    assert programs["kafka"].autorestart.__name__ == "RestartUnconditionally"
-    assert {program.startsecs for program in programs.values()} == {0}
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
-def test_starts_servers_first_and_the_producer_only_when_told(options: ServerOptions) -> None:
-    assert [group.name for group in sorted(options.process_group_configs)] == ["kafka", "spark", "producer"]
-    assert [group.process_configs[0].autostart for group in sorted(options.process_group_configs)] == [
-        True,
-        True,
-        False,
-    ]
+def states(supervisor: Supervisor) -> list[str]:
+    return [one.state for one in supervisor.processes()]
 
 
-def test_every_program_has_its_file_and_its_log(options: ServerOptions) -> None:
-    for group in options.process_group_configs:
-        program = group.process_configs[0]
-        assert program.command.endswith(f"-m scripts.local.attend run/{group.name}.json")
-        assert program.stdout_logfile == f"logs/{group.name}.log"
+def test_programs_start_in_order_and_end_in_the_reverse(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "state")
+    with (tmp_path / "lock").open("w") as lock:
+        supervisor.start(programs(tmp_path), {"PYTHONPATH": str(ROOT)}, lock.fileno(), later=["producer"])
+        wait_until(lambda: states(supervisor) == ["running", "running", "stopped"])
+        supervisor.launch("producer")
+        wait_until(lambda: states(supervisor) == ["running"] * 3)
+        assert [one.name for one in supervisor.processes()] == NAMES
+        wait_until(lambda: all((supervisor.logs / f"{name}.log").read_text() == "ready\n" for name in NAMES))
+        assert supervisor.dead() == []
+        supervisor.stop()
+    ends = [float((tmp_path / name).read_text()) for name in reversed(NAMES)]
+    assert ends == sorted(ends)
+    assert supervisor.processes() == []
 
 
-def test_every_stop_is_longer_than_the_attendants(options: ServerOptions) -> None:
-    waits = {group.name: group.process_configs[0].stopwaitsecs for group in options.process_group_configs}
-    assert all(waits[one.program.name] > one.program.grace for one in PROGRAMS)
+def test_they_end_in_order_also_when_nobody_is_left_to_stop_them(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from tests.unit.local.test_supervision import *;"
+        "folder = Path(sys.argv[1]); lock = open(folder / 'lock', 'w');"
+        "Supervisor(folder / 'state').start(programs(folder), {}, lock.fileno()); time.sleep(600)"
+    )
+    front = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(front, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
+        logs = tmp_path / "state" / "logs"
+        wait_until(lambda: all((p := logs / f"{name}.log").exists() and p.read_text() for name in NAMES))
+        process.send_signal(signal.SIGKILL)
+    wait_until(lambda: all((tmp_path / name).exists() for name in NAMES))
+    ends = [float((tmp_path / name).read_text()) for name in reversed(NAMES)]
+    assert ends == sorted(ends)
+    wait_until(lambda: Supervisor(tmp_path / "state").processes() == [])
 
 
-def test_no_environment_is_repeated_in_it(state: Path) -> None:
-    assert "s3cret" not in render(PROGRAMS, state, state / "run" / "supervisor.sock")
+def test_an_attendant_that_was_killed_is_named(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "state")
+    with (tmp_path / "lock").open("w") as lock:
+        supervisor.start([Program("kafka", ["/bin/sleep", "2"])], {"PYTHONPATH": str(ROOT)}, lock.fileno())
+        wait_until(lambda: states(supervisor) == ["running"])
+        os.kill(supervisor.processes()[0].attendant, signal.SIGKILL)
+        wait_until(lambda: supervisor.dead() == ["kafka"])
+        supervisor.stop()
 
 
-def test_a_long_state_path_gets_a_short_socket(tmp_path: Path) -> None:
-    assert socket_path(Path("/s")) == Path("/s/run/supervisor.sock")
-    long = tmp_path / ("x" * 120)
-    assert len(str(socket_path(long))) <= LONGEST_SOCKET_PATH
-    assert socket_path(long) != socket_path(long.with_name("y" * 120))
+def test_what_a_program_is_told_only_its_owner_can_read(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path / "state")
+    with (tmp_path / "lock").open("w") as lock:
+        supervisor.start(programs(tmp_path), {}, lock.fileno(), later=NAMES)
+        supervisor.stop()
+    told = [path for path in tmp_path.rglob("*") if path.is_file() and "s3cret" in path.read_text()]
+    assert sorted(path.name for path in told) == sorted(f"{name}.json" for name in NAMES)
+    assert {path.stat().st_mode & 0o777 for path in told} == {0o600}
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "is_down"),
-    [("RUNNING", None, False), ("EXITED", 0, True), ("EXITED", 78, True), ("EXITED", 75, False), ("FATAL", None, True)],
-)
-def test_down_means_that_nobody_will_start_it_again(state: str, code: int | None, is_down: bool) -> None:
-    assert Process("spark", state, 0, code).is_down is is_down
+@pytest.mark.parametrize("state", ["{}", "no JSON", '{"name": "spark", "state": "running", "attendant": 999999999}'])
+def test_nothing_runs_where_no_attendant_does(tmp_path: Path, state: str) -> None:
+    (tmp_path / "spark.state").write_text(state)
+    assert Process.read(tmp_path, "spark") == Process("spark", "stopped")

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from scripts.local import status, table
-from scripts.local.program import Exit
-from scripts.local.supervision import Process
+from scripts.local.program import Exit, Process
 from scripts.local.table import View
 
 REPORT = {
@@ -30,7 +29,7 @@ REPORT = {
 
 @pytest.fixture
 def view() -> View:
-    processes = [Process("kafka", "RUNNING", 1, None), Process("producer", "EXITED", 0, 0)]
+    processes = [Process("kafka", "running", 1, None), Process("producer", "exited", 0, 0)]
     exits = [Exit(1.0, 75, 5.0, False), Exit(2.0, -9, 5.0, False), Exit(3.0, 0, 5.0, True)]
     return View(
         status.parse(REPORT), processes, exits, ["spark is down"], 3725.0, 21.4, Path("/lake"), Path("/state/logs")
@@ -78,11 +77,11 @@ def footer(view: View) -> str:
 
 
 def spark(state: str, code: int | None = None) -> list[Process]:
-    return [Process("kafka", "RUNNING", 1, None), Process("spark", state, 2, code)]
+    return [Process("kafka", "running", 1, None), Process("spark", state, 2, code)]
 
 
 def test_an_app_that_is_down_does_nothing_else(view: View) -> None:
-    down = replace(view, processes=spark("EXITED", 78), status=status.stale(view.status))
+    down = replace(view, processes=spark("exited", 78), status=status.stale(view.status))
     assert "kafka running · spark exited (78) · first silver rows" in footer(down)
 
 
@@ -90,7 +89,7 @@ def test_an_app_that_is_down_does_nothing_else(view: View) -> None:
 def test_between_a_bump_and_the_next_rows_the_footer_says_so(view: View, state: str) -> None:
     bumped = replace(
         view,
-        processes=spark("RUNNING"),
+        processes=spark("running"),
         exits=[Exit(1.0, 75, 5.0, False)],
         status=replace(view.status, state=state, rate=0.0, age=None, lag=None),
     )
@@ -102,7 +101,7 @@ def test_between_a_bump_and_the_next_rows_the_footer_says_so(view: View, state: 
 
 
 def test_a_start_names_what_takes_so_long(view: View) -> None:
-    starting = replace(view, processes=spark("RUNNING"), exits=[], status=status.Status())
+    starting = replace(view, processes=spark("running"), exits=[], status=status.Status())
     assert "spark running · app starting Spark ·" in footer(starting)
 
 
