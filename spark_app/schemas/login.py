@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Generator
-
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the HTTP library that the client uses
 
 from spark_app import config
 from spark_app.errors import ConfigurationError
@@ -16,8 +13,11 @@ from spark_app.settings import RegistrySettings
 TOKEN = re.compile(r"[!-~]+")  # else a library would refuse the header, with words that hold it
 
 
-class Login(httpx.Auth):
-    """Read at once, and once more when it is refused: if the file has another secret then, that one is tried.
+class Login:
+    """Reads the secret at once, and once more when it is refused: if the file has another one then, that is tried.
+
+    Attributes:
+        header: what a request says in "Authorization"; "" where there is no login.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds no token.
@@ -25,14 +25,12 @@ class Login(httpx.Auth):
 
     def __init__(self, settings: RegistrySettings):
         self._settings = settings
-        self._header = self._read()
-        self._told = _secrets_of(self._header)
+        self.header = self._read()
+        self._told = _secrets_of(self.header)
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        header = self._header
-        response = yield self._sign(request, header)
-        if response.status_code in LOGIN_STATUS and self._renew() != header:
-            yield self._sign(request, self._header)
+    @staticmethod
+    def is_refusal(status: int) -> bool:
+        return status in LOGIN_STATUS
 
     def mask(self, text: str) -> str:
         """The text without any secret that was sent."""
@@ -40,18 +38,14 @@ class Login(httpx.Auth):
             text = text.replace(secret, "***")
         return text
 
-    def _sign(self, request: httpx.Request, header: str) -> httpx.Request:
-        if header:
-            request.headers["Authorization"] = header
-        return request
-
-    def _renew(self) -> str:
+    def renew(self) -> str:
+        """Read the file anew; the header then."""
         try:
-            self._header = self._read()
+            self.header = self._read()
         except ConfigurationError:
-            return self._header  # it may be in the making
-        self._told |= _secrets_of(self._header)
-        return self._header
+            return self.header  # it may be in the making
+        self._told |= _secrets_of(self.header)
+        return self.header
 
     def _read(self) -> str:
         settings = self._settings

@@ -15,13 +15,11 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from spark_app.contexts import context_of, name_in_context, qualify
-from spark_app.errors import ConfigurationError
 from spark_app.schemas import access, transport
 from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
 from spark_app.schemas.login import Login
@@ -74,17 +72,15 @@ class Sources:
 
 
 class Registry:
-    """A client with this project's caps.
+    """Answers of a registry, within this project's caps.
 
-    It asks through Confluent's REST client, for its retries, and not through the typed methods above that:
-    they keep every answer for ever, whatever it was asked for, and drop the id that the answer is about.
+    Confluent's client is not asked: it has no bound on what a server sends, keeps every answer for ever, whatever it
+    was asked for, and drops the id that the answer is about.
     """
 
     def __init__(self, settings: RegistrySettings, caps: Caps):
         self._login = Login(settings)
-        self._rest = _open_client(client_settings(settings))._rest_client
-        self._rest.session.auth = self._login
-        transport.bind(self._rest.session, caps.answer_bytes)
+        self._client = transport.Client(settings, self._login, caps.answer_bytes)
         self._caps = caps
         self.form = settings.format
         self._context = context_of(settings.subject)
@@ -191,21 +187,21 @@ class Registry:
 
     def _get(self, path: str, **query: Any) -> Any:
         with self._time_limit():
-            return self._ask(partial(self._rest.get, path, query))
+            return self._ask(partial(self._client.get, path, query))
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
             return question()
-        except SchemaRegistryError as error:
-            message = self._clean(str(error.error_message))
-            if error.http_status_code in SAYS_NO:
+        except transport.HttpError as error:
+            message = self._clean(str(error))
+            if error.status in SAYS_NO:
                 raise SchemaNotFound(message) from None
-            unreachable = _no_answer(f"HTTP {error.http_status_code}: {message}", error.http_status_code)
-            unreachable.status = error.http_status_code
+            unreachable = _no_answer(f"HTTP {error.status}: {message}", error.status)
+            unreachable.status = error.status
             raise unreachable from None
         except transport.TooLarge as error:
             raise SchemaRefused(str(error)) from None
-        except Exception as error:  # the client lets through whatever its HTTP library raises
+        except Exception as error:  # of the network, of TLS, or of an answer that is no JSON
             raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
     def _clean(self, text: str) -> str:
@@ -222,27 +218,6 @@ def _within(context: str) -> dict[str, str]:
 def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
     remedy = access.remedy_of(status, error)
     return RegistryUnreachable(text) if remedy is None else RegistryRefused(text, remedy)
-
-
-def _open_client(conf: dict[str, object]) -> SchemaRegistryClient:
-    try:
-        return SchemaRegistryClient(conf)
-    except (OSError, ValueError) as error:  # it reads the files at once
-        files = [str(path) for key, path in conf.items() if key.startswith("ssl.")]
-        keys = "registry.ca_file, registry.certificate_file and registry.key_file"
-        raise ConfigurationError(f"{keys}: {', '.join(files)} cannot be used ({error})") from None
-
-
-def client_settings(settings: RegistrySettings) -> dict[str, object]:
-    """The keys of Confluent's client, from ours; nothing else is passed on, and no secret: `Login` has them."""
-    conf: dict[str, object] = {"url": settings.url, "timeout": settings.timeout_s, "max.retries": 1}
-    conf["retries.wait.ms"] = 200
-    files = {
-        "ssl.ca.location": settings.ca_file,
-        "ssl.certificate.location": settings.certificate_file,
-        "ssl.key.location": settings.key_file,
-    }
-    return conf | {key: path for key, path in files.items() if path}
 
 
 def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:

@@ -1,25 +1,47 @@
-"""Bounds on what a registry may send: how long all answers may take together, how large one is, in what form.
+"""GET on a registry, with bounds on what it may send: how long all answers may take together, how large one is, in what
+form.
 
-Put under Confluent's client, whose retries and logins stay its own. Its timeout is for one read: a server that sends
-a byte now and then never meets it.
+A timeout alone is for one read: a server that sends a byte now and then never meets it. So each read and write of a
+connection also keeps to the time that is left.
 """
 
 from __future__ import annotations
 
+import json
+import random
+import ssl
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the HTTP library that the client uses
+import httpcore2 as httpcore
+
+from spark_app.errors import ConfigurationError
+from spark_app.schemas.login import Login
+from spark_app.settings import RegistrySettings
 
 ERROR_BYTES = 64 << 10  # longest body of an answer that is no success
+ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
+RETRIABLE = frozenset({408, 429, 500, 502, 503, 504})
+RETRY_S = 0.2
+FAILURES = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.ProxyError)
 _deadline: ContextVar[float] = ContextVar("_deadline", default=float("inf"))  # monotonic seconds
 
 
 class TooLarge(Exception):
     """The body of a good answer is over the cap."""
+
+
+class HttpError(Exception):
+    """An answer that is no success. Its text is the registry's message, or the start of the body."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
 
 
 @contextmanager
@@ -32,72 +54,157 @@ def time_limit(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def bind(session: httpx.Client, body_bytes: int) -> None:
-    """Hold a session to the time limit, and to bodies of so many bytes: one that is larger is `TooLarge`.
+class Client:
+    """Asks the addresses of the settings, one after the other, until one answers; each at most twice."""
 
-    What no registry sends is a ValueError: a body that is compressed although nobody asked for it (its size is known
-    only when it is too late), and a very long error.
-    """
+    def __init__(self, settings: RegistrySettings, login: Login, body_bytes: int):
+        """
+        Raises:
+            ConfigurationError: a certificate or key cannot be used.
+        """
+        context = _tls(settings)
+        urls = [url.strip().rstrip("/") for url in settings.url.split(",")]
+        self._pools = [(url, _pool(url, context)) for url in urls]
+        self._login = login
+        self._timeout_s = settings.timeout_s
+        self._body_bytes = body_bytes
 
-    def check(response: httpx.Response) -> None:
-        encoding = response.headers.get("Content-Encoding", "identity")
-        if encoding.lower() != "identity":
-            raise ValueError(f"the answer is encoded as {encoding[:20]}, unasked")
-        assert isinstance(response.stream, httpx.SyncByteStream)
-        if response.is_success:
-            response.stream = _Body(response.stream, body_bytes, TooLarge(f"an answer is over {body_bytes} bytes"))
-        else:
-            response.stream = _Body(
-                response.stream, ERROR_BYTES, ValueError(f"a very long HTTP {response.status_code}")
-            )
+    @property
+    def connections(self) -> int:
+        """How many are open, or under way."""
+        return sum(len(pool.connections) for _, pool in self._pools)
 
-    session.headers["Accept-Encoding"] = "identity"
-    session.event_hooks = {"response": [check]}
-    for transport in (session._transport, *session._mounts.values()):
-        if transport is not None:  # a mount without a transport is an address that no proxy serves
-            pool = transport._pool  # type: ignore[attr-defined]
-            pool._network_backend = _Backend(pool._network_backend)
+    def get(self, path: str, query: dict[str, Any]) -> Any:
+        """What the JSON of a good answer says; None when it is empty.
 
+        Raises:
+            HttpError, TooLarge, TimeoutError, ValueError (what no registry sends), and what httpcore raises.
+        """
+        words = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
+        asked = f"{path}?{words}" if words else path
+        for url, pool in self._pools[:-1]:
+            try:
+                return self._ask(pool, f"{url}/{asked}")
+            except HttpError as error:
+                if error.status not in RETRIABLE:
+                    raise
+            except FAILURES:
+                pass
+        url, pool = self._pools[-1]
+        return self._ask(pool, f"{url}/{asked}")
 
-class _Body(httpx.SyncByteStream):
-    def __init__(self, stream: httpx.SyncByteStream, most: int, error: Exception):
-        self._stream = stream
-        self._left = most
-        self._error = error
+    def _ask(self, pool: httpcore.ConnectionPool, url: str) -> Any:
+        try:
+            return self._send(pool, url)
+        except HttpError as error:
+            if error.status not in RETRIABLE:
+                raise
+        except FAILURES:
+            pass
+        time.sleep(random.uniform(0, RETRY_S))
+        return self._send(pool, url)
 
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            self._left -= len(chunk)
-            if self._left < 0:
-                raise self._error
+    def _send(self, pool: httpcore.ConnectionPool, url: str) -> Any:
+        header = self._login.header
+        status, body = self._exchange(pool, url, header)
+        if self._login.is_refusal(status) and self._login.renew() != header:
+            status, body = self._exchange(pool, url, self._login.header)
+        if not 200 <= status < 300:
+            raise HttpError(status, _message(body))
+        return json.loads(body) if body else None
+
+    def _exchange(self, pool: httpcore.ConnectionPool, url: str, login: str) -> tuple[int, bytes]:
+        headers = [("Accept", ACCEPT), ("Accept-Encoding", "identity")]
+        headers += [("Authorization", login)] if login else []
+        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout_s)
+        with pool.stream("GET", url, headers=headers, extensions={"timeout": timeouts}) as response:
+            for name, value in response.headers:  # the size of what is compressed would be known too late
+                if name.lower() == b"content-encoding" and value.lower() != b"identity":
+                    raise ValueError(f"the answer is encoded as {value[:20].decode('latin-1')}, unasked")
+            good = 200 <= response.status < 300
+            return response.status, b"".join(self._bounded(response, good))
+
+    def _bounded(self, response: httpcore.Response, good: bool) -> Iterator[bytes]:
+        left = self._body_bytes if good else ERROR_BYTES
+        for chunk in response.iter_stream():
+            left -= len(chunk)
+            if left < 0 and good:
+                raise TooLarge(f"an answer is over {self._body_bytes} bytes")
+            if left < 0:
+                raise ValueError(f"a very long HTTP {response.status}")
             yield chunk
 
-    def close(self) -> None:
-        self._stream.close()
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return body.decode(errors="replace")
 
 
-class _Backend:
+def _tls(settings: RegistrySettings) -> ssl.SSLContext:
+    try:
+        if settings.ca_file:
+            context = ssl.create_default_context(cafile=settings.ca_file)
+        else:
+            context = httpcore.default_ssl_context()
+        if settings.key_file and not settings.certificate_file:
+            raise ValueError("a key without a certificate")
+        if settings.certificate_file:
+            context.load_cert_chain(settings.certificate_file, settings.key_file or None)
+        return context
+    except (OSError, ValueError) as error:
+        files = ", ".join(filter(None, (settings.ca_file, settings.certificate_file, settings.key_file)))
+        keys = "registry.ca_file, registry.certificate_file and registry.key_file"
+        raise ConfigurationError(f"{keys}: {files} cannot be used ({error})") from None
+
+
+def _pool(url: str, context: ssl.SSLContext) -> httpcore.ConnectionPool:
+    """Connections to one registry, by way of the proxy that the environment names for it."""
+    place = urlsplit(url)
+    named = "" if urllib.request.proxy_bypass(place.netloc) else urllib.request.getproxies().get(place.scheme, "")
+    return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(named), network_backend=_Backend())
+
+
+def _proxy(address: str) -> httpcore.Proxy | None:
+    if not address:
+        return None
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    port = f":{parts.port}" if parts.port else ""
+    return httpcore.Proxy(f"{parts.scheme}://{quote(parts.hostname or '', safe=':[]')}{port}", auth=login)
+
+
+class _Backend(httpcore.NetworkBackend):
     """Opens connections that keep to the time limit."""
 
-    def __init__(self, backend: Any):
-        self._backend = backend
+    def __init__(self) -> None:
+        self._sockets = httpcore.SyncBackend()
 
-    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> _Connection:
-        return _Connection(self._backend.connect_tcp(host, port, timeout=_left(timeout), **options))
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        return _Connection(self._sockets.connect_tcp(host, port, _left(timeout), local_address, socket_options))
 
 
-class _Connection:
-    def __init__(self, stream: Any):
+class _Connection(httpcore.NetworkStream):
+    def __init__(self, stream: httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data: bytes = self._stream.read(max_bytes, _left(timeout))
-        return data
+        return self._stream.read(max_bytes, _left(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, _left(timeout))
 
-    def start_tls(self, ssl_context: Any, server_hostname: str | None, timeout: float | None = None) -> _Connection:
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
         return _Connection(self._stream.start_tls(ssl_context, server_hostname, _left(timeout)))
 
     def get_extra_info(self, info: str) -> Any:

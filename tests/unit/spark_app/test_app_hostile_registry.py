@@ -169,7 +169,7 @@ def test_failures_leave_the_client_whole(answers: Answers, what: str) -> None:
     for _ in range(5):
         with pytest.raises((SchemaRefused, RegistryUnreachable)):
             client.fetch(1)
-    assert len(client._rest.session._transport._pool.connections) <= 1  # type: ignore[attr-defined]
+    assert client._client.connections <= 1
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """What registries and gateways answer: only a registry's clear word settles an id, all else waits."""
 
+import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -89,3 +91,24 @@ def test_versions_that_cannot_be_read_are_left_out(answers: Answers, body: Any, 
     version = {"subject": "s", "id": 1, "version": 1, "schemaType": "PROTOBUF", "schema": PROTO3}
     answers["/subjects/s/versions/1"] = (200, version)
     assert registry(answers).subject_versions("s") == known
+
+
+def test_another_address_is_asked_when_one_does_not_answer(answers: Answers) -> None:
+    answers.schema(70, PROTO3)
+    both = RegistrySettings(url=f"http://127.0.0.1:9, {answers.url}/", timeout_s=2)
+    assert Registry(both, CAPS).fetch(70).texts == {ROOT: PROTO3}
+
+
+def test_a_server_that_is_busy_is_asked_once_more(answers: Answers) -> None:
+    busy = iter([(503, "x"), (200, {"schemaType": "PROTOBUF", "schema": PROTO3})])
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        status, body = next(busy)
+        data = json.dumps(body).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    answers["/schemas/ids/71"] = answer
+    assert registry(answers).fetch(71).texts == {ROOT: PROTO3}
