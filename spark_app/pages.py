@@ -1,6 +1,6 @@
-"""The tables of the page `decoding.md`, and the causes in the README, from the code that they describe.
+"""The tables of the page `docs/decoding.md`, from the code that they describe.
 
-`python -m spark_app.pages` writes them into the pages; a test says when that was forgotten.
+`python -m spark_app.pages` writes them into the page; a test says when that was forgotten.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from spark_app.settings import Schemas
 from spark_app.worker.decode.reference import load_files
 from spark_app.worker.decode.typemap import arrow_schema, ordered_fields
 
-PAGE = Path(__file__).parent / "decoding.md"
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 CAPS = (
     "text_bytes",
@@ -45,12 +44,12 @@ FIELDS = {
     "bool": "",
     "string": "",
     "bytes": "",
-    "Suit": "an enum: its name (of aliases the first), the number as text where it has none",
+    "Suit": "an enum: the value's name (the first of several aliases), or its number as text if it has no name",
     "google.protobuf.Timestamp": "nanoseconds are cut; outside the years 1 to 9999: quarantine",
     "google.protobuf.Duration": "microseconds; longer than ten thousand years: quarantine",
     "google.protobuf.StringValue": "all nine wrappers: the type inside; absent is NULL",
     "google.protobuf.UInt64Value": "",
-    "google.protobuf.Any": "JSON text; of a type that the files do not have: its URL and the bytes in base64",
+    "google.protobuf.Any": "JSON text; if the schema's files do not declare the type: its URL and the bytes in base64",
     "google.protobuf.Struct": "JSON text; `Value` and `ListValue` too",
     "google.protobuf.FieldMask": "",
     "google.protobuf.Empty": "true where it is present; any message without fields",
@@ -59,7 +58,7 @@ FIELDS = {
     "Point": "a message; also a group, or one that is `DELIMITED`",
     "Event": "a message within itself, or 15 levels deep: JSON text, nothing is dropped",
     "repeated int32": "an absent one is empty, not NULL",
-    "map<string, Point>": "its entries in no order that says anything; of a key that comes twice the last counts",
+    "map<string, Point>": "the order of the entries has no meaning; if a key is there twice, the last value counts",
 }
 SAMPLE = """syntax = "proto3";
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
@@ -124,5 +123,4 @@ def _spell(kind: object) -> str:
 
 
 if __name__ == "__main__":
-    for page in (PAGE, README):
-        page.write_text(render(page.read_text()))
+    PAGE.write_text(render(PAGE.read_text()))

@@ -39,14 +39,14 @@ class KafkaSettings(Section):
 
     brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
     topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
-    starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where an empty lake begins")
+    starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where a new lake begins to read")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        "PLAINTEXT", description="how to talk to the brokers"
+        "PLAINTEXT", description="protocol of the brokers"
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
-        "PLAIN", description="with SASL"
+        "PLAIN", description="login mechanism, with SASL"
     )
-    sasl_username: str = Field("", description="with SASL; the client id with OAUTHBEARER")
+    sasl_username: str = Field("", description="user name, with SASL; the client id with OAUTHBEARER")
     sasl_password_file: str = Field(
         "", description="file that holds the SASL password; the client secret with OAUTHBEARER"
     )
@@ -108,18 +108,19 @@ class RegistrySettings(Section):
         description="subject of the values; empty = <topic>-value; `:.sales:orders-value` is one of a context",
     )
     key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
-    username: str = Field("", description="for basic auth")
+    username: str = Field("", description="user name for basic auth")
     password_file: str = Field("", description="file that holds the basic auth password")
     token_file: str = Field("", description="file that holds a bearer token, instead of username and password")
     ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
     certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
     key_file: str = Field("", description="PEM file of the client's private key")
     timeout_s: PositiveFloat = Field(
-        5.0, description="seconds without a byte; a schema and its references may take twice as long together"
+        5.0,
+        description="seconds that the registry may send nothing; a schema with its references may take two times that",
     )
     format: Literal["text", "serialized"] = Field(
         "text",
-        description="what schemas are asked for as: .proto text or compiled, which Apicurio cannot; either is taken",
+        description="form that is requested: .proto text, or compiled (not from Apicurio); both are always read",
     )
 
     @field_validator("url")
@@ -195,7 +196,7 @@ class Decode(Section):
     )
     message_index: Literal["", "registered", "descriptor", "without_map_entries"] = Field(
         "",
-        description="whether map entries count in a message index, see decoding.md; empty = as the lake has it: "
+        description="whether map entries count in a message index, see docs/decoding.md; empty = as the lake has it: "
         "registered, or descriptor in one of an earlier release",
     )
     unframed_schema_id: int = Field(
@@ -215,7 +216,7 @@ class Wrapper(Section):
     """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
 
     payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
-    schema_id: str = Field("", description="field that holds the event's schema id; empty = each payload is framed")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = every payload has a frame")
 
     @model_validator(mode="after")
     def _names_a_payload(self) -> Wrapper:
@@ -233,24 +234,30 @@ def _makes(shape: str, name: str) -> bool:
 class Tables(Section):
     """Names of the tables, and which may come into being."""
 
-    bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as it came")
-    silver: str = Field("silver_{name}_events", pattern=PATTERN, description="decoded, one per routing value")
+    bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as Kafka has it")
+    silver: str = Field(
+        "silver_{name}_events", pattern=PATTERN, description="decoded records, a table per routing value"
+    )
     gold: str = Field(
         "gold_{name}_player_agg",
         pattern=PATTERN,
-        description="aggregates, one per silver table",
+        description="aggregates, one gold table per silver table",
     )
-    quarantine: str = Field("quarantine_events", pattern=r"^[a-z0-9_]+$", description="what is not in silver, and why")
-    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="what waits for its schema")
+    quarantine: str = Field(
+        "quarantine_events", pattern=r"^[a-z0-9_]+$", description="records that cannot be in silver, with the cause"
+    )
+    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="records that wait for their schema")
     resolved: str = Field(
-        "resolved_events", pattern=r"^[a-z0-9_]+$", description="what of quarantine a replay placed in silver"
+        "resolved_events", pattern=r"^[a-z0-9_]+$", description="quarantined records that a replay added to silver"
     )
     lost: str = Field(
-        "lost_events", pattern=r"^[a-z0-9_]+$", description="offsets that Kafka lost before they were taken, accepted"
+        "lost_events",
+        pattern=r"^[a-z0-9_]+$",
+        description="offsets that Kafka deleted unread, and that a person accepted as lost",
     )
     cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
     allowed: tuple[str, ...] = Field(
-        (), description="routing values that may become tables; empty = any valid name; a table that is there goes on"
+        (), description="routing values that may become tables; empty = any valid name; existing tables go on"
     )
 
     @model_validator(mode="after")
@@ -274,24 +281,24 @@ class Schemas(Section):
     """What happens when a schema id is met."""
 
     on_bump: Literal["restart", "in-place"] = Field(
-        "restart", description="a new id: leave with exit code 75 to be relaunched, or go on"
+        "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
     )
     patience_s: PositiveFloat = Field(
-        600.0, description="seconds that records wait for an id the registry does not know, then quarantine"
+        600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
     )
     settle_s: PositiveFloat = Field(
-        5.0, description="seconds a batch waits for its new schemas; what takes longer waits with its records"
+        5.0, description="seconds that a batch waits for its new schemas; after that their records are deferred"
     )
-    lookups: PositiveInt = Field(16, description="most ids looked up in vain per batch")
+    lookups: PositiveInt = Field(16, description="most unknown ids per batch that the registry is asked for")
     compile_s: PositiveFloat = Field(
-        5.0, description="CPU seconds protoc may take for one schema; on the clock three times as long, at first"
+        5.0, description="CPU seconds that protoc may take for one schema; elapsed time may be three times as long"
     )
-    compile_bytes: PositiveInt = Field(512 << 20, description="memory protoc may take for one schema")
-    text_bytes: PositiveInt = Field(1 << 20, description="largest schema, references included")
+    compile_bytes: PositiveInt = Field(512 << 20, description="bytes of memory that protoc may take for one schema")
+    text_bytes: PositiveInt = Field(1 << 20, description="bytes of the largest schema, references included")
     files: PositiveInt = Field(100, description="most files of one schema, references included")
     messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
-    leaves: PositiveInt = Field(2000, description="most columns a message may become, nested ones included")
-    all_leaves: PositiveInt = Field(20_000, description="most columns all messages of one schema may become")
+    leaves: PositiveInt = Field(2000, description="most columns of one message, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns of all messages of one schema together")
 
 
 class Batch(Section):
@@ -300,28 +307,32 @@ class Batch(Section):
     interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
     records: PositiveInt = Field(200_000, description="most records of a micro-batch")
     bytes: PositiveInt = Field(
-        256 << 20, description="most bytes of record values in a micro-batch, by their mean size"
+        256 << 20, description="most bytes of record values in a micro-batch, estimated from their mean size"
     )
     max_record_bytes: int = Field(
         64 << 20,
         gt=0,
         le=1 << 30,
-        description="largest value that is taken; of a larger one only size and SHA-256, cause record_size",
+        description="bytes of the largest value that is kept; of a larger one size and SHA-256 (cause record_size)",
     )
     arrow_records: PositiveInt = Field(50_000, description="most records that a worker decodes at once")
     arrow_bytes: PositiveInt = Field(
         16 << 20, description="most bytes that a worker decodes at once; a larger record has files of its own"
     )
     buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
-    small: PositiveInt = Field(20_000, description="a batch of fewer records is read by one task: one file per table")
-    attempts: PositiveInt = Field(3, description="failed tries of a batch before it is landed only and deferred")
+    small: PositiveInt = Field(
+        20_000, description="a smaller batch is read by one task, which writes one file per table"
+    )
+    attempts: PositiveInt = Field(
+        3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
+    )
 
 
 class Aggregate(Section):
     """One gold column."""
 
     function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
-    field: str = Field("", description="field of the message; empty = event.time, and for count all rows")
+    field: str = Field("", description="field of the message; empty = event.time, and all rows for count")
 
     @model_validator(mode="after")
     def _has_a_number(self) -> Aggregate:
@@ -355,27 +366,33 @@ class Gold(Section):
 class LakeSettings(Section):
     """Where the tables are, and what is kept."""
 
-    path: str = Field("lake", pattern=r"^[^\[\]{}|^\\]+$", description="folder of the tables; not with any of []{}|^\\")
+    path: str = Field(
+        "lake",
+        pattern=r"^[^\[\]{}|^\\]+$",
+        description="folder of the tables; its path may not contain any of []{}|^\\",
+    )
     umask: str = Field(
         "027",
         pattern=r"^[0-7]{3}$",
-        description="bits that no file of the lake gets: its group may read it, nobody else may; 022 = everybody may",
+        description="permission bits that new files lack: 027 = the group may read, others not; 022 = all may read",
     )
     fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
     compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
-    compact_bytes: PositiveInt = Field(128 << 20, description="size that compaction aims at")
+    compact_bytes: PositiveInt = Field(128 << 20, description="bytes of the files that compaction makes")
     checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
     keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
-    compression: Literal["zstd", "snappy"] = Field("zstd", description="of Parquet files")
-    min_free_bytes: PositiveInt = Field(256 << 20, description="free space below which nothing more is read")
+    compression: Literal["zstd", "snappy"] = Field("zstd", description="compression of Parquet files")
+    min_free_bytes: PositiveInt = Field(
+        256 << 20, description="free bytes on the disk below which the app stops reading Kafka and waits"
+    )
 
 
 class SparkSettings(Section):
     """The Spark session."""
 
-    master: str = Field("local[2,4]", description="the 4 is how often a task is tried")
-    driver_memory: str = Field("1g", description="JVM heap")
-    jars: str = Field("", description="folder of the jars Spark does not ship; empty = they are in its own folder")
+    master: str = Field("local[2,4]", description="local[cores, attempts of a task]")
+    driver_memory: str = Field("1g", description="size of the JVM's heap")
+    jars: str = Field("", description="folder of the jars that Spark does not ship; empty = Spark's own folder")
     class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
     ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
     ui_host: str = Field("127.0.0.1", description="address the UI listens on")
@@ -384,15 +401,19 @@ class SparkSettings(Section):
 class Run(Section):
     """The process."""
 
-    patience_s: PositiveFloat = Field(600.0, description="seconds to wait for broker or registry before exit code 69")
-    stall_s: float = Field(900.0, ge=20, description="seconds without any progress before exit code 69")
+    patience_s: PositiveFloat = Field(
+        600.0, description="seconds to wait for the broker or the registry before the app exits with 69"
+    )
+    stall_s: float = Field(900.0, ge=20, description="seconds without any progress before the app exits with 69")
     backoff_s: float = Field(
         5.0,
         ge=0,
-        description="seconds a start waits after three that decided nothing in a row, then twice as long",
+        description="seconds before a start that follows three which committed nothing; doubled each time",
     )
-    hold: bool = Field(False, description="stay up, unhealthy, where a relaunch cannot help (for containers)")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of Protolake's own lines")
+    hold: bool = Field(False, description="stay up, unhealthy, where a restart cannot help (for containers)")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="lowest level of log lines that are printed"
+    )
 
 
 class Settings(BaseSettings):

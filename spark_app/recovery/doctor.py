@@ -227,7 +227,7 @@ def _numbering(patient: Patient) -> list[Finding]:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
     what = f"the lake has no rule for message indexes, which depend on the writer with the schemas {keys}"
-    return [Finding(what, "Set decode.message_index, see spark_app/decoding.md", fatal=False)] if keys else []
+    return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
 def _topics(patient: Patient) -> list[Finding]:

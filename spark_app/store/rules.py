@@ -22,7 +22,7 @@ KEPT = {
 
 NUMBERING = "decode.message_index"  # lakes of earlier releases have no such rule
 OTHER_LAKE = "give the settings that belong to the lake (--settings), or start a new one"
-CHANGE_NUMBERING = "leave it out, or let `doctor --repair` change the lake's rule, see spark_app/decoding.md"
+CHANGE_NUMBERING = "leave it out, or let `doctor --repair` change the lake's rule, see docs/decoding.md"
 
 
 def check_rules(lake: Lake, settings: Settings) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from spark_app import pages
-from spark_app.records import CAUSE_HELP
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,12 +13,6 @@ ROOT = Path(__file__).parents[3]
 def test_tables_of_the_decoding_page_are_those_of_the_code() -> None:
     page = pages.PAGE.read_text()
     assert [name for _, name, _ in pages.BLOCK.findall(page)] == ["caps", "types", "columns", "causes"]
-    assert pages.render(page) == page, "run python -m spark_app.pages"
-
-
-def test_causes_in_the_readme_are_those_of_the_code() -> None:
-    page = pages.README.read_text()
-    assert [name for _, name, _ in pages.BLOCK.findall(page)] == ["causes"]
     assert pages.render(page) == page, "run python -m spark_app.pages"
 
 
@@ -31,10 +24,6 @@ PAGES = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / fo
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
-
-
-def test_readme_has_every_cause() -> None:
-    assert {f"`{cause.value}`" for cause in CAUSE_HELP} <= set(re.findall(r"`\w+`", (ROOT / "README.md").read_text()))
 
 
 def test_the_page_about_security_names_tests_that_there_are() -> None:
