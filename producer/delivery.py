@@ -69,7 +69,7 @@ class Delivery:
         if missing and time.monotonic() - self._moved > self._settings.patience:
             raise UnreachableError(
                 f"broker {self._settings.brokers} has acknowledged nothing for {self._settings.patience:g} s, "
-                f"{missing} records wait"
+                f"{missing} records are unacknowledged"
             )
 
     def drain(self) -> None:
@@ -84,7 +84,9 @@ class Delivery:
             return False
         except KafkaException as error:
             # A fatal error of the idempotent producer: only a new producer may go on.
-            raise UnreachableError(f"broker {self._settings.brokers}: {explain(error)}; start again") from None
+            raise UnreachableError(
+                f"broker {self._settings.brokers}: {explain(error)}; start the producer again"
+            ) from None
         return True
 
     def _report(self, error: KafkaError | None, message: Message) -> None:

@@ -51,7 +51,7 @@ def persist(action: Callable[[], T], what: str, seconds: float, stop: StopSignal
             if not is_away(error):
                 raise
             if time.monotonic() >= deadline:
-                raise UnreachableError(f"{what} not reachable for {seconds:g} s: {explain(error)}") from None
+                raise UnreachableError(f"{what} was not reachable for {seconds:g} s: {explain(error)}") from None
         if stop.requested:
             raise StopRequestedError
         time.sleep(_PAUSE_S)

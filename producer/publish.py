@@ -94,7 +94,7 @@ def publish(settings: Run, stop: StopSignal) -> None:
         if progress.sent:
             progress.tell()
     if missing := progress.sent - progress.acknowledged:
-        reasons = "; ".join(sorted(progress.reasons)) or "stopped before the broker answered"
+        reasons = "; ".join(sorted(progress.reasons)) or "the producer stopped before the broker answered"
         raise UnreachableError(f"{missing} of {progress.sent} records are not acknowledged: {reasons}")
 
 

@@ -40,11 +40,13 @@ class Settings(BaseSettings):
     compatibility: Compatibility = Field("FULL", description="compatibility level set on the subject")
     schema_version: int = Field(1, ge=1, description="newest schema version to send")
     num_versions: int = Field(1, ge=1, description="how many of the newest versions are mixed, down to version 1")
-    rate: float = Field(50.0, ge=0, le=10_000_000, description="records per second in all; 0: as fast as it can")
+    rate: float = Field(50.0, ge=0, le=10_000_000, description="records per second in total; 0: as fast as possible")
     records: int = Field(0, ge=0, description="stop after this many records; 0: never")
     games: str = Field("rummy,spades,euchre,go_fish,uno,hearts,poker", description="games, separated by commas")
     gamers: int = Field(1000, ge=1, le=1_000_000, description="how many gamers play")
-    timeline: str = Field("", description="bumps per game, by seconds or records: rummy=2@30s,uno=3@5000r,*=4@2m")
+    timeline: str = Field(
+        "", description="schema bumps per game, by seconds or records: rummy=2@30s,uno=3@5000r,*=4@2m"
+    )
     poison: float = Field(0.0, ge=0, le=1, description="share of bad records, 0 to 1")
     poison_kinds: str = Field("", description="kinds of bad records, separated by commas; empty: all")
     seed: int = Field(7, ge=0, description="the same seed makes the same events")
@@ -54,14 +56,14 @@ class Settings(BaseSettings):
     )
     acks: Path | None = Field(None, description="file that gets one JSON line per acknowledged record")
     wait: float = Field(60.0, ge=0, description="seconds to wait at start for broker and registry")
-    patience: float = Field(300.0, ge=1, description="seconds without any acknowledgement after which a run gives up")
+    patience: float = Field(300.0, ge=1, description="seconds without any acknowledgement before a run fails")
     proto: Path = Field(PROTO_FOLDER, description="folder with one folder v<N> per schema version")
 
     @field_validator("games")
     @classmethod
     def _has_games(cls, value: str) -> str:
         if not split_names(value):
-            raise ValueError("names no game, expected for example rummy,uno")
+            raise ValueError("names no game; an example is rummy,uno")
         return value
 
     @field_validator("poison_kinds")
@@ -90,12 +92,12 @@ class Settings(BaseSettings):
     def _can_be_sent(self) -> "Settings":
         versions = available_versions(self.proto)
         if self.schema_version not in versions:
-            raise ValueError(f"SCHEMA_VERSION: no folder v{self.schema_version} in {self.proto}, it has {versions}")
+            raise ValueError(f"SCHEMA_VERSION: no folder v{self.schema_version} in {self.proto}, which has {versions}")
         for bump in self._parsed_timeline():
             if bump.game not in ("*", *self.game_names):
                 raise ValueError(f"TIMELINE: {bump.game!r} is not one of the games {self.games}")
             if bump.version not in versions:
-                raise ValueError(f"TIMELINE: no folder v{bump.version} in {self.proto}, it has {versions}")
+                raise ValueError(f"TIMELINE: no folder v{bump.version} in {self.proto}, which has {versions}")
         return self
 
     def _parsed_timeline(self) -> tuple[Bump, ...]:

@@ -21,13 +21,13 @@ def prepare_topic(settings: Setup, topic: Topic) -> None:
         tell(f"topic {settings.topic} created with {settings.partitions} partitions")
         return
     found = topic.partitions()
-    tell(f"topic {settings.topic} exists with {found} partitions, left as it is")
+    tell(f"topic {settings.topic} exists with {found} partitions and stays unchanged")
 
 
 def prepare_subject(settings: Setup, subject: Subject) -> None:
     """Set the level, then register the versions that a run begins with, oldest first."""
     subject.set_compatibility(settings.wait)
-    tell(f"subject {subject.name} is {settings.compatibility}")
+    tell(f"subject {subject.name} has compatibility level {settings.compatibility}")
     window = Timeline(("*",), settings.schema_version, settings.num_versions).window("*")
     for number in (*subject.skipped(window[0], settings.wait), *window):
         schema_id, version = subject.register(compile_version(number, settings.proto), settings.wait)

@@ -32,7 +32,7 @@ class Subject:
             self._persist(lambda: self.client.set_compatibility(self.name, level), seconds)
         except SchemaRegistryError as error:
             raise ConfigurationError(
-                f"PRODUCER_REGISTRY: {self._settings.registry_name} sets no compatibility level: {explain(error)}"
+                f"PRODUCER_REGISTRY: {self._settings.registry_name} refuses the compatibility level: {explain(error)}"
             ) from None
 
     def register(self, version: SchemaVersion, seconds: float) -> tuple[int, int]:
@@ -64,7 +64,7 @@ class Subject:
             if error.http_status_code == 404:
                 return 0
             raise ConfigurationError(
-                f"PRODUCER_REGISTRY: {self._settings.registry_name} does not list versions: {explain(error)}"
+                f"PRODUCER_REGISTRY: {self._settings.registry_name} does not list the versions: {explain(error)}"
             ) from None
 
     def _persist(self, action: Callable[[], T], seconds: float) -> T:
@@ -74,6 +74,6 @@ class Subject:
         if error.http_status_code != 409:
             return f"PRODUCER_REGISTRY: {self._settings.registry_name} refuses v{version.number}: {explain(error)}"
         return (
-            f"PRODUCER_COMPATIBILITY: {self.name} refuses v{version.number} next to its earlier versions; set a level "
+            f"PRODUCER_COMPATIBILITY: v{version.number} is incompatible with earlier versions of {self.name}; set a level "
             f"that allows it (Apicurio: BACKWARD_TRANSITIVE) and run setup, or send other versions: {explain(error)}"
         )

@@ -41,7 +41,7 @@ def _parse_bump(entry: str) -> Bump:
     if unit != "r":
         return Bump(game, int(version), at_seconds=float(amount) * _SECONDS[unit])
     if "." in amount:
-        raise ValueError(f"cannot read {entry!r}, a number of records is whole")
+        raise ValueError(f"cannot read {entry!r}, the number of records must be whole")
     return Bump(game, int(version), at_record=int(amount))
 
 

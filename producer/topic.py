@@ -39,7 +39,7 @@ class Topic:
         if not self.partitions():
             raise ConfigurationError(
                 f"PRODUCER_TOPIC: {self._settings.topic} does not exist on {self._settings.brokers}, "
-                "make it with python -m producer setup"
+                "create it with python -m producer setup"
             )
 
     def ensure(self) -> bool:

@@ -71,7 +71,7 @@ def arm(root: str | Path) -> None:
             _armed = set(json.loads(_file.read_text()))
         unknown = _armed - set(POINTS)
         if unknown:
-            raise ConfigurationError(f"{_file} names points that there are not: {', '.join(sorted(unknown))}")
+            raise ConfigurationError(f"{_file} names unknown failpoints: {', '.join(sorted(unknown))}")
 
 
 @contextlib.contextmanager

@@ -139,14 +139,14 @@ class Lake:
             if self.tables():
                 raise ContractError(
                     f"{path} is missing although {self.root} has tables",
-                    "restore it from a copy, or let `doctor --repair` find the id in bronze",
+                    "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
             self.mark_statistics()  # of a new lake: no earlier release has written to it
             write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
         found = path.read_text(errors="replace").strip()
         if not IDENTITY.fullmatch(found):
             raise ContractError(
-                f"{path} is damaged", "restore it from a copy, or let `doctor --repair` find the id in bronze"
+                f"{path} is damaged", "restore it from a backup, or run `doctor --repair`, which finds the id in bronze"
             )
         return found
 
@@ -164,7 +164,7 @@ class Lake:
                     handle.close()
                     self.unlock()
                     raise UnreachableError(
-                        f"lake {self.root} is in use by another process ({name} is held): stop that one first"
+                        f"lake {self.root} is in use by another process ({name} is locked): stop that process first"
                     )
                 time.sleep(0.2)
             self._locks.append(handle)
@@ -238,9 +238,9 @@ def read_durable(path: Path, kind: type = dict) -> Any:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ContractError(f"{path} is damaged ({error})", "restore it from a copy of the lake") from None
+        raise ContractError(f"{path} is damaged ({error})", "restore it from a backup of the lake") from None
     if not isinstance(value, kind):
-        raise ContractError(f"{path} is damaged", "restore it from a copy of the lake")
+        raise ContractError(f"{path} is damaged", "restore it from a backup of the lake")
     return value
 
 

@@ -45,19 +45,19 @@ FIELDS = {
     "string": "",
     "bytes": "",
     "Suit": "an enum: the value's name (the first of several aliases), or its number as text if it has no name",
-    "google.protobuf.Timestamp": "nanoseconds are cut; outside the years 1 to 9999: quarantine",
-    "google.protobuf.Duration": "microseconds; longer than ten thousand years: quarantine",
-    "google.protobuf.StringValue": "all nine wrappers: the type inside; absent is NULL",
+    "google.protobuf.Timestamp": "nanoseconds are cut off; a time outside the years 1 to 9999 goes to quarantine",
+    "google.protobuf.Duration": "microseconds; a duration of more than ten thousand years goes to quarantine",
+    "google.protobuf.StringValue": "all nine wrappers become the wrapped type; an absent one is NULL",
     "google.protobuf.UInt64Value": "",
     "google.protobuf.Any": "JSON text; if the schema's files do not declare the type: its URL and the bytes in base64",
     "google.protobuf.Struct": "JSON text; `Value` and `ListValue` too",
     "google.protobuf.FieldMask": "",
-    "google.protobuf.Empty": "true where it is present; any message without fields",
-    "google.type.Money": "as any message; all of `google/type`",
-    "confluent.type.Decimal": "as any message: each value has a scale of its own",
+    "google.protobuf.Empty": "true if it is present; the same for any message without fields",
+    "google.type.Money": "decoded like any message; the same for all of `google/type`",
+    "confluent.type.Decimal": "decoded like any message, because each value has its own scale",
     "Point": "a message; also a group, or one that is `DELIMITED`",
-    "Event": "a message within itself, or 15 levels deep: JSON text, nothing is dropped",
-    "repeated int32": "an absent one is empty, not NULL",
+    "Event": "a recursive message, or one that is 15 levels deep: JSON text, nothing is dropped",
+    "repeated int32": "an absent list is empty, not NULL",
     "map<string, Point>": "the order of the entries has no meaning; if a key is there twice, the last value counts",
 }
 SAMPLE = """syntax = "proto3";
@@ -91,13 +91,13 @@ def types() -> str:
 
 
 def causes() -> str:
-    return _table(("cause", "what it means"), [(f"`{cause.value}`", text) for cause, text in CAUSE_HELP.items()])
+    return _table(("cause", "meaning"), [(f"`{cause.value}`", text) for cause, text in CAUSE_HELP.items()])
 
 
 def caps() -> str:
     fields = Schemas.model_fields
     rows = [(f"`{name}`", f"{fields[name].default:,}", fields[name].description or "") for name in CAPS]
-    return _table(("`schemas.`", "default", "what it holds"), rows)
+    return _table(("`schemas.`", "default", "limit"), rows)
 
 
 def columns() -> str:

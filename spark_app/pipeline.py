@@ -113,7 +113,8 @@ class Pipeline:
         opened = OpenLake.of(self.lake, self._settings)
         if self._settings.registry.tells_secret:
             log.warning(
-                "the registry's password or token is sent in clear: use https://", url=self._settings.registry.url
+                "the app sends the registry's password or token unencrypted: use https://",
+                url=self._settings.registry.url,
             )
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
         refuse(statistics.earlier(self.lake))
@@ -191,7 +192,7 @@ class Pipeline:
             if not opened.schemas.ledger.entries:
                 raise
             # What is known keeps flowing, what is new waits.
-            log.warning("versions not asked for, the registry does not answer", reason=str(error))
+            log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
     def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity, sizes: Sizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
@@ -245,7 +246,7 @@ class Pipeline:
             if not gold_is_busy:
                 self._aggregator.close()
         except OSError as error:
-            log.warning("the next start looks again at the last commits", reason=str(error))
+            log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
 
     def _do_chores(self, opened: OpenLake) -> None:
         """What the main thread does while the query runs."""
@@ -288,7 +289,7 @@ class Pipeline:
         try:
             self._aggregate()
         except Exception as error:
-            log.error("gold failed, the next run tries again", reason=first_line(str(error)))
+            log.error("the gold run failed, the next run tries again", reason=first_line(str(error)))
 
     def _aggregate(self) -> None:
         self._folds += 1

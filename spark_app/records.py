@@ -59,7 +59,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.FRAME_WRAPPER: "the message has no field `wrapper.payload`, or no schema id for its payload",
     Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than `schemas.patience_s`",
     Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or exceeds a cap",
-    Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one that does not fit the payload",
+    Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one unlike the payload",
     Cause.DECODE_PAYLOAD: "Google's Protobuf parser refuses the payload",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value cannot be converted to the column's type, or two columns would differ only by case",

@@ -50,7 +50,7 @@ def make_read_only(spark: SparkSession) -> None:
 
 
 def _refuse(rows: DataFrame) -> NoReturn:
-    raise UsageError("this shell only reads: take rows out with .toArrow() or .toPandas()")
+    raise UsageError("this shell is read-only: export rows with .toArrow() or .toPandas()")
 
 
 def register(spark: SparkSession, lake: Lake) -> list[str]:
@@ -86,7 +86,7 @@ class ReadOnly:
         except Exception:
             return self._sql(query, *arguments, **named)  # for its words
         if refused := next((name for name in self._changes(plan) if not READING.match(name)), None):
-            raise UsageError(f"this shell only reads: {refused} was refused, and nothing done")
+            raise UsageError(f"this shell is read-only: {refused} was refused, and nothing was changed")
         return self._sql(query, *arguments, **named)
 
     def _changes(self, plan: Any) -> Iterator[str]:

@@ -36,7 +36,7 @@ def shortage(lake: Path, least_bytes: int) -> str | None:
     for folder, least in [(lake, least_bytes), *((folder, TEMP_BYTES) for folder in temporary_folders())]:
         free = _free(folder, least)
         if free is not None:
-            return f"no space left at {folder} ({free}): make room, it goes on by itself"
+            return f"no space left at {folder} ({free}): free some disk space, the app then continues by itself"
     return None
 
 

@@ -48,6 +48,6 @@ class App:
         command = [sys.executable, "-c", ASK, str(lake), brokers, registry]
         done = subprocess.run(command, cwd=self.root, env=surroundings, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise LocalError(f"the settings of {self.root.name} cannot be had: {done.stderr.splitlines()[-1]}")
+            raise LocalError(f"the settings of {self.root.name} cannot be read: {done.stderr.splitlines()[-1]}")
         found: dict[str, str] = json.loads(done.stdout)
         return found

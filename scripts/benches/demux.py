@@ -127,7 +127,7 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
     sides = (_app(workshop, shape, landed), *rivals)
     for side in sides:
-        result.tell(f"{shape.games} games: {side.name}, for warmth")
+        result.tell(f"{shape.games} games: {side.name}, warm-up")
         side.time_round()
     for number in range(rounds):
         for side in sides:

@@ -202,7 +202,7 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress, ro
             process.wait()
         if process.returncode:
             said = last_line(Path(log.name))
-            raise LocalError(f"{' '.join(arguments)} ended with {process.returncode}: {said}", process.returncode)
+            raise LocalError(f"{' '.join(arguments)} exited with {process.returncode}: {said}", process.returncode)
         progress.look()
         return meter.cpu_seconds()
 

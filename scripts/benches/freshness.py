@@ -72,7 +72,7 @@ class Watch:
 def run(options: Options) -> Finding:
     """Produce, watch, print."""
     if options.seconds < SHORTEST_S:
-        raise LocalError(f"--seconds {options.seconds}: a tenth of it tells nothing, give {SHORTEST_S} or more", USAGE)
+        raise LocalError(f"--seconds {options.seconds}: this is too short to measure, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=WARM_RECORDS)
     with open_servers() as (folder, kafka, registry), usage.meter() as own, usage.meter() as other:
         topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
@@ -122,7 +122,7 @@ def _await(lake: Path, records: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while (read_json(Lake(lake).status) or {}).get("bronze", 0) < records:
         if time.monotonic() > deadline:
-            raise LocalError(f"the app has not taken {records:,} records in {PATIENCE_S:.0f} s", WRONG)
+            raise LocalError(f"the app has not ingested {records:,} records in {PATIENCE_S:.0f} s", WRONG)
         time.sleep(LOOK_S)
 
 
@@ -149,7 +149,7 @@ def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
         ages.look(float("inf"))
         time.sleep(LOOK_S)
     if ages.rows() != int(said):
-        raise LocalError(f"{int(said):,} records were acknowledged, {ages.rows():,} came to silver", WRONG)
+        raise LocalError(f"{int(said):,} records were acknowledged, but {ages.rows():,} are in silver", WRONG)
 
 
 def _report(watch: Watch, cores: dict[str, float], shape: Shape, options: Options) -> Finding:

@@ -80,7 +80,7 @@ class Case:
         rows = self.aggregator.run()
         seconds = time.perf_counter() - began
         if set(rows) != due:
-            raise LocalError(f"{self.name}: {len(due)} tables were touched, gold is of {len(rows)}", WRONG)
+            raise LocalError(f"{self.name}: {len(due)} tables were changed, but gold has {len(rows)}", WRONG)
         self.touched = len(rows)
         return seconds, cpu_seconds(os.getpid()) - used
 

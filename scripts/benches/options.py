@@ -17,7 +17,7 @@ from scripts.local.errors import USAGE, LocalError
 ABOUT = """\
 Measurements of what the design promises. Each prints a small table and adds a JSON line to local/bench.jsonl.
 
-PROTOLAKE_* variables reach both the app and what it is compared with, except for the addresses."""
+PROTOLAKE_* variables apply to the app and to the programs it is compared with, except for the addresses."""
 CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
 PUBLISH = "--publish"
 ROUNDS = 3  # fewer say nothing of the spread
@@ -42,32 +42,32 @@ ENTRIES = {
     ),
     "drain": Entry(
         "scripts.benches.drain",
-        "Kafka to bronze and silver, against what one would do instead",
+        "Kafka to bronze and silver, compared with other ways to do the same",
         all_targets(),
     ),
     "freshness": Entry(
         "scripts.benches.freshness",
-        "a steady rate: how old records are when silver has them",
+        "the age of records when they appear in silver, at a steady rate",
         (targets.AGE_P50, targets.AGE_P99, targets.CORES, targets.GROWTH, targets.MEMORY),
     ),
     "demux": Entry(
         "scripts.benches.demux",
-        "bronze to silver: decoding and demultiplexing alone, against the 2022 way",
+        "bronze to silver: decoding and demultiplexing alone, compared with the method of 2022",
         tuple(targets.DEMUX.values()),
     ),
     "decode": Entry(
         "scripts.benches.decode",
-        "payloads to columns: this decoder, its fallback and the naive ways",
+        "payloads to columns: this decoder, its fallback and naive decoders",
         (targets.BAD,),
     ),
     "stages": Entry(
         "scripts.benches.stages",
-        "microseconds of CPU a record by stage, from a broker to files, in one worker",
+        "microseconds of CPU per record by stage, from a broker to files, in one worker",
         (),
     ),
     "gold": Entry(
         "scripts.benches.gold",
-        "a gold interval: with a long history, with many tables touched, with many gamers",
+        "a gold interval: with a long history, with many changed tables, with many gamers",
         (targets.HISTORY, targets.TOUCHED),
     ),
     "starts": Entry(
@@ -77,7 +77,7 @@ ENTRIES = {
     ),
     "waiting": Entry(
         "scripts.benches.waiting",
-        "records that wait for their schema: a look at them, a unit of those that are ready, the catch-up",
+        "records that wait for their schema: checking them, a unit of ready ones, the catch-up",
         (targets.WAITING_UNIT, targets.WAITING_MEMORY, targets.CATCH_UP),
     ),
 }
@@ -120,7 +120,9 @@ def parse(arguments: Sequence[str]) -> Options:
     elif given["name"] is None:
         raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
     if given["name"] == "drain" and given["publish"] and given["rounds"] < ROUNDS:
-        raise LocalError(f"--rounds {given['rounds']}: no spread, nothing to publish; give {ROUNDS} or more", USAGE)
+        raise LocalError(
+            f"--rounds {given['rounds']}: too few rounds to publish a spread; give {ROUNDS} or more", USAGE
+        )
     shape = Shape(**{key: given.pop(key) for key in SHAPE if key in given})
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
     return Options(shape=shape, command=command(arguments, os.environ), **values)
@@ -148,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--list", action="store_true", help="name the measurements and their targets")
+    parser.add_argument("--list", action="store_true", help="list the measurements and their targets")
     parser.set_defaults(name=None)
     names = parser.add_subparsers(dest="name", metavar="NAME", title="measurements (NAME --help lists their options)")
     options = {
@@ -171,10 +173,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_tables(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "--tables", "numbers of silver tables; the first is what the others are compared with", [7, 50], "+")
-    _add(parser, "--records", "records of a batch", 100_000)
-    _add(parser, "--batches", "measured batches per number of tables, after two for warmth", 7)
-    _add(parser, "--partitions", "Kafka partitions a batch comes from: as many tasks write files", 4)
+    _add(parser, "--tables", "numbers of silver tables; the others are compared with the first", [7, 50], "+")
+    _add(parser, "--records", "records per batch", 100_000)
+    _add(parser, "--batches", "measured batches per number of tables, after two warm-up batches", 7)
+    _add(parser, "--partitions", "Kafka partitions of a batch; one task per partition writes files", 4)
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:
@@ -185,51 +187,57 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
     against = f"what the app is compared with: {', '.join(RIVALS)}, base:COMMIT (default: lean expert)"
     default = [Side("lean"), Side("expert")]
     parser.add_argument("--against", nargs="+", type=side, default=default, metavar="RIVAL", help=against)
-    _add(parser, "--batch-records", "most records of a micro-batch, for both sides; several are compared", [], "+")
+    _add(
+        parser,
+        "--batch-records",
+        "maximum records of a micro-batch, for both sides; several values are compared",
+        [],
+        "+",
+    )
 
 
 def _add_freshness(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--rate", "records per second", 5000)
-    _add(parser, "--seconds", "how long, with a minute for warmth", 3600)
+    _add(parser, "--seconds", "duration in seconds, including a warm-up minute", 3600)
     _add_shape(parser)
 
 
 def _add_demux(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--tables", "numbers of games, and so of silver tables", [7, 200], "+")
     _add(parser, "--records", "records in bronze", 100_000)
-    _add(parser, "--rounds", "turns of each side, after a round for warmth", 3)
+    _add(parser, "--rounds", "rounds of each side, after a warm-up round", 3)
 
 
 def _add_decode(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "payloads of each of the two messages", 200_000)
-    _add(parser, "--rounds", "how often each decoder gets them, in turns, after once for warmth", 3)
+    _add(parser, "--rounds", "how often each decoder decodes them, in turns, after a warm-up round", 3)
 
 
 def _add_stages(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "flat events, and a fifth as many rich ones", 1_000_000)
-    _add(parser, "--rounds", "measured rounds, after one for warmth", 3)
+    _add(parser, "--rounds", "measured rounds, after a warm-up round", 3)
 
 
 def _add_gold(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "--tables", "silver tables where many are touched", [1000], 1)
+    _add(parser, "--tables", "silver tables in the case with many changed tables", [1000], 1)
     _add(parser, "--records", "records of an interval", 25_000)
     _add(parser, "--history", "records in silver before the first interval, once and 10 times as many", 500_000)
-    _add(parser, "--gamers", "gamers where there are many: the same number of records is made for them", 1_000_000)
-    _add(parser, "--rounds", "measured intervals of each case, in turns, after two for warmth", 7)
+    _add(parser, "--gamers", "gamers in the case with many gamers, which has as many records", 1_000_000)
+    _add(parser, "--rounds", "measured intervals of each case, in turns, after two warm-up intervals", 7)
 
 
 def _add_starts(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "--times", "starts on an empty lake, a bump after each; one start before is for warmth", 10)
+    _add(parser, "--times", "starts on an empty lake, a bump after each; a warm-up start comes first", 10)
     _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
-    first = "each time as the first run on a machine: the class archive is trained before it, and nothing is for warmth"
+    first = "measure each start like the first on a machine: train the class archive before it, without a warm-up"
     parser.add_argument("--first-run", action="store_true", help=first)
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--waiting", "records that wait for a schema", [1_000_000, 2_000_000, 5_000_000, 10_000_000], "+")
     _add(parser, "--ready", "records of a unit that are ready", 20_000)
-    _add(parser, "--rounds", "measured looks and units at each number", 15)
-    _add(parser, "--records", "records that are landed only, and then caught up with", 4_000_000)
+    _add(parser, "--rounds", "measured checks and units for each number of waiting records", 15)
+    _add(parser, "--records", "records that are written to bronze only and decoded later", 4_000_000)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -237,16 +245,18 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--games", "games, evenly mixed", 7)
     _add(parser, "--versions", "versions of the schema, evenly mixed", 1)
     parser.add_argument("--message", choices=MESSAGES, default="flat", help="kind of event (default: flat)")
-    parser.add_argument("--bad", type=_share, default=0.0, metavar="SHARE", help="of records with a broken payload")
     parser.add_argument(
-        "--skew", type=_share, default=0.0, metavar="SHARE", help="of the first game (default: all alike)"
+        "--bad", type=_share, default=0.0, metavar="SHARE", help="share of records with a broken payload"
+    )
+    parser.add_argument(
+        "--skew", type=_share, default=0.0, metavar="SHARE", help="share of the first game (default: equal shares)"
     )
 
 
 def _share(text: str) -> float:
     share = float(text)
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to 1")
     return share
 
 

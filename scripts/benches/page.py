@@ -16,9 +16,9 @@ PAGE = Path(__file__).with_name("RESULTS.md")
 HEAD = """\
 # What was measured
 
-Written by `./scripts/bench NAME --publish`. Each line is repeated by its command; the load is that of the last 1, 5
-and 15 minutes when it ended, the measurement's own work included. A value is the median of all rounds where least and
-greatest are beside it; lines of before 2026-11-24 have no spread, and their topics were 20,000 records over and over.
+Written by `./scripts/bench NAME --publish`. The command in a line repeats it; the load is the average of the last 1, 5
+and 15 minutes at its end, and includes the measurement. A value is the median of all rounds if least and
+greatest are beside it; lines from before 2026-11-24 have no spread, and their topics repeat 20,000 records.
 
 | measurement | figure | value | least | greatest | target | met | command | machine | load | date |
 |---|---|---|---|---|---|---|---|---|---|---|"""

@@ -88,7 +88,7 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
             rows = _await_rows(lake, 2 * shape.records)
         finally:
             stop(app)
-    result.tell(f"{'warmth' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s")
+    result.tell(f"{'warm-up' if number == 0 else number}: first unit after {start[0]:.1f} s, bump {gap[0]:.1f} s")
     return Time(training, *start, *gap, rows)
 
 
@@ -117,7 +117,7 @@ def _await_bump(app: subprocess.Popen[str], log: Path) -> float:
     try:
         code = app.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
-        raise LocalError(f"the app did not leave for a new schema in {PATIENCE_S:.0f} s", WRONG) from None
+        raise LocalError(f"the app did not exit for a new schema in {PATIENCE_S:.0f} s", WRONG) from None
     moment = time.time()
     if code != ExitCode.BUMP:
         raise LocalError(f"the app left with {code}, not with {ExitCode.BUMP}: {last_line(log)}", code or WRONG)

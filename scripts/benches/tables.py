@@ -135,7 +135,7 @@ def _measure(cases: list[Case], batches: int) -> None:
 
 
 def _brief(case: Case) -> str:
-    return f"{case.tables} tables {sum(case.seconds[-1]):.2f} s" if case.seconds else f"{case.tables} tables warming"
+    return f"{case.tables} tables {sum(case.seconds[-1]):.2f} s" if case.seconds else f"{case.tables} tables warming up"
 
 
 def _show(cases: list[Case]) -> None:

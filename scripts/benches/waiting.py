@@ -96,7 +96,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
         return report
 
     for waiting in sorted(options.waiting):
-        result.tell(f"{waiting:,} records begin to wait ...")
+        result.tell(f"deferring {waiting:,} records ...")
         there = _let_wait(stand, there, waiting)
         deferred.step()  # a start sums up the files
         costs: list[Cost] = []
@@ -143,7 +143,7 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
     count = min(options.records, stand.opened.settings.batch.records)
     records = workshop.records(frames.play(TABLES), count)
     landed, steps = 0, []
-    result.tell(f"landing {options.records:,} records ...")
+    result.tell(f"writing {options.records:,} records to bronze only ...")
     while landed < options.records:
         _land(stand, records, count, landed // count)
         landed += count
@@ -178,7 +178,7 @@ def _verify(stand: Stand, silver: int, deferred: int) -> None:
     rows = count_rows(stand.opened.lake.root)
     found = count_silver(rows), rows.get(stand.opened.settings.tables.layout.deferred, 0)
     if found != (silver, deferred):
-        raise LocalError(f"{found[0]:,} in silver, {found[1]:,} wait instead of {silver:,} and {deferred:,}", WRONG)
+        raise LocalError(f"{found[0]:,} in silver, {found[1]:,} deferred instead of {silver:,} and {deferred:,}", WRONG)
 
 
 def _typical(costs: Sequence[Cost]) -> tuple[float, float]:

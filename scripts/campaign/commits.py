@@ -134,12 +134,12 @@ def faults(root: Path, decided: int) -> Iterator[str]:
     opened = open_all(root)
     last = opened.manifests.last
     if last < decided:
-        yield f"unit {decided} was decided, the manifests end with {last}"
+        yield f"unit {decided} was committed, but the newest manifest is {last}"
     gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
     if again.redone or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
-        yield "the second start found something to do"
+        yield "the second start still found work to do"
 
 
 def _wrong(lake: Lake, last: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ def small_disk(folder: Path, size: str = "64m", files: int = 0) -> Iterator[Path
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LocalError(f"a small disk cannot be mounted, it takes root: {done.stderr.strip()}")
+        raise LocalError(f"a small disk cannot be mounted, which needs root: {done.stderr.strip()}")
     try:
         yield folder
     finally:

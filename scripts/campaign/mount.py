@@ -70,5 +70,5 @@ def _wait(path: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + FIRST_S
     while not path.is_mount():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"cannot mount {path}: the process says why above")
+            raise RuntimeError(f"cannot mount {path}: the lines above show why")
         time.sleep(0.02)

@@ -12,10 +12,10 @@ from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
 
 ABOUT = """\
-Faults against the real app: each scenario runs it on a topic and a lake of its own, breaks something as often as the
-tier says, and then compares Kafka with the tables, record by record. The seed is printed; the same seed makes the same
+Faults against the real app: each scenario runs it on its own topic and lake, breaks something as often as the
+tier sets, and then compares Kafka with the tables, record by record. The seed is printed; the same seed makes the same
 choices again."""
-CODES = "Exit codes: 0 nothing was lost, 65 something was, 64 usage, 69, 78."
+CODES = "Exit codes: 0 nothing was lost, 65 something was lost, 64 usage, 69, 78."
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> Options:
 def listing() -> str:
     """The scenarios, one a line, with their repetitions by tier."""
     width = max(map(len, ENTRIES)) + 2
-    head = f"{'scenario':{width}}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  what is done"
+    head = f"{'scenario':{width}}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  fault"
     lines = [
         f"{name:{width}}{entry.row:8}{''.join(f'{entry.times[tier]:>9,}' for tier in TIERS)}  {entry.about}"
         for name, entry in ENTRIES.items()
@@ -79,11 +79,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; none = all of the tier")
-    parser.add_argument("--list", action="store_true", help="name the scenarios and how often each tier repeats them")
+    parser.add_argument("--list", action="store_true", help="list the scenarios and how often each tier repeats them")
     parser.add_argument("--tier", choices=TIERS, default="ci", help="how much (default: ci, at most ten minutes)")
-    parser.add_argument("--seed", type=int, help="of all choices (default: another one each time)")
-    parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's")
-    parser.add_argument("--records", type=positive, help="records, instead of the tier's")
+    parser.add_argument("--seed", type=int, help="seed of all choices (default: a new one each time)")
+    parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's number")
+    parser.add_argument("--records", type=positive, help="records, instead of the tier's number")
     parser.add_argument("--lanes", type=positive, default=1, help="scenarios side by side, each on servers of its own")
     parser.add_argument("--keep", action="store_true", help="leave lakes, logs and topics in place afterwards")
     parser.add_argument("--publish", action="store_true", help="enter the results into scripts/campaign/RESULTS.md")

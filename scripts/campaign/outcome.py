@@ -58,10 +58,10 @@ def page(entries: Iterable[Mapping[str, Any]]) -> str:
     """The table of results as Markdown."""
     latest = {(e["scenario"], e["command"]): e for e in entries}
     lines = [
-        "# Faults that were made, and what came of them",
+        "# Injected faults and their results",
         "",
-        "Written by `./scripts/chaos --publish`. Each line is repeated by its command; 0 faults: every record that",
-        "a read_committed consumer finds is in the lake once, in its table, with its content, and that gold is right.",
+        "Written by `./scripts/chaos --publish`. The command in a line repeats it; 0 faults: every record that",
+        "a read_committed consumer finds is in the lake once, in its table, with its content, and gold is right.",
         "",
         "| scenario | row | times | faults | figures | compared with | command | machine | date |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -18,11 +18,11 @@ def accept_loss(options: Options) -> int:
     supervisor = Supervisor(options.state)
     path = supervisor.run / "spark.json"
     if not supervisor.processes() or not path.exists():
-        raise LocalError(f"no stack runs on {options.state}: start ./scripts/run first, then this beside it", USAGE)
+        raise LocalError(f"no stack runs on {options.state}: start ./scripts/run first, then run this command", USAGE)
     app = Program.read(path)
     command = [*app.command, "--accept-loss", "--available-now"]
     code = subprocess.call(command, env=os.environ | app.environment, cwd=app.folder)
     if code in (ExitCode.DONE, ExitCode.BUMP):
         supervisor.relaunch(app.name)
-        print("the loss is written down, and the app of the stack starts again", file=sys.stderr)
+        print("the loss is recorded in lost_events, and the app restarts", file=sys.stderr)
     return code

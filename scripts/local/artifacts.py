@@ -58,14 +58,14 @@ def _parse_line(line: str, where: str) -> Artifact:
             name in SETS and _PATH.fullmatch(path) and size.isdecimal() and _SHA256.fullmatch(sha256)
         ):
             return Artifact(name, path, int(size), sha256)
-    raise LocalError(f"{where} is not `set path bytes sha256`: take the committed file or run scripts/lock")
+    raise LocalError(f"{where} is not `set path bytes sha256`: restore the committed file or run scripts/lock")
 
 
 def read(name: str, lock: Path = LOCK) -> list[Artifact]:
     """The artifacts of one set."""
     artifacts = [artifact for artifact in parse(lock.read_text(), lock.name) if artifact.set == name]
     if not artifacts:
-        raise LocalError(f"{lock.name} has no artifact of the set {name!r}; it knows {', '.join(SETS)}")
+        raise LocalError(f"{lock.name} has no artifact of the set {name!r}; the sets are {', '.join(SETS)}")
     return artifacts
 
 

@@ -29,11 +29,11 @@ def bump(options: Options, holder: int) -> int:
         raise LocalError(f"{where}: {REMEDY}", USAGE)
     differing = _differing(options)
     if differing:
-        raise LocalError(f"{where} with another {' and '.join(differing)}: {REMEDY}", USAGE)
+        raise LocalError(f"{where} with a different {' and '.join(differing)}: {REMEDY}", USAGE)
     supervisor = Supervisor(options.state)
     path = supervisor.run / "producer.json"
     if not _is_up(supervisor):
-        raise LocalError(f"{where} but has no producer running to hand new variables to", USAGE)
+        raise LocalError(f"{where}, but its producer does not run and cannot get new variables", USAGE)
     program = Program.read(path)
     new = changes(program.environment, os.environ)
     if not new:

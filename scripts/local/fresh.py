@@ -29,6 +29,6 @@ def _contents(state: Path) -> Iterator[Path]:
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise LocalError("--fresh asks before it moves the old lake: add --yes", USAGE)
+        raise LocalError("--fresh asks before it moves the old lake, which needs a terminal: add --yes", USAGE)
     if input(question).strip().lower() not in ("y", "yes"):
         raise LocalError("nothing moved, nothing started", 0)

@@ -73,7 +73,7 @@ class Kafka(Server):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
-            raise LocalError(f"kafka cannot make its data folder {self._meta.parent}: {said[0]}")
+            raise LocalError(f"Kafka cannot create its data folder {self._meta.parent}: {said[0]}")
 
     def _cluster_id(self) -> str | None:
         lines = self._meta.read_text().splitlines() if self._meta.is_file() else []

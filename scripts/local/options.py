@@ -15,10 +15,10 @@ from scripts.local.errors import USAGE, LocalError
 
 TOPIC = "protobuf_game_stream"
 ABOUT = """\
-Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
+Runs Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
 
-With --brokers and --registry (or a settings file that names both) your own servers are used and none is started.
-PRODUCER_* and PROTOLAKE_* variables reach the producer and the app. While a stack runs, a second
+With --brokers and --registry (or a settings file that names both) it uses your own servers and starts none.
+PRODUCER_* and PROTOLAKE_* variables are passed to the producer and the app. While a stack runs, a second
 `PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
 NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # as lake.path of the app
 CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unreachable, 78 configuration."
@@ -52,19 +52,19 @@ def parse(arguments: Sequence[str]) -> Options:
     given = _parser().parse_args(arguments)
     for name, folder in (("--lake", given.lake), ("--state", given.state)):
         if folder.exists() and not folder.is_dir():
-            raise LocalError(f"{name} {folder} is no folder", USAGE)
+            raise LocalError(f"{name} {folder} is not a folder", USAGE)
     if NO_LAKE.search(str(given.lake)):
-        raise LocalError(rf"--lake {given.lake}: the path of a lake has none of []{{}}|^\ in it", USAGE)
+        raise LocalError(rf"--lake {given.lake}: the path of a lake must not contain any of []{{}}|^\", USAGE)
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
     if given.registry and not given.registry.startswith(("http://", "https://")):
-        raise LocalError("--registry: the address of a registry begins with http:// or https://", USAGE)
+        raise LocalError("--registry: the address of a registry must begin with http:// or https://", USAGE)
     if bool(brokers) != bool(registry):
         missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
         raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
     if not brokers and given.kafka_port == given.registry_port:
-        raise LocalError(f"--kafka-port and --registry-port are both {given.kafka_port}: give each its own", USAGE)
+        raise LocalError(f"--kafka-port and --registry-port are both {given.kafka_port}: give each its own port", USAGE)
     producer = given.producer if given.producer is not None else brokers is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
@@ -91,13 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--lake", type=Path, default=ROOT / "lake", metavar="DIR", help="folder of the tables (default: ./lake)")
-    add("--state", type=Path, default=ROOT / "local", metavar="DIR", help="servers' data, logs (default: ./local)")
+    add("--state", type=Path, default=ROOT / "local", metavar="DIR", help="server data and logs (default: ./local)")
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")
-    add("--accept-loss", action="store_true", help="beside a held app: skip, once, what Kafka lost, and go on")
-    add("--records", type=_positive, metavar="N", help="produce N (PRODUCER_RATE: 50/s), wait until all are in, stop")
-    add("--kafka-port", type=_port, default=9092, metavar="PORT", help="of the embedded broker (default: 9092)")
-    add("--registry-port", type=_port, default=8081, metavar="PORT", help="of the embedded registry (default: 8081)")
+    add("--accept-loss", action="store_true", help="for a held app: skip the records that Kafka lost, once")
+    add("--records", type=_positive, metavar="N", help="produce N records, wait until all are in the lake, then stop")
+    add("--kafka-port", type=_port, default=9092, metavar="PORT", help="port of the embedded broker (default: 9092)")
+    add("--registry-port", type=_port, default=8081, metavar="PORT", help="port of the local registry (default: 8081)")
     add("--brokers", metavar="HOST:PORT", help="your own brokers")
     add("--registry", metavar="URL", help="your own registry (Confluent's API)")
     add("--topic", metavar="NAME", help=f"topic to read (default: {TOPIC})")

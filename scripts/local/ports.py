@@ -27,7 +27,7 @@ def require_free(port: int, what: str, option: str) -> None:
     """
     if is_listening(port) or not _can_bind(port):
         raise LocalError(
-            f"port {port} for {what} is taken: end the program that listens on it, or give another with {option}"
+            f"port {port} for {what} is in use: stop the program that listens on it, or choose another with {option}"
         )
 
 

@@ -65,7 +65,7 @@ class Stack:
         train(app)
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._servers))
-        _tell(f"starting {servers}and Spark, whose first rows take 15 to 30 s ...")
+        _tell(f"starting {servers}and Spark; the first rows appear after 15 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
         self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer"])
         self._await_servers()
@@ -171,7 +171,7 @@ class Stack:
         quick = quick_exits(exits) if exits and exits[-1].at > time.time() - SETTLED_SECONDS else 0
         if process.is_down and process.code != 0:
             return f"is down (exit code {process.code})"
-        return f"failed {quick} times, tries again" if quick > 1 else None
+        return f"failed {quick} times and is restarted" if quick > 1 else None
 
     def _exits(self, name: str) -> list[Exit]:
         return read_exits(self.supervisor.run / f"{name}.json", since=self.started)
@@ -193,7 +193,7 @@ class _Stopping:
             self._left.remove(name)
             _tell(
                 f"{name} ended after {self._seconds():.0f} s"
-                + (f", {', '.join(self._left)} left" if self._left else "")
+                + (f", {', '.join(self._left)} still running" if self._left else "")
             )
         if "spark" in self._left and self._seconds() > STOP_EXPLAINED_S and not self._explained:
             self._explained = True

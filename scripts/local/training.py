@@ -42,7 +42,7 @@ def _write(archive: Path, app: dict[str, str]) -> None:
             partial.replace(archive)
             _tell(f"class archive of {archive.stat().st_size / 1e6:.0f} MB written after {_seconds(began)}")
         else:
-            _tell(f"no class archive, so that starts take longer: {problem}")
+            _tell(f"the class archive was not written, so starts take longer: {problem}")
 
 
 def _run(app: dict[str, str], log: Path) -> str | None:

@@ -88,5 +88,5 @@ def _require_progress(stack: Stack) -> None:
     """A LocalError if nobody is left who could get the missing records in."""
     producer, app = stack.code_of("producer"), stack.code_of("spark")
     if producer or app is not None:
-        why = "the run ended before all records were in; the lines above and the logs say why"
+        why = "the run ended before all records were in; the lines above and the logs show why"
         raise LocalError(why, producer or app or 70)

@@ -61,4 +61,4 @@ def _read_line(line: str, where: str) -> tuple[tuple[str, int], int, bytes]:
         digest = bytes.fromhex(said["sha256"]) if said["sha256"] else bytes(32)
         return (said["topic"], int(said["partition"])), int(said["offset"]), digest
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"--acks: {where} is no acknowledgement ({error})") from None
+        raise ConfigurationError(f"--acks: {where} is not an acknowledgement ({error})") from None

@@ -32,8 +32,8 @@ VALUE_BYTES = 48 << 20  # of a chunk
 PARTITIONS = 16  # of a chunk
 PATIENCE_S = 30.0  # for a moment between two units
 
-GONE = "offsets of {}/{} are gone from Kafka"
-MADE_AGAIN = "topic {topic} was deleted and made again: its records in the lake are compared with bronze instead"
+GONE = "offsets of {}/{} are no longer in Kafka"
+MADE_AGAIN = "topic {topic} was deleted and recreated: its records in the lake are compared with bronze instead"
 NO_TOPIC = "Kafka has no topic {topic}: its records in the lake are compared with bronze instead"
 
 

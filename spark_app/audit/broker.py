@@ -154,7 +154,9 @@ class Kafka:
                     f"lake has records up to {span.end}; audit again when its replicas have caught up"
                 )
         some = ", ".join(f"{s.topic}/{s.partition} from {at[s.partition]}" for s in left)
-        return UnreachableError(f"broker {self._brokers}: no record of {some} for {self._patience:.0f} s; is it up?")
+        return UnreachableError(
+            f"broker {self._brokers} sent no record of {some} for {self._patience:.0f} s: is it up?"
+        )
 
     def _unreachable(self, error: KafkaException) -> ProtolakeError:
         self._admin.poll(0)  # calls back with what was said meanwhile

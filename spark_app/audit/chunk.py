@@ -19,8 +19,8 @@ from spark_app.records import OMITTED_SCHEMA
 TIME = pa.timestamp("us", "UTC")
 OMITTED = OMITTED_SCHEMA.names[0]
 
-NO_LONGER = "records that Kafka no longer has: compared with bronze instead"
-OTHER_BARE = "records without a frame, perhaps placed under another decode.unframed_schema_id"
+NO_LONGER = "records are no longer in Kafka: they were compared with bronze instead"
+OTHER_BARE = "records without a frame may have been decoded under another decode.unframed_schema_id"
 
 
 @dataclass(frozen=True)

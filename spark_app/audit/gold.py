@@ -26,11 +26,11 @@ PRECISE = 1e-9  # sums of floating-point numbers depend on the order of the rows
 OF_A_MEAN = Decimal("0.0001")  # a mean of decimals is rounded
 BATCH = 1 << 20  # rows folded at once
 
-NOT_YET = "gold is behind silver, and silver's log no longer tells by how much: gold tables"
-NO_GOLD = "gold is not there yet: gold tables"
-OTHER_COLUMNS = "gold has other columns than the settings: gold tables"
-ANY_ORDER = "sums beyond a double, which depend on the order of the rows: gold cells"
-NO_ORDER = "aggregates of a type that has no order or number here: gold columns"
+NOT_YET = "gold tables are behind silver, and silver's log no longer shows by how much"
+NO_GOLD = "gold tables do not exist yet"
+OTHER_COLUMNS = "gold tables have other columns than the settings define"
+ANY_ORDER = "gold cells hold sums beyond a double, which depend on the order of the rows"
+NO_ORDER = "gold columns aggregate a type that the audit cannot order or add"
 
 
 DEPENDS = object()  # a value that depends on the order of the rows

@@ -8,7 +8,7 @@ from spark_app.audit.snapshot import COORDINATES, Snapshot, Table
 from spark_app.audit.verdict import PHANTOM, Verdict
 from spark_app.records import Span
 
-OTHER_TOPIC = "rows of a topic that was deleted and made again since, or is no longer read"
+OTHER_TOPIC = "rows belong to a topic that was deleted and recreated, or that is no longer read"
 
 
 def judge_outside(snapshot: Snapshot, spans: Iterable[Span], seen: Mapping[str, int], verdict: Verdict) -> None:
@@ -36,7 +36,7 @@ def _look(snapshot: Snapshot, table: Table, own: Mapping[tuple[str, int], Span],
             if not same and topic_id is not None:
                 verdict.note(OTHER_TOPIC)
             elif _is_phantom(span, offset, same):
-                verdict.add(PHANTOM, table.name, [f"{topic}/{partition}@{offset}"], "of no record under audit")
+                verdict.add(PHANTOM, table.name, [f"{topic}/{partition}@{offset}"], "belongs to no audited record")
 
 
 def _is_phantom(span: Span | None, offset: int | None, same: bool) -> bool:

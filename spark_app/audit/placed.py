@@ -23,7 +23,7 @@ def judge_placed(chunk: Chunk, absent: Absent) -> None:
     _add_lost(chunk, np.flatnonzero(due & (placed < 1)), absent)
     _add_surplus(chunk, np.flatnonzero(placed > due), due, counts)
     odd = counts[layout.resolved] > counts[layout.quarantine]
-    chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "not in quarantine, or twice resolved")
+    chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "not in quarantine, or resolved twice")
 
 
 def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:

@@ -18,8 +18,8 @@ BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 
 LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record that was left out
 
-OTHER_LIMIT = "records left out that are within batch.max_record_bytes, which was perhaps another one"
-NO_REASON = "quarantined as decode_type, which the columns of today do not show: cause"
+OTHER_LIMIT = "values were omitted although they are within batch.max_record_bytes, which may have been smaller"
+NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
 
 
 def judge_quarantine(chunk: Chunk, absent: Absent) -> None:
@@ -42,7 +42,9 @@ def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
             why = f"belongs in {belongs}" if belongs else "cause"
             chunk.add(MISPLACED if belongs else ALTERED, name, np.array([slot]), why)
         elif cause == Cause.RECORD_SIZE and not _had_to_be_left_out(chunk, int(record), detail or ""):
-            chunk.add(ALTERED, name, np.array([slot]), "left out, though not larger than the limit that it names")
+            chunk.add(
+                ALTERED, name, np.array([slot]), "value omitted, although it is within the limit that the row gives"
+            )
 
 
 def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:

@@ -50,7 +50,9 @@ def _compare_digests(chunk: Chunk, bronze: Found, safe: np.ndarray, digests: np.
         row >= 0 and (kept[row].as_py() or _digest(values[row].as_py())) != digest.tobytes().hex()
         for row, digest in zip(rows, digests, strict=True)
     ]
-    chunk.add(ALTERED, bronze.table.name, safe[np.array(wrong, bool)], "not what the producer was told is safe")
+    chunk.add(
+        ALTERED, bronze.table.name, safe[np.array(wrong, bool)], "differs from the record that the broker acknowledged"
+    )
 
 
 def _digest(value: bytes | None) -> str:
@@ -69,10 +71,10 @@ def compare_raw(chunk: Chunk, found: Found) -> None:
         kept = rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         mark(wrong, unequal(chunk.omitted[field.name].combine_chunks().take(pa.array(own)), kept), field.name)
     types = np.array(chunk.records.time_type, np.int64)[own]
-    mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "type of time")
+    mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "timestamp_type")
     mark(wrong, _headers_differ(chunk, rows["headers"], own), "headers")
     mark(wrong, _schemas_differ(chunk, rows, own, slots), "schema")
-    mark(wrong, chunk.landed_otherwise(found)[known], "landed_at is not bronze's")
+    mark(wrong, chunk.landed_otherwise(found)[known], "landed_at differs from bronze")
     chunk.add_altered(found.table.name, slots, wrong)
 
 

@@ -18,10 +18,10 @@ from spark_app.records import LINEAGE_SCHEMA, Cause
 
 OWN = {*LINEAGE_SCHEMA.names, "_schema_guid"}  # columns that say where a row is from
 
-OTHER_DEFAULTS = "rows decoded under another decode.defaults"
-NOT_STRICT = "rows decoded not strictly, of payloads that Google's parser reads otherwise"
-OTHER_KEYS = "keys that were not decoded, perhaps under another decode.framed_keys"
-NO_SCHEMA = "rows of schemas that the ledger cannot decode: content"
+OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
+NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
+OTHER_KEYS = "keys were not decoded, perhaps under another decode.framed_keys"
+NO_SCHEMA = "rows have a schema that the ledger cannot decode, so their content was not compared"
 
 
 @dataclass
@@ -67,7 +67,7 @@ def _compare_lineage(chunk: Chunk, found: Found) -> None:
     wrong = np.full(len(known), "", object)
     times = found.column("_kafka_timestamp").take(pa.array(known))
     mark(wrong, unequal(chunk.times.take(pa.array(records[known])), times), "_kafka_timestamp")
-    mark(wrong, chunk.landed_otherwise(found)[known], "_landed_at is not bronze's")
+    mark(wrong, chunk.landed_otherwise(found)[known], "_landed_at differs from bronze")
     chunk.add_altered(found.table.name, found.slots[known], wrong)
 
 

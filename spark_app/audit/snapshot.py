@@ -38,7 +38,7 @@ class Table:
         delta, name = DeltaTable(str(folder), version=version), folder.name
         if delta.protocol().min_reader_version > 1:
             raise ContractError(
-                f"table {name} has reader features that this app never writes: the audit cannot read it"
+                f"the audit cannot read table {name}: it has reader features that this app never writes"
             )
         self.name = name
         self.folder = folder
@@ -125,11 +125,13 @@ class Table:
         except (OSError, pa.ArrowException) as error:
             if self._is_outdated():
                 raise UnreachableError(
-                    f"files of table {self.name} were removed while it was read, as none of its newer versions needs "
-                    "them: audit again, or let the lake keep them longer (lake.fresh_log_hours)"
+                    f"files of table {self.name} were removed while the audit read it, because no newer version needs "
+                    "them: run the audit again, or keep such files longer (lake.fresh_log_hours)"
                 ) from None
             words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
-            raise ContractError(f"table {self.name} cannot be read ({words}): restore its files from a copy") from None
+            raise ContractError(
+                f"table {self.name} cannot be read ({words}): restore its files from a backup"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Snapshot:
         """
         lake = Lake(settings.lake.path)
         if not lake.manifests.is_dir() or not lake.units():
-            raise ConfigurationError(f"lake.path: no lake with decided units at {lake.root}")
+            raise ConfigurationError(f"lake.path: no lake with committed units at {lake.root}")
         deadline = time.monotonic() + patience
         while True:
             before = _moment(lake)
@@ -185,8 +187,8 @@ class Snapshot:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"unit {before[0]} of {lake.root} is decided, but {before[1]} is the last that is finished: "
-                    "start the app, which finishes it, then audit again"
+                    f"unit {before[0]} of {lake.root} is committed, but only units up to {before[1]} are in all tables: "
+                    "start the app, which completes the unit, then run the audit again"
                 )
             time.sleep(RETRY_S)
 
@@ -217,7 +219,7 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
     stored = read_durable(path) or {}
     text = stored.get("manifest", "")
     if hashlib.sha256(text.encode()).hexdigest() != stored.get("digest"):
-        raise ContractError(f"{path} was altered after it was decided: restore it from a copy of the lake")
+        raise ContractError(f"{path} was altered after it was written: restore it from a backup of the lake")
     return dict(json.loads(text))
 
 
@@ -261,7 +263,7 @@ def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple
         rows = bronze.read(["topic", "partition", "offset"])
         for row in rows.group_by(["topic", "partition"]).aggregate([("offset", "min")]).to_pylist():
             found.setdefault(row["topic"], {})[str(row["partition"])] = row["offset_min"]
-    return found, "where the lake began is not written down: taken from the first offsets in bronze"
+    return found, "start of the lake is not recorded: the audit took it from the first offsets in bronze"
 
 
 def _given_up(table: Table | None) -> list[tuple[str | None, Span]]:

@@ -15,9 +15,9 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         lines.append(f"{table:<36}{verdict.rows.get(table, 0):>14,}{counts}")
     lines += ["", *(f"not proven: {count:,} {words}" for words, count in sorted(verdict.notes.items()))]
     for kind, wrongs in verdict.named.items():
-        lines += [f"{kind}, the first of them:"]
+        lines += [f"{kind}, the first ones:"]
         lines += [f"  {w.table}  {w.what}{': ' + w.why if w.why else ''}" for w in wrongs[:MOST_SHOWN]]
-    lines += [f"{verdict.left:,} offsets were not taken yet"] if verdict.left else []
+    lines += [f"{verdict.left:,} offsets were not ingested yet"] if verdict.left else []
     speed = f"{verdict.records / max(verdict.seconds, 0.001):,.0f} records/s"
     lines.append(f"{verdict.records:,} records up to unit {verdict.upto} audited in {verdict.seconds:.1f} s ({speed})")
     return [*lines, "clean" if verdict.clean else "NOT CLEAN"]

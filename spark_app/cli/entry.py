@@ -50,7 +50,7 @@ def main() -> None:
             print(f"protolake: {error.format_message()}", file=sys.stderr)
             sys.exit(ExitCode.USAGE)
         if is_full(error):
-            sys.exit(say(NoSpaceError(f"{error}: make room and ask again")))
+            sys.exit(say(NoSpaceError(f"{error}: free some disk space and run the command again")))
         log.error("bug", type=type(error).__name__, reason=str(error))
         traceback.print_exc()
         sys.exit(ExitCode.BUG)

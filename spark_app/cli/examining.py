@@ -25,14 +25,16 @@ def status(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     as_json: Annotated[bool, typer.Option("--json", help="the whole status as JSON")] = False,
-    healthy: Annotated[bool, typer.Option("--healthy", help="print nothing; exit 0 when healthy, else 1")] = False,
+    healthy: Annotated[
+        bool, typer.Option("--healthy", help="print nothing; exit with 0 if the app is healthy, else with 1")
+    ] = False,
 ) -> None:
-    """Show lag, last batch, tables, and why it waits or is held."""
+    """Show lag, last batch and tables, and why the app waits or is held."""
     own = Lake(load(settings, lake).lake.path)
     value = read_json(own.status)
     trouble = problem(value)
     if value is None and own.status.exists():
-        trouble = f"{own.status} is damaged: the app writes another, each second while it runs"
+        trouble = f"{own.status} is damaged: the running app rewrites it every second"
     if healthy:
         raise typer.Exit(1 if trouble else 0)
     if as_json:
@@ -47,10 +49,12 @@ def status(
 def doctor(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
-    mend: Annotated[bool, typer.Option("--repair", help="mend what needs no judgement; the app must be down")] = False,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="repair what is safe to repair automatically; stop the app first")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine lake, checkpoint and topics, also beside the running app. Exit 65 when a start would refuse."""
+    """Check lake, checkpoint and topics, also while the app runs. Exits with 65 if the app would refuse to start."""
     from spark_app.recovery import doctor
 
     loaded = load_to_write(settings, lake)
@@ -71,10 +75,12 @@ def doctor(
 def audit(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
-    acks: Annotated[Path | None, typer.Option(help="lines of the producer, of what it was told is safe")] = None,
+    acks: Annotated[
+        Path | None, typer.Option(help="file in which the producer listed the acknowledged records")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the lake with Kafka, record by record, and gold with silver. Exit 65 when something is wrong."""
+    """Compare the lake with Kafka, record by record, and gold with silver. Exits with 65 if anything is wrong."""
     from spark_app.audit import audit as look
     from spark_app.audit.words import verdict_lines
 
@@ -91,9 +97,11 @@ def _tell_progress(done: int, total: int) -> None:
 def settings(
     file: SettingsFile = None,
     lake: LakeFolder = None,
-    defaults: Annotated[bool, typer.Option(help="print all settings with their help, as a settings file")] = False,
+    defaults: Annotated[
+        bool, typer.Option(help="print a settings file with all defaults and their descriptions")
+    ] = False,
 ) -> None:
-    """Check the settings and print what is in force."""
+    """Check the settings and print the effective values."""
     if defaults:
         print(config.render(), end="")
         return
@@ -103,7 +111,7 @@ def settings(
 
 
 def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
-    """A pyspark shell with every table of the lake registered by its name."""
+    """Start a pyspark shell in which every table of the lake is a view of the same name."""
     from spark_app.shell import start
 
     start(load(settings, lake))

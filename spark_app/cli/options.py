@@ -56,7 +56,7 @@ def moment_of(option: str, text: str | None) -> float | None:
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{option}: {text!r} is no ISO 8601 date or time") from None
+        raise UsageError(f"{option}: {text!r} is not an ISO 8601 date or time") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 

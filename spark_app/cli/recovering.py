@@ -33,7 +33,7 @@ Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these 
 Schemas = Annotated[
     list[str] | None, typer.Option("--schema-id", help="only these schema ids or GUIDs; may be repeated")
 ]
-Moment = Annotated[str | None, typer.Option(help="ISO 8601, of when they were quarantined; UTC unless it says more")]
+Moment = Annotated[str | None, typer.Option(help="time of quarantining, ISO 8601; UTC unless it has an offset")]
 
 
 def replay(
@@ -45,11 +45,13 @@ def replay(
     until: Moment = None,
     topic: Annotated[str | None, typer.Option(help="only this topic")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
-    offsets: Annotated[str | None, typer.Option(help="FIRST:END, the end excluded; of every partition chosen")] = None,
-    dry_run: Annotated[bool, typer.Option(help="count the candidates, decode nothing")] = False,
+    offsets: Annotated[
+        str | None, typer.Option(help="offset range FIRST:END, END excluded, in each selected partition")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option(help="only count the candidates; decode nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decode again what is in quarantine, exactly once: all that is open, or what the options choose."""
+    """Decode open records in quarantine again, exactly once: all of them, or those that the options select."""
     arguments = {
         "causes": [c.value for c in cause or ()],
         "schemas": [schema_key(key) for key in schema or ()],
@@ -67,13 +69,13 @@ def replay(
 
 
 def rebuild(
-    names: Annotated[list[str] | None, typer.Argument(help="routing names; none = all")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="routing names; empty = all")] = None,
     settings: SettingsFile = None,
     lake: LakeFolder = None,
-    dry_run: Annotated[bool, typer.Option(help="compare, change nothing")] = False,
+    dry_run: Annotated[bool, typer.Option(help="only compare; change nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring silver and gold to what bronze says: add what is missing, name what differs. Exit 65 when rows differ."""
+    """Compare silver and gold with bronze: add missing rows, list differing ones. Exits with 65 if rows differ."""
     result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
@@ -91,13 +93,13 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
             failpoints.arm(lake.root)
             from spark_app.recovery.alone import execute
 
-            _submit(lake, request, "the app does not run: this command starts a Spark of its own")
+            _submit(lake, request, "the app does not run, so this command starts its own Spark session")
             result = execute(settings, lake, request)
         else:
             _submit(lake, request, "the app runs: it executes the request between two batches")
             result = requests.wait_for_answer(lake, request, settings.run.patience_s)
     except KeyboardInterrupt:
-        say(UsageError(f"not waiting any longer; {_stays(lake, request)}"))
+        say(UsageError(f"the command stopped waiting; {_stays(lake, request)}"))
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
         if requests.path_of(lake, request).exists():
@@ -111,13 +113,13 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
 def _stays(lake: Lake, request: Request) -> str:
     path = requests.path_of(lake, request)
-    return f"the request stays, and is executed by the app or the next command. Remove {path} to withdraw it"
+    return f"the request stays; the app or the next command executes it. Remove {path} to cancel it"
 
 
 def _submit(lake: Lake, request: Request, how: str) -> None:
     older = words.request_lines(lake, requests.pending(lake))
     requests.submit(lake, request)
-    first = ["", "executed before it, as they were asked earlier:", *older] if older else []
+    first = ["", "these earlier requests are executed first:", *older] if older else []
     print("\n".join([f"request {request.id}. {how}", *first]), file=sys.stderr, flush=True)
 
 

@@ -17,13 +17,15 @@ from spark_app.settings import Settings
 def run(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
-    available_now: Annotated[bool, typer.Option(help="take what is there, then end with 0")] = False,
-    land_only: Annotated[bool, typer.Option(help="write bronze and decode nothing; a later run catches up")] = False,
+    available_now: Annotated[
+        bool, typer.Option(help="ingest the records that Kafka has now, then exit with code 0")
+    ] = False,
+    land_only: Annotated[bool, typer.Option(help="write records to bronze only; a later run decodes them")] = False,
     accept_loss: Annotated[
-        bool, typer.Option(help="what Kafka no longer has at this start goes to lost_events, and is skipped")
+        bool, typer.Option(help="skip the offsets that Kafka no longer has at this start, and list them in lost_events")
     ] = False,
 ) -> None:
-    """Take records from Kafka to bronze, silver and gold."""
+    """Ingest records from Kafka into bronze, silver and gold."""
     holds = config.wants_hold(settings)
     try:
         loaded = load_to_write(settings, lake)

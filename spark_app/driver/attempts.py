@@ -51,7 +51,9 @@ class Attempts:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
-            log.error("the pass from bronze failed, trying fewer", records=self._limit, reason=last_words(error))
+            log.error(
+                "the pass over bronze failed, trying fewer records", records=self._limit, reason=last_words(error)
+            )
             return None
 
     def succeeded(self) -> None:

@@ -35,13 +35,17 @@ class Continuity:
         missing = taken - now.keys()
         if missing:
             names = ", ".join(sorted(missing))
-            raise ConfigurationError(f"kafka.topic: the lake has taken from {names}: name it too, or start a new lake")
+            raise ConfigurationError(
+                f"kafka.topic: the lake has records of {names}: add it to the setting, or start a new lake"
+            )
         gaps = loss.find_gaps(last, now)
         if gaps and not accept_loss:
             raise ContractError(loss.describe(gaps))
         loss.accept(self._opened, gaps, now)
         if any(offset for name in now.keys() - taken for offset in now[name].first.values()):
-            checkpoint.forget(self._opened.lake, "a new topic does not begin at 0, which Spark would take for a loss")
+            checkpoint.forget(
+                self._opened.lake, "a new topic does not start at offset 0, which Spark would report as data loss"
+            )
 
     def confirm(self, topic_ids: Mapping[str, str]) -> None:
         """
@@ -52,7 +56,7 @@ class Continuity:
         if self._topics.ids() != topic_ids:
             self.refuse()
             names = ", ".join(topic_ids)
-            raise UnreachableError(f"topic {names} was made again: starting with the new one")
+            raise UnreachableError(f"topic {names} was recreated: the app exits to start with the new topic")
 
     def refusal(self) -> str | None:
         """What the brokers refuse to a client that logs in now, if they do."""

@@ -41,4 +41,4 @@ def _causes(opened: OpenLake, name: str) -> dict[str, int]:
     except (OSError, pa.ArrowException) as error:
         if is_full(error):
             raise
-        raise ContractError(f"table {name} cannot be read ({error}): restore its files from a copy") from None
+        raise ContractError(f"table {name} cannot be read ({error}): restore its files from a backup") from None

@@ -122,7 +122,7 @@ class Deferred:
         if report is None:
             return Report()
         if report.bronze != ready.num_rows:
-            raise ContractError(f"{ready.num_rows} deferred records, but bronze has {report.bronze} of them")
+            raise ContractError(f"{ready.num_rows} records are deferred, but bronze has {report.bronze} of them")
         adds = report.files.pop(self._table, [])
         if sum(file.rows for file in files) > ready.num_rows:
             rest = self._rest(files, settled, ready.num_rows)

@@ -82,12 +82,12 @@ class Ingest:
             raise ContractError(f"{error}. {REMEDY}") from None
         last = self._manifests.last_ingest
         if last is not None and end == last.source["end"]:
-            log.info("batch was decided before this query began", batch=batch_id, unit=last.sequence)
+            log.info("batch was committed before this query started", batch=batch_id, unit=last.sequence)
             return 0
         if last is not None and not _goes_on(batch_id, start, last.source["end"]):
             raise ContractError(
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
-                f"the checkpoint is not this lake's. {REMEDY}"
+                f"the checkpoint does not belong to this lake. {REMEDY}"
             )
         _check_direction(start, end)
         report = self._run(start, end, replace(origin, settle_in_place=self._in_place(origin)))
@@ -132,12 +132,12 @@ class Ingest:
             self._room.wait()
             self._status.waiting(None)
             tries = self._count_attempt(end)
-            self.under_way = f"batch of {describe_range(start, end)}, try {tries}"
+            self.under_way = f"batch of {describe_range(start, end)}, attempt {tries}"
             if tries > 1:
-                log.warning("batch is tried again", tries=tries, records=describe_range(start, end))
+                log.warning("batch is retried", tries=tries, records=describe_range(start, end))
             land_only = origin.land_only or tries > self._settings.batch.attempts
             if land_only and not origin.land_only:
-                said = "batch failed too often: landed, decoding is deferred"
+                said = "batch failed too often: it is written to bronze only, its decoding is deferred"
                 log.error(said, tries=tries - 1, records=describe_range(start, end))
             try:
                 return self._pass(start, end, replace(origin, land_only=land_only))
@@ -158,7 +158,7 @@ class Ingest:
                 last = tries > self._settings.batch.attempts + LANDINGS and not full
                 if self._stop.is_set() or last:
                     raise
-                log.error("the pass failed, trying again", tries=tries, reason=last_words(error))
+                log.error("the pass failed, the app retries the batch", tries=tries, reason=last_words(error))
                 if full:
                     self._room.wait(error)
                 else:
@@ -201,7 +201,7 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
         topic, partition = key.rsplit("/", 1)
         low, high = start.get(topic, {}).get(partition, 0), end[topic][partition]
         if first < low or last >= high or count > last - first + 1:
-            raise ContractError(f"{key}: {count} records from {first} to {last}, outside the batch's {low} to {high}")
+            raise ContractError(f"{key}: {count} records at {first} to {last} are outside the batch's {low} to {high}")
 
 
 def _check_read(report: Report, start: Offsets, end: Offsets) -> None:
@@ -210,4 +210,4 @@ def _check_read(report: Report, start: Offsets, end: Offsets) -> None:
         read = sorted(report.read.get(span.partition_name, []))
         edges = [span.start, *itertools.chain(*read), span.end]  # each read begins where the one before ended
         if not read or edges[::2] != edges[1::2]:
-            raise ContractError(f"{span.partition_name}: the tasks have read {read} of {span.start} to {span.end}")
+            raise ContractError(f"{span.partition_name}: the tasks read {read} instead of {span.start} to {span.end}")

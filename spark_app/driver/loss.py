@@ -110,12 +110,12 @@ def describe(gaps: list[Gap]) -> str:
     named = ", ".join(map(str, gaps[:MOST_NAMED]))
     named += f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
-        what = "Kafka's log ends before what was taken, and records to come would get these offsets anew"
+        what = "Kafka's log ends before offsets that were already ingested, so new records would reuse these offsets"
         return f"{what}: {named}. Start a new lake: ./scripts/run --fresh keeps the old one"
     again = sorted({gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN})
-    why = f" (topic {', '.join(again)} was deleted and made again)" if again else ""
-    remedy = "start once with `run --accept-loss`: it writes them to lost_events and goes on behind them"
-    return f"Kafka no longer has records that were not taken{why}: {named}. Put them back, or {remedy}"
+    why = f" (topic {', '.join(again)} was deleted and recreated)" if again else ""
+    remedy = "start once with `run --accept-loss`: it lists them in lost_events and continues after them"
+    return f"Kafka no longer has records that were not ingested{why}: {named}. Restore them, or {remedy}"
 
 
 def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:

@@ -77,7 +77,7 @@ class OpenLake:
         for path in itertools.chain(*found.values()):
             path.unlink()
         if found:
-            log.info("files of an undecided unit removed", files=sum(map(len, found.values())))
+            log.info("files of an uncommitted unit removed", files=sum(map(len, found.values())))
 
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """A file of the next unit, written by the driver; nothing is decided."""

@@ -90,7 +90,9 @@ class SchemaDesk:
             try:
                 resolved = self._resolvers.resolve(schema.key)
             except (SchemaNotFound, SchemaRefused, CompileFailed) as error:
-                log.warning("how a schema was registered is not known", schema=schema.key, reason=str(error))
+                log.warning(
+                    "the form in which a schema was registered is unknown", schema=schema.key, reason=str(error)
+                )
             else:
                 self.ledger.learn_form(schema.key, resolved.descriptor_set, resolved.form)
         self.ledger.save()
@@ -226,7 +228,7 @@ class SchemaDesk:
         answer = self._resolvers.ask(key)
         wait([answer], patience)
         if not answer.done():
-            return self.ledger.add_waiting(key, "its answer, or compiling it, takes long", met_at)
+            return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
             settled = self._resolvers.take(key)
         except SchemaRefused as error:
@@ -234,7 +236,9 @@ class SchemaDesk:
             log.warning("schema refused", schema=key, reason=str(error))
         except (RegistryUnreachable, CompileFailed) as error:
             self.ledger.add_waiting(key, str(error), met_at)
-            log.warning("schema cannot be settled now, records wait", schema=key, reason=str(error))
+            log.warning(
+                "schema cannot be fetched or compiled now, its records are deferred", schema=key, reason=str(error)
+            )
         except SchemaNotFound as error:
             self._not_found(key, str(error), met_at)
         else:
@@ -246,10 +250,10 @@ class SchemaDesk:
             self._unnamed.add(key)
         version, resolved = self._subjects.version(self._found[key]), settled.resolved
         self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version)
-        log.info("schema settled", schema=key, subjects=sorted(self._found[key])[:10])
+        log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):
             log.warning(
-                "message indexes of this schema depend on its writers",
+                "the meaning of this schema's message indexes depends on the writer",
                 schema=key,
                 registered_as=resolved.form,
                 message_index=self.ledger.numbering or "descriptor",
@@ -262,7 +266,7 @@ class SchemaDesk:
             self.ledger.add_waiting(key, detail, met_at)
             return
         self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
-        log.warning("schema id given up", schema=key, waited_s=round(waited))
+        log.warning("schema id not found, its records go to quarantine", schema=key, waited_s=round(waited))
 
 
 class TableDesk:

@@ -108,13 +108,15 @@ class Streaming:
                     failures = 0
                     self._failing.clear()
                 if isinstance(self._outcome, Resized):
-                    log.info("batches are planned anew, records have another size", records=self._sizes.limit())
+                    log.info(
+                        "batches are planned again, because the record size has changed", records=self._sizes.limit()
+                    )
                     continue
                 self._judge(error, time.monotonic())
             except (Py4JError, OSError) as error:
                 if jvm_lives():
                     raise
-                self._break(error, "the JVM is gone")
+                self._break(error, "the JVM has ended")
             self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
@@ -122,7 +124,10 @@ class Streaming:
         last = self._manifests.last_ingest
         start = _next_offsets(last.source["end"], now) if last else self._beginning(now)
         if last and not checkpoint.is_there(self._opened.lake):
-            checkpoint.forget(self._opened.lake, f"the manifests say where unit {last.sequence} ended")
+            checkpoint.forget(
+                self._opened.lake,
+                f"the checkpoint is missing, and the manifests record where unit {last.sequence} ended",
+            )
         if not last and self._checkpoint.exists():
             shutil.rmtree(self._checkpoint)  # nothing was ever decided
         self._outcome = None
@@ -213,7 +218,7 @@ class Streaming:
             raise error
         if seconds > patience:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"{said}; trying again for {patience:.0f} s")
+        self._status.waiting(f"{said}; the app retries for {patience:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """What the brokers refuse, if that is why the query ended."""
@@ -238,7 +243,7 @@ class Streaming:
             self._continuity.refuse()
         except UNANSWERED:
             return None
-        said = "records are missed, but Kafka has all that were not taken: they are planned anew"
+        said = "Spark missed records, but Kafka has all that were not ingested: they are planned again"
         checkpoint.forget(self._opened.lake, f"{said} ({why})")
         return said
 
@@ -250,8 +255,8 @@ class Streaming:
         taken = self._ingest.under_way
         if not taken:
             raise error
-        remedy = 'where it does so again and again, see "Exit codes" in the README'
-        raise BrokenError(f"{taken} ended the app ({why}): {remedy}") from error
+        remedy = 'if this happens repeatedly, see "Exit codes" in docs/operations.md'
+        raise BrokenError(f"the app failed on the {taken} ({why}): {remedy}") from error
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

@@ -102,7 +102,7 @@ class UnitRunner:
         if settled and not origin.settle_in_place:
             bumps = self._schemas.bumps(settled, itertools.chain(*before.values()))
             if bumps:
-                raise SchemaBump(f"new schemas {bumps}: leaving to come back with their columns")
+                raise SchemaBump(f"new schemas {bumps}: the app exits to restart with their columns")
         self._tables.admit(report.new_values)
         return bool(settled) or self._tables.messages != before
 
@@ -121,7 +121,9 @@ class UnitRunner:
             return None
         index = self._schemas.ledger.index_of(schema_id, decode.unframed_message)
         if not index and schema_id in self._schemas.ledger.catalog().decodable:
-            raise ConfigurationError(f"decode.unframed_message: schema {schema_id} has no {decode.unframed_message}")
+            raise ConfigurationError(
+                f"decode.unframed_message: schema {schema_id} has no message {decode.unframed_message}"
+            )
         return schema_id, index
 
     def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:

@@ -94,7 +94,7 @@ class Aggregator:
             with self._between_units:
                 work = self._planner.plan(self._folded)
                 if work is None:
-                    raise ContractError("a decided unit is not finished yet: ask again")
+                    raise ContractError("a committed unit is not in all tables yet: run the command again")
                 files = {name: self._planner.snapshot(name) for name in work.fields if name in names}
             first = {name for name in files if self._tables.get(name) is None}
             first |= set() if dry_run else work.rebuilt & files.keys()

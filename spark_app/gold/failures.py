@@ -31,7 +31,7 @@ class Failures:
         times = self._found[name].times + 1 if name in self._found else 1
         pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
         self._found[name] = Failure(last_words(error), times, time.monotonic() + pause)
-        log.error("gold table failed: it is computed anew", table=table, reason=last_words(error), in_s=pause)
+        log.error("gold table failed: it is paused, then recomputed", table=table, reason=last_words(error), in_s=pause)
 
     def clear(self, names: Iterable[str]) -> None:
         """They have been written."""

@@ -80,7 +80,7 @@ def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: M
     except (PySparkException, Py4JJavaError) as error:
         if is_full(error):
             raise
-        log.warning("workers could not aggregate: Spark SQL does", tasks=len(asked), reason=last_words(error))
+        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(asked), reason=last_words(error))
         return []
 
 

@@ -170,7 +170,7 @@ class GoldTables:
             yield
         except (FileExistsError, FileNotFoundError) as error:
             Path(self._handles.uri(gold), entry.path).unlink(missing_ok=True)
-            raise DeltaError(f"somebody else has written to the table, or removed it ({error})") from None
+            raise DeltaError(f"another writer has changed or removed the table ({error})") from None
 
     def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
         """With columns of other types."""
@@ -248,7 +248,7 @@ class GoldTables:
         """Once for each column that gets it: somebody reads the column's type."""
         for name, keys in beyond_64_bits(rows, self._definition.key).items():
             if name not in before.names or before.field(name).type != WIDE_SUM:
-                words = "sums are beyond 64 bits: their column is DECIMAL(38,0) from now on"
+                words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
                 log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
 
     def _transaction(self, upto: int) -> CommitProperties:
@@ -257,7 +257,7 @@ class GoldTables:
     def _clean(self, gold: str) -> None:
         """Each write leaves the files that it replaces: remove them and old log entries now and then."""
         tidy(gold, self._current(gold), self._synced)
-        log.debug("gold cleaned", table=gold)
+        log.debug("old files of gold removed", table=gold)
 
     def _current(self, gold: str) -> DeltaTable:
         """The handle, for whoever writes through it.
@@ -268,7 +268,7 @@ class GoldTables:
         self._known.pop(gold, None)
         table = self._handles.get(gold)
         if table is None:
-            raise DeltaError(f"somebody has removed {gold}")
+            raise DeltaError(f"table {gold} was removed")
         return table
 
     def _forget(self, gold: str) -> None:

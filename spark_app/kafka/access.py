@@ -64,14 +64,14 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
         if NO_TOKEN in text:
             found = TOKEN_REFUSED.search(text)
             if found:
-                return f"{kafka.oauth_token_url} gives no token ({found[0]}): {TOKEN_REMEDY}"
+                return f"{kafka.oauth_token_url} returns no token ({found[0]}): {TOKEN_REMEDY}"
             continue  # it may give one later
         if code in LOGINS and kafka.uses_oauth:
-            return f"{text}: check kafka.oauth_scope, kafka.oauth_extensions and what the brokers ask of a token"
+            return f"{text}: check kafka.oauth_scope, kafka.oauth_extensions and what the brokers require of a token"
         if code in LOGINS:
             return f"{text}: check kafka.sasl_mechanism, kafka.sasl_username and kafka.sasl_password_file"
         if code == KafkaError._SSL and "certificate verify failed" in text:
-            return f"{text}: check kafka.ca_file, the authority of the brokers' certificates"
+            return f"{text}: check kafka.ca_file: its authority must have signed the brokers' certificates"
         if ALERT in text:
             return f"{text}: {_about_certificate(kafka)}"
     return None
@@ -94,15 +94,13 @@ def known_words(text: str) -> str:
 
 def without_token(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:
     """What to add where the brokers were not even asked, for nobody gave a token; else nothing."""
-    return f", {kafka.oauth_token_url} gave no token" if any(NO_TOKEN in error.str() for error in said) else ""
+    return f", {kafka.oauth_token_url} returned no token" if any(NO_TOKEN in error.str() for error in said) else ""
 
 
 def _about_certificate(kafka: KafkaSettings) -> str:
     if not kafka.certificate_file:
-        return "they want a client certificate: set kafka.certificate_file and kafka.key_file"
-    return (
-        f"check whether kafka.certificate_file ({kafka.certificate_file}) has expired, and whose authority they trust"
-    )
+        return "the brokers require a client certificate: set kafka.certificate_file and kafka.key_file"
+    return f"has kafka.certificate_file ({kafka.certificate_file}) expired, and do the brokers trust its authority?"
 
 
 def mismatch(kafka: KafkaSettings) -> str | None:
@@ -111,7 +109,7 @@ def mismatch(kafka: KafkaSettings) -> str | None:
         found = speaks(address.strip())
         if found:
             wrong = found != kafka.security_protocol
-            return f"{address} speaks {found}: check kafka.security_protocol" if wrong else None
+            return f"{address} uses {found}: check kafka.security_protocol" if wrong else None
     return None
 
 

@@ -35,7 +35,9 @@ def refusal(text: str) -> str | None:
     if not found:
         return None
     said = access.known_words(found[2]) if found[1].startswith("Sasl") else found[2].removeprefix(": ")
-    return f"{': '.join(filter(None, (found[1], said)))}: check its ACLs (Read on topic and groups), and kafka.sasl_*"
+    return (
+        f"{': '.join(filter(None, (found[1], said)))}: check the user's ACLs (Read on topic, groups), and kafka.sasl_*"
+    )
 
 
 def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:

@@ -111,7 +111,7 @@ class Topics:
             try:
                 self._client = AdminClient(options, logger=silent())
             except KafkaException as error:  # it has asked nobody yet
-                raise ConfigurationError(f"kafka: {error.args[0].str()}: check the settings that begin so") from None
+                raise ConfigurationError(f"kafka: {error.args[0].str()}: check the settings in [kafka]") from None
         return self._client
 
 

@@ -66,7 +66,7 @@ class OpenTransactions:
             return {}
         except ConfigurationError as error:
             if not self._complained:
-                log.warning("open transactions are not looked for", reason=str(error))
+                log.warning("the app cannot look for open transactions", reason=str(error))
             self._complained = True
             return {}
         return {key: (stable[key], ends[key]) for key in keys}

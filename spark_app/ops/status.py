@@ -117,7 +117,7 @@ class Status:
     def _say(self, reason: str | None) -> None:
         """Once a minute for each reason: broker and registry may be waited for by turns. Numbers in it do not count."""
         if reason is None:
-            return log.info("going on")
+            return log.info("continuing")
         key, now = re.sub(r"\d+", "", reason), time.monotonic()
         if now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
             self._said[key] = now
@@ -128,8 +128,8 @@ class Status:
         """Offsets behind a transaction that is left open in Kafka, by "<topic>/<partition>"."""
         with self._lock:
             if offsets.keys() - self.value["held_back"].keys():
-                remedy = "end its producer, or abort it: kafka-transactions.sh find-hanging, abort"
-                log.warning("records wait behind an open transaction", offsets=offsets, remedy=remedy)
+                remedy = "stop its producer, or abort it: kafka-transactions.sh find-hanging, then abort"
+                log.warning("an open transaction blocks records", offsets=offsets, remedy=remedy)
             self.value["held_back"] = offsets
 
     def batch_done(self, sequence: int, report: Report, seconds: float) -> None:
@@ -206,7 +206,7 @@ class Status:
                 failed = False
             except Exception as error:  # nothing may end the thread: it has to say so when there is room again
                 if not failed:
-                    log.warning("status not written", reason=str(error))
+                    log.warning("status.json could not be written", reason=str(error))
                 failed = True
 
     def _write(self) -> None:
@@ -232,7 +232,7 @@ def problem(value: dict[str, Any] | None) -> str | None:
     written = datetime.datetime.fromisoformat(value["updated_at"])
     age = (datetime.datetime.now(datetime.UTC) - written).total_seconds()
     if age > STALE_S:
-        return f"no sign of life for {age:.0f} s"
+        return f"status.json was not updated for {age:.0f} s"
     if value["state"] != "running":
         return f"{value['state']}: {value['reason'] or 'not running'}"
     return f"no progress for {value['quiet_s']:.0f} s" if value.get("quiet_s", 0) > QUIET_S else None

@@ -39,7 +39,7 @@ class Life:
 
     def listen(self) -> None:
         """Take SIGTERM and SIGINT."""
-        self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; what was under way is abandoned"))
+        self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; the current batch is abandoned"))
 
     def catch(self) -> None:
         """Take the signals back from PySpark."""
@@ -57,7 +57,9 @@ class Life:
         if seconds:
             self._lake.unlock()  # for whoever looks after the lake meanwhile
             failed = self._starts.failed
-            self._status.waiting(f"{failed} starts in a row achieved nothing, see the log: waiting {seconds:.0f} s")
+            self._status.waiting(
+                f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
+            )
             if self.stop.wait(seconds):
                 raise Stopped
             self._lake.lock()
@@ -77,7 +79,7 @@ class Life:
 
     def leave(self, code: ExitCode, why: str) -> NoReturn:
         """From any thread, whatever hangs in the others: all that counts is durable."""
-        log.warning("leaving", reason=why, exit_code=int(code))
+        log.warning("exiting", reason=why, exit_code=int(code))
         last = threading.Thread(target=self.end, args=(code, why), daemon=True)
         last.start()
         last.join(LAST_WORDS_S)  # they may hang with the disk
@@ -87,4 +89,4 @@ class Life:
     def _stalled(self, what: str) -> NoReturn:
         taken = self.taking() if what == "ingest" else ""
         stalled = f"{what}: {taken}" if taken else what
-        self.leave(ExitCode.UNREACHABLE, f"no progress of {stalled} for {self._settings.stall_s:.0f} s")
+        self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")

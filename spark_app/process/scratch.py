@@ -16,7 +16,7 @@ from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.process import children
 from spark_app.space import is_full, temporary_folders
 
-REMEDY = "name other folders with TMPDIR and SPARK_LOCAL_DIRS"
+REMEDY = "set TMPDIR and SPARK_LOCAL_DIRS to other folders"
 
 
 def renew(lake: Lake) -> None:
@@ -62,4 +62,4 @@ def _renew(base: Path, name: str, usual: str) -> Path:
     except OSError as error:
         if is_full(error):
             raise
-        raise ConfigurationError(f"{folder} cannot be made ({error.strerror}): {REMEDY}") from error
+        raise ConfigurationError(f"{folder} cannot be created ({error.strerror}): {REMEDY}") from error

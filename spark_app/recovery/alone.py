@@ -36,7 +36,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:
-            raise NoSpaceError(f"{short}. What was asked stays; ask again, or start the app")
+            raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
     gold.run()
     opened.committer.close()
     gold.close()

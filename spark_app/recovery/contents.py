@@ -56,14 +56,14 @@ def _size(path: Path) -> int:
 
 def _broken(lake: Lake, layout: Layout, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
     some = ", ".join(path.name for path in paths[:MOST_NAMED])
-    what = f"{name}: {len(paths)} of its files are gone or do not have their size ({some})"
+    what = f"{name}: {len(paths)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
-        remedy = "`doctor --repair` takes them out of the table, and `rebuild` adds their rows from bronze"
+        remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
         return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, paths)}; {rebuild(layout.name_of(name))}")
     if layout.is_gold(name):
-        remedy = "`doctor --repair` moves the table aside; it is computed anew"
+        remedy = "`doctor --repair` moves the table aside; the app recomputes it"
         return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
-    return Finding(what, "Restore them from a copy of the lake")
+    return Finding(what, "Restore them from a backup of the lake")
 
 
 def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
@@ -71,7 +71,7 @@ def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
         if path.exists():
             lake.set_aside(path)
     DeltaTable(str(lake.table(name))).repair()
-    return f"took {len(paths)} files out of {name}"
+    return f"removed {len(paths)} files from {name}"
 
 
 def _renew_gold(lake: Lake, name: str) -> str:
@@ -94,8 +94,8 @@ def orphans(lake: Lake, manifests: Manifests, committer: Committer) -> list[Find
 
 
 def _left(name: str, folder: Path, files: int) -> Finding:
-    what = f"{name}: {files} files that no version within the retention needs"
-    remedy = "Maintenance removes them in time; `doctor --repair` does at once"
+    what = f"{name}: no version within the retention needs {files} of its files"
+    remedy = "Maintenance removes them later; `doctor --repair` removes them now"
     return Finding(what, remedy, fatal=False, repair=lambda: _sweep(name, folder))
 
 

@@ -69,7 +69,7 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
             from spark_app.recovery.alone import execute
 
             result = execute(settings, lake, pending[-1])
-            yield f"executed what was asked of the app: {result.get('error', 'done')}"
+            yield f"executed the pending requests: {result.get('error', 'done')}"
 
 
 def _identity(lake: Lake, settings: Settings) -> list[Finding]:
@@ -77,7 +77,7 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
         lake.identity()
     except ContractError as error:
         found = identity.find(lake.table(settings.tables.bronze))
-        remedy = f"`doctor --repair` writes {found} again, which bronze has" if found else "Restore it from a copy"
+        remedy = f"`doctor --repair` restores the id {found} from bronze" if found else "Restore it from a backup"
         return [Finding(error.what, remedy, repair=(lambda: identity.restore(lake, found)) if found else None)]
     return []
 
@@ -90,7 +90,7 @@ def _manifests(lake: Lake) -> list[Finding]:
             whole.append(read_manifest(path))
         except ContractError as error:
             if path.exists():  # else it was forgotten just now
-                findings.append(Finding(error.what, "Restore it from a copy of the lake"))
+                findings.append(Finding(error.what, "Restore it from a backup of the lake"))
     return findings + _breaks(whole)
 
 
@@ -100,8 +100,8 @@ def _breaks(whole: list[Manifest]) -> list[Finding]:
     return [
         Finding(
             f"unit {two.sequence} starts at {two.source['start']}, but unit {one.sequence} ended at "
-            f"{one.source['end']}: what lies between was lost, or taken twice",
-            "Restore the manifests between them; `audit` says which records it is about",
+            f"{one.source['end']}: the records between were lost, or ingested twice",
+            "Restore the manifests between them; `audit` lists the affected records",
             fatal=there.issuperset(range(one.sequence, two.sequence)),
         )
         for one, two in itertools.pairwise(moving)
@@ -116,11 +116,11 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
         check_rules(lake, settings)
     except ConfigurationError as error:
         if only_numbering_differs(lake, settings):
-            remedy = "Then `replay --cause schema_index`; `rebuild` names rows that the old rule has placed"
+            remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old rule"
             return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
-        return [Finding(str(error), "Give the settings of the lake")]
+        return [Finding(str(error), "Use the settings that the lake was created with")]
     except ContractError as error:
-        remedy = "Restore it from a copy, or give the settings of the lake to `doctor --repair`"
+        remedy = "Restore it from a backup, or run `doctor --repair` with the lake's settings"
         return [Finding(error.what, remedy, repair=lambda: keep_rules(lake, settings))]
     return []
 
@@ -130,7 +130,7 @@ def _ledger(lake: Lake) -> list[Finding]:
     try:
         Ledger(lake.schemas).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
-        remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
+        remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         what = error.what if isinstance(error, ContractError) else str(error)
         return [Finding(what, remedy, repair=lambda: inventory.begin_ledger(lake))]
     return []
@@ -141,12 +141,12 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         synced = Synced(lake)
     except ContractError as error:
-        remedy = "`doctor --repair` moves it aside: the next start looks at every commit"
+        remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
         return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
     found = power.look(lake, synced, settings.tables.layout)
     if not found or any(finding.fatal for finding in found):
         return found
-    what, remedy = "; ".join(finding.what for finding in found), "The app mends it, at its next start if it is down"
+    what, remedy = "; ".join(finding.what for finding in found), "The app repairs it, at its next start if it is down"
     return [Finding(what, remedy, fatal=False, repair=lambda: _finish_units(lake, settings))]
 
 
@@ -159,14 +159,14 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
     manifests = Manifests(lake)
     committer = Committer(lake, manifests, settings.lake)
     power.mend(lake, committer.synced, settings.tables.layout)
-    return f"set aside what is torn, if anything is, and made the commits of {committer.redo()} units"
+    return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 
 def _names(lake: Lake) -> list[Finding]:
     try:
         read_durable(lake.state / "tables.json")
     except ContractError as error:
-        return [Finding(error.what, "Restore it from a copy of the lake")]
+        return [Finding(error.what, "Restore it from a backup of the lake")]
     return []
 
 
@@ -184,7 +184,7 @@ def _inventory(patient: Patient) -> list[Finding]:
 
 def _ask_rebuild(lake: Lake, name: str) -> str:
     requests.submit(lake, Request("rebuild", {"names": [name] if name else []}))
-    return f"asked for a rebuild of {name or 'every table'}"
+    return f"requested a rebuild of {name or 'every table'}"
 
 
 def _checkpoint(patient: Patient) -> list[Finding]:
@@ -203,7 +203,7 @@ def _scratch(patient: Patient) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
     folder = patient.lake.state / "rebuild"
     left = [path for path in folder.glob("*") if path.name not in asked]
-    what = f"{folder} has {len(left)} folders of rebuilds that have ended"
+    what = f"{folder} has {len(left)} folders of ended rebuilds"
     finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(left))
     return [finding] if left else []
 
@@ -211,12 +211,15 @@ def _scratch(patient: Patient) -> list[Finding]:
 def _remove(folders: list[Path]) -> str:
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    return f"removed {len(folders)} folders of rebuilds that have ended"
+    return f"removed {len(folders)} folders of ended rebuilds"
 
 
 def _open_units(patient: Patient) -> list[Finding]:
     finished, last = patient.manifests.finished(), patient.manifests.last
-    what, remedy = f"unit {last} is decided, and not finished", "The app finishes it, at its next start if it is down"
+    what, remedy = (
+        f"unit {last} is committed, but not in all tables",
+        "The app completes it, at its next start if it is down",
+    )
     mend = partial(_finish_units, patient.lake, patient.settings)
     return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
 
@@ -226,7 +229,7 @@ def _numbering(patient: Patient) -> list[Finding]:
     if numbering_of(patient.lake) is not None:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
-    what = f"the lake has no rule for message indexes, which depend on the writer with the schemas {keys}"
+    what = f"the lake has no rule for message indexes, which depend on the writer in the schemas {keys}"
     return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
@@ -236,9 +239,9 @@ def _topics(patient: Patient) -> list[Finding]:
     try:
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except UNANSWERED as error:
-        return [Finding(f"the topics were not compared: {error}", f"Is {brokers} up?", fatal=False)]
+        return [Finding(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
     gaps = loss.find_gaps(patient.manifests.last_ingest, now)
-    return [Finding(loss.describe(gaps), "See --accept-loss in the README")] if gaps else []
+    return [Finding(loss.describe(gaps), "See "Records that Kafka lost" in docs/operations.md")] if gaps else []
 
 
 EXAMINERS: list[Callable[[Patient], list[Finding]]] = [

@@ -137,7 +137,9 @@ class Rebuild:
         admitted = set(self._opened.tables.admitted.values())
         unknown = set(self._request.arguments.get("names", [])) - admitted
         if unknown:
-            raise UsageError(f"no table is named {', '.join(sorted(unknown))}: {', '.join(sorted(admitted)) or 'none'}")
+            raise UsageError(
+                f"no table is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(admitted)) or 'none'}"
+            )
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._found is not None

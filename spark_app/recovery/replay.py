@@ -201,7 +201,7 @@ class Replay:
         if report is None:
             return self._keep()
         if report.bronze != chosen.num_rows:
-            raise ContractError(f"{chosen.num_rows} quarantined records, but bronze has {report.bronze} of them")
+            raise ContractError(f"{chosen.num_rows} records are quarantined, but bronze has {report.bronze} of them")
         add_counts(self._counted.refused, report.quarantine)
         self._counted.waiting += report.deferred
         self._tried(chosen)
@@ -243,7 +243,7 @@ class Replay:
                 parts.append(rows.append_column("table", pa.array([table] * rows.num_rows, pa.string())))
         placed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")
         if placed.num_rows != silver.bronze:
-            raise ContractError(f"{silver.bronze} records replayed, but {placed.num_rows} of them were asked for")
+            raise ContractError(f"{silver.bronze} records were replayed, but {placed.num_rows} of them were requested")
         return placed
 
     def _give_up(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:

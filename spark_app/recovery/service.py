@@ -75,7 +75,7 @@ class Service:
         tries = Tries(self._opened.lake, request)
         given_up = tries.begin()
         if given_up is not None:
-            said = f"given up after {MOST} tries in a row that did not get it further; the last one: {given_up}"
+            said = f"the app gave up after {MOST} attempts without progress; the last error: {given_up}"
             self._answer(request, _failure(said, ExitCode.BUG))
             return True
         try:
@@ -109,9 +109,11 @@ class Service:
             return _failure(str(error), error.exit_code)
         tries.failed(said)
         if not session.jvm_lives():
-            raise BrokenError(f"the JVM ended under {request.kind} {request.id}, which stays ({said})") from error
+            raise BrokenError(
+                f"the JVM ended during {request.kind} {request.id}; the request stays ({said})"
+            ) from error
         if isinstance(error, RETRIED):
-            log.error("a step failed, trying again", kind=request.kind, request=request.id, reason=said)
+            log.error("a step failed, the app retries it", kind=request.kind, request=request.id, reason=said)
             return None
         if isinstance(error, OSError):
             raise error
@@ -122,7 +124,7 @@ class Service:
         """One step; the result when it was the last."""
         if self._job is None or self._request != request:
             self._job, self._request = self._start(request), request
-            log.info("request begun", kind=request.kind, request=request.id)
+            log.info("request started", kind=request.kind, request=request.id)
         with self._between_units:
             self._opened.finish_open()
             step = self._job.step()

@@ -10,7 +10,7 @@ from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.recovery.requests import Request, path_of
 
 MOST = 10
-UNTOLD = "the process ended, and nothing says why"
+UNTOLD = "the process ended for an unknown reason"
 
 
 class Tries:

@@ -17,8 +17,8 @@ COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
     """What is asked and not answered yet."""
     return [
-        f"asked       {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
-        f"remove {path_of(lake, one)} to withdraw it"
+        f"requested   {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
+        f"remove {path_of(lake, one)} to cancel it"
         for one in asked
     ]
 
@@ -31,7 +31,7 @@ def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
     """What became of the candidates: by cause, then by table."""
     candidates, refused = result["candidates"], result.get("refused", {})
     if not candidates:
-        return ["nothing of that is open in quarantine" if filtered else "nothing open in quarantine"]
+        return ["no open record in quarantine matches" if filtered else "quarantine has no open records"]
     lines = [f"{'cause':<20}{'candidates':>12}{'refused again':>15}"]
     for cause in sorted({*candidates, *refused}):
         again = f"{refused.get(cause, 0):,}" if "refused" in result else "not tried"
@@ -41,7 +41,7 @@ def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
         lines += [f"{table:<36}{count:>10,}" for table, count in sorted(result["resolved"].items())]
         lines += [] if result["resolved"] else ["none"]
     if result.get("waiting"):
-        lines += ["", f"{result['waiting']:,} stay in quarantine: their schema id cannot be settled now"]
+        lines += ["", f"{result['waiting']:,} stay in quarantine: their schema cannot be fetched or compiled now"]
     return lines
 
 
@@ -55,11 +55,11 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
     for table, found in result["gold"].items():
         lines.append(f"{table:<36}{found['rows']:>12,}{found['differing']:>12,}")
     for table, names in (*result["named"].items(), *((t, g["named"]) for t, g in result["gold"].items())):
-        lines += ["", f"{table}: the first of them", *(f"  {name}" for name in names)] if names else []
+        lines += ["", f"{table}: the first affected rows", *(f"  {name}" for name in names)] if names else []
     if result["replayable"]:
-        lines += ["", f"{result['replayable']:,} in quarantine can be decoded now: python -m spark_app replay"]
+        lines += ["", f"{result['replayable']:,} records in quarantine can be decoded now: python -m spark_app replay"]
     if result["skipped"]:
-        lines += ["", f"records that break the pass: {', '.join(result['skipped'][:20])}"]
+        lines += ["", f"records that make the pass fail: {', '.join(result['skipped'][:20])}"]
     return lines
 
 

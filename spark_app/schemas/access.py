@@ -10,11 +10,11 @@ LOGIN_STATUS = frozenset({401, 403})
 CERTIFICATE_OF_REGISTRY = "check registry.ca_file, and the registry's certificate"
 # What is in OpenSSL's name of a failure -> what to check. All other failures of a handshake may pass.
 TLS = {
-    "WRONG_VERSION_NUMBER": "check registry.url: it answers without TLS, as http://",
-    "HTTP_REQUEST": "check registry.url: it answers without TLS, as http://",
-    "PROTOCOL": "check registry.url: it speaks no version of TLS that this machine takes",
+    "WRONG_VERSION_NUMBER": "check registry.url: the server answers without TLS, so use http://",
+    "HTTP_REQUEST": "check registry.url: the server answers without TLS, so use http://",
+    "PROTOCOL": "check registry.url: the server offers no TLS version that this machine accepts",
     "CERTIFICATE": "check registry.certificate_file and registry.key_file",
-    "UNKNOWN_CA": "check registry.certificate_file: its authority is unknown to the registry",
+    "UNKNOWN_CA": "check registry.certificate_file: the registry does not trust its authority",
     "HANDSHAKE_FAILURE": "check registry.certificate_file and registry.key_file",
     "ACCESS_DENIED": "check registry.certificate_file, and what its owner may read",
 }

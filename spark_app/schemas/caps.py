@@ -100,7 +100,9 @@ class Caps:
         for message in _with_nested(messages):
             leaves = count_leaves(message, self.leaves)
             if leaves > self.leaves:
-                raise SchemaRefused(f"{message.full_name[:200]} would become over {self.leaves} columns, the cap")
+                raise SchemaRefused(
+                    f"{message.full_name[:200]} would become more columns than the cap of {self.leaves}"
+                )
             total += leaves
         if total > self.all_leaves:
             raise SchemaRefused(f"all messages would become {total} columns, over the cap of {self.all_leaves}")

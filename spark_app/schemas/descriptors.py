@@ -73,7 +73,7 @@ def digest(descriptor_set: bytes) -> str:
 
 def _check_names(sources: Sources) -> None:
     if OWN_FILE in sources.names():
-        raise SchemaRefused(f"a reference is named {OWN_FILE}, as the schema itself is")
+        raise SchemaRefused(f"a reference is named {OWN_FILE}, like the schema itself")
     for name in sources.names() - {ROOT}:
         check_name(name)
     for file in sources.compiled.values():
@@ -84,7 +84,7 @@ def _check_names(sources: Sources) -> None:
 def _refuse_impostors(files: FileDescriptorSet) -> None:
     for file in files.file:
         if file.package == "google.protobuf" and not is_well_known(file.name):
-            raise SchemaRefused(f"{_title(file.name)} declares package google.protobuf, which is not its own")
+            raise SchemaRefused(f"{_title(file.name)} declares package google.protobuf, which is reserved")
 
 
 def _check_links(descriptor_set: bytes, caps: Caps) -> None:
@@ -148,7 +148,7 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
     try:
         return process.wait(caps.compile_clock_s)
     except subprocess.TimeoutExpired:
-        raise ClockRanOut(f"protoc took more than {caps.compile_clock_s:g} s on the clock") from None
+        raise ClockRanOut(f"protoc took more than {caps.compile_clock_s:g} s of wall-clock time") from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -166,12 +166,12 @@ def _refusal(code: int, said: str, caps: Caps) -> Exception:
     if code == BROKEN or NO_SPACE.search(said):
         return CompileFailed(f"protoc could not run: {said[-500:]}")
     if code == -signal.SIGKILL:
-        return CompileFailed("protoc was killed: memory may be short on this machine")
+        return CompileFailed("protoc was killed: this machine may be short of memory")
     if code == -signal.SIGXCPU:
         return SchemaRefused(f"protoc took more than {caps.compile_s:g} s of CPU")
     if code == REFUSED:
         return NotCompiled(f"protoc: {said[:500]}")
-    return SchemaRefused(f"protoc ended with {code}, as it does when it needs more than {caps.compile_bytes} bytes")
+    return SchemaRefused(f"protoc exited with {code}, probably because it needed more than {caps.compile_bytes} bytes")
 
 
 def _title(name: str) -> str:

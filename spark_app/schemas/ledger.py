@@ -198,8 +198,8 @@ class Ledger:
         data = path.read_bytes() if path.exists() else b""
         if digest(data) != key:
             raise ContractError(
-                f"{path} is gone or was altered",
-                "restore it from a copy, or let `doctor --repair` begin a new ledger",
+                f"{path} is missing or was altered",
+                "restore it from a backup, or run `doctor --repair`, which creates a new ledger",
             )
         return data
 

@@ -52,7 +52,7 @@ class Login:
         if settings.token_file:
             token = config.read_secret(settings.token_file, "registry.token_file")
             if not TOKEN.fullmatch(token):
-                raise ConfigurationError(f"registry.token_file: {settings.token_file} does not hold a token alone")
+                raise ConfigurationError(f"registry.token_file: {settings.token_file} must hold only the token")
             return f"Bearer {token}"
         if settings.username:
             password = config.read_secret(settings.password_file, "registry.password_file")

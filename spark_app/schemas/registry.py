@@ -103,7 +103,7 @@ class Registry:
             answer = self._get_schema(path, form, **_within(self._context))
             told = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
             if told is not None and told != (key if isinstance(key, int) else key.lower()):
-                raise RegistryUnreachable(f"asked for {key}, the answer is about {str(told)[:50]}")
+                raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(told)[:50]}")
             self._add(sources, ROOT, answer.schema, form, self._context)
         return sources
 
@@ -159,7 +159,7 @@ class Registry:
     def _add(self, sources: Sources, name: str, schema: Schema, form: str, context: str) -> None:
         text = schema.schema_str
         if not isinstance(text, str) or not text:
-            raise RegistryUnreachable("the answer holds no schema")
+            raise RegistryUnreachable("the answer has no schema")
         if schema.schema_type != "PROTOBUF":
             raise SchemaRefused(f"its type is {str(schema.schema_type or 'AVRO')[:50]}, not PROTOBUF")
         size = _size(text)
@@ -225,13 +225,13 @@ def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
     must stay one segment of the path each."""
     subject, version = reference.subject, reference.version
     if not isinstance(subject, str) or subject in ("", ".", "..") or _size(subject) > 4096:
-        raise SchemaRefused(f"reference {reference.name} has the subject {str(subject)[:100]!r}")
+        raise SchemaRefused(f"reference {reference.name} has the invalid subject {str(subject)[:100]!r}")
     if version is None or version == -1:
         version_text = "latest"
     elif isinstance(version, int) and not isinstance(version, bool) and 0 < version < 1 << 31:
         version_text = str(version)
     else:
-        raise SchemaRefused(f"reference {reference.name} has the version {str(version)[:100]!r}")
+        raise SchemaRefused(f"reference {reference.name} has the invalid version {str(version)[:100]!r}")
     subject = qualify(subject, context)
     return f"subjects/{quote(subject, safe='')}/versions/{version_text}", context_of(subject)
 
@@ -240,7 +240,7 @@ def _size(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
-        raise SchemaRefused("it is not Unicode text") from None
+        raise SchemaRefused("the schema is not Unicode text") from None
 
 
 def _as_descriptor(schema: str) -> FileDescriptorProto | None:

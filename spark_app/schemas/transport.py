@@ -120,7 +120,9 @@ class Client:
         with pool.stream("GET", url, headers=headers, extensions={"timeout": timeouts}) as response:
             for name, value in response.headers:  # the size of what is compressed would be known too late
                 if name.lower() == b"content-encoding" and value.lower() != b"identity":
-                    raise ValueError(f"the answer is encoded as {value[:20].decode('latin-1')}, unasked")
+                    raise ValueError(
+                        f"the answer is encoded as {value[:20].decode('latin-1')}, which was not requested"
+                    )
             good = 200 <= response.status < 300
             return response.status, b"".join(self._bounded(response, good))
 

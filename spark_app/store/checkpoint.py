@@ -27,7 +27,7 @@ from spark_app.records import Offsets
 from spark_app.store.findings import Finding, refuse
 from spark_app.store.manifest import Manifest, follows
 
-REMEDY = "`doctor --repair` moves the checkpoint aside; the next start makes it again from the manifests"
+REMEDY = "`doctor --repair` moves the checkpoint aside; the next start recreates it from the manifests"
 VERSIONS = ("v1", "v2")
 CHECKSUM = b"crc\0"
 
@@ -67,7 +67,7 @@ def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
 
 def forget(lake: Lake, why: str) -> None:
     """Remove the checkpoint: the next query begins where the manifests end."""
-    log.warning("checkpoint made again from the manifests", reason=why)
+    log.warning("checkpoint recreated from the manifests", reason=why)
     old = lake.checkpoint.with_suffix(".old")
     with failpoints.around("checkpoint"):
         shutil.rmtree(old, ignore_errors=True)
@@ -84,7 +84,7 @@ def read_offsets(path: Path) -> Offsets:
     """
     lines = _lines(path, padding="\0")
     if len(lines) < 2 or lines[0] not in VERSIONS or not _are_offsets(lines[-1]):
-        raise ContractError(f"{path} holds no offsets")
+        raise ContractError(f"{path} contains no offsets")
     return lines[-1]  # type: ignore[no-any-return]
 
 
@@ -114,8 +114,8 @@ def _fault(folder: Path, last: Manifest) -> str | None:
     if end == taken or (newest not in done and follows(start, taken)):
         return None
     return (
-        f"the checkpoint {folder} is not where unit {last.sequence} ended ({_brief(taken)}): its last batch is "
-        f"{newest}, {_brief(start)} to {_brief(end)}: it is an older copy, another lake's, or newer than the manifests"
+        f"the checkpoint {folder} does not match the end of unit {last.sequence} ({_brief(taken)}): its last batch is "
+        f"{newest}, {_brief(start)} to {_brief(end)}: it is an older copy, of another lake, or newer than the manifests"
     )
 
 
@@ -137,11 +137,11 @@ def _damage(folder: Path, newest: int | None, done: int | None) -> str | None:
     ahead += [_checksum(folder / "commits" / str(number)) for number in (newest, (newest or 0) + 1) if number != done]
     left = [path for path in ahead if path.exists()]
     if left:
-        return f"{left[0]} is there without its file: Spark would take it for another query's"
+        return f"{left[0]} has no data file: Spark would assume that another query wrote it"
     read = [("metadata",), ("sources", "0", "0"), ("commits", str(done))]
     read += [("offsets", str(number)) for number in (newest, (newest or 0) - 1)]
     torn = [path for path in (folder.joinpath(*parts) for parts in read) if path.exists() and not _is_whole(path)]
-    return f"{torn[0]} is not what its checksum says" if torn else None
+    return f"{torn[0]} does not match its checksum" if torn else None
 
 
 def _metadata(path: Path) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _metadata(path: Path) -> dict[str, Any]:
 def _check_commit(path: Path) -> None:
     lines = _lines(path)
     if lines[0] not in VERSIONS or not all(isinstance(line, dict) for line in lines[1:2]):
-        raise ContractError(f"{path} is no entry of Spark's commit log")
+        raise ContractError(f"{path} is not an entry of Spark's commit log")
 
 
 def _lines(path: Path, padding: str = "") -> list[Any]:

@@ -76,7 +76,7 @@ class Committer:
         if self._manifests.finished() < self._manifests.last:
             self._manifests.mark_finished(self._manifests.last)
         if redone:
-            log.info("units redone after a crash", units=redone)
+            log.info("units applied again after a crash", units=redone)
         return redone
 
     def _behind(self, names: Iterable[str], earlier: Mapping[str, int], finished: bool) -> set[str]:
@@ -106,7 +106,9 @@ class Committer:
         """
         first, *rest = manifest.tables or [""]
         if manifest.kind == "ingest" and first and self._is_lost(manifest, first):
-            raise ContractError(f"unit {manifest.sequence} is decided, but its files of {first} are gone: restore them")
+            raise ContractError(
+                f"unit {manifest.sequence} is committed, but its files of {first} are missing: restore them"
+            )
         missing = bool(first) and self._commit(manifest, first, recheck, leave)
         plain = [name for name in rest if self._is_plain(manifest, name)]
         others = [name for name in rest if name not in set(plain)]
@@ -155,8 +157,8 @@ class Committer:
                 self._append(manifest, name)
                 return True
             except FileExistsError:
-                log.warning("somebody else has written to a table", table=name)
-        raise ContractError(f"table {name}: others write to it all the time, end them")
+                log.warning("another writer has written to a table", table=name)
+        raise ContractError(f"table {name}: other writers keep writing to it: stop them")
 
     def _look_and_commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str]) -> bool:
         """Commit to a table that others may have written to, or removed, since it was last seen."""
@@ -166,8 +168,8 @@ class Committer:
         if done is not None and done >= sequence:
             if done > sequence and not recheck:
                 raise ContractError(
-                    f"table {name} has seen unit {done}, but the manifests end at {sequence}: restore _protolake from "
-                    "a copy that is not older than the tables; nothing was removed"
+                    f"table {name} has unit {done}, but the newest manifest is {sequence}: restore _protolake from "
+                    "a backup that is not older than the tables; nothing was removed"
                 )
             self._compare_digest(name, table, sequence, manifest.digest)
             return False
@@ -186,8 +188,8 @@ class Committer:
         """A table that has units, but none under this lake's id: each would be committed a second time."""
         if any("protolake.sequence" in commit for commit in table.history(limit=20)):
             raise ContractError(
-                f"table {name} was written under another id than {self._app}: restore the table, or, with "
-                f"`doctor --repair`, {self._lake.state / 'id'}"
+                f"table {name} was written under another lake id than {self._app}: restore the table, or run "
+                f"`doctor --repair` to restore {self._lake.state / 'id'}"
             )
 
     def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
@@ -196,8 +198,8 @@ class Committer:
         missing = self._missing(name, change)
         if missing and name not in self._gone:
             self._gone.add(name)
-            remedy = "rebuild adds from bronze what is missing"
-            log.warning("files of decided units are gone", table=name, unit=sequence, remedy=remedy)
+            remedy = "`rebuild` adds the missing rows from bronze"
+            log.warning("files of committed units are missing", table=name, unit=sequence, remedy=remedy)
         return bool(missing)
 
     def _missing(self, name: str, change: Change) -> list[str]:
@@ -215,7 +217,9 @@ class Committer:
         if name not in self._digests:
             self._digests[name] = {c[SEQUENCE]: c[UNIT] for c in table.history(limit=HISTORY) if UNIT in c}
         if self._digests[name].get(sequence, digest) != digest:
-            raise ContractError(f"table {name} has unit {sequence} of another manifest: restore both from one copy")
+            raise ContractError(
+                f"table {name} has unit {sequence} of another manifest: restore both from the same backup"
+            )
 
     def _create(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
@@ -234,8 +238,8 @@ class Committer:
                 self.tables.checkpoint_if_due(name, version)
         except FileNotFoundError as error:
             raise ContractError(
-                f"the log of table {name} is not what it was a moment ago ({error})",
-                f"restore {name}, or start again and let `rebuild` add from bronze what is missing",
+                f"the log of table {name} has changed unexpectedly ({error})",
+                f"restore {name}, or start the app again and add the missing rows with `rebuild`",
             ) from None
         except (DeltaError, OSError):
             self.forget(name)  # a stale handle must not be used again
@@ -275,7 +279,7 @@ def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:
     for field in schema:
         if not grows(field.type, table.field(field.name).type):
             raise ContractError(
-                f"table {name}: column {field.name} is {table.field(field.name).type}, a decided file has {field.type}"
+                f"table {name}: column {field.name} is {table.field(field.name).type}, a file of the unit has {field.type}"
             )
 
 

@@ -56,8 +56,8 @@ def ahead(seen: Seen, last: int) -> list[Finding]:
     found = {name: unit for name, unit in seen.items() if unit is not None and unit > last}
     if not found:
         return []
-    what = f"{_names(found)} has seen unit {max(found.values())}, but the manifests end at {last}"
-    return [Finding(what, "Restore _protolake from a copy that is not older than the tables; nothing was removed")]
+    what = f"{_names(found)} has unit {max(found.values())}, but the newest manifest is {last}"
+    return [Finding(what, "Restore _protolake from a backup that is not older than the tables; nothing was removed")]
 
 
 def _behind(
@@ -70,12 +70,12 @@ def _behind(
 def _older(
     lake: Lake, name: str, seen: int | None, unit: int, layout: Layout, rebuild: Callable[[str], str]
 ) -> Finding:
-    what = f"{name} is gone" if seen is None else f"{name} is an older copy, it has seen unit {seen}"
-    what += f": unit {unit} changed it"
+    what = f"{name} is missing" if seen is None else f"{name} is an older copy, its last unit is {seen}"
+    what += f", but unit {unit} wrote to it"
     if name in (layout.bronze, layout.resolved, layout.lost):
         new = ", or start a new lake" if name == layout.bronze else ""
-        return Finding(what, f"Restore it from a copy that is not older than _protolake{new}")
-    remedy = "`rebuild` adds from bronze what is missing"
+        return Finding(what, f"Restore it from a backup that is not older than _protolake{new}")
+    remedy = "`rebuild` adds the missing rows from bronze"
     if layout.is_silver(name):
         return Finding(what, remedy, fatal=seen is not None, repair=lambda: rebuild(layout.name_of(name)))
     if seen is None:
@@ -93,7 +93,7 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
     return [
         Finding(
             f"manifests {one + 1} to {next_one - 1} are missing",
-            "Restore them from a copy of the lake",
+            "Restore them from a backup of the lake",
             fatal=next_one - 1 > needed,
         )
         for one, next_one in pairs
@@ -108,10 +108,10 @@ def _state_files(lake: Lake, layout: Layout, last: int, synced: Synced) -> list[
     if synced.is_ahead(last):
         findings.append(Finding(synced.ahead(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)))
     if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may come later
-        remedy = "Restore it from a copy, or let `doctor --repair` begin another: the registry is asked again"
+        remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))
     if not tables.exists() and any(layout.is_silver(name) for name in lake.tables()):
-        findings.append(Finding(f"{tables} is missing", "Restore it from a copy of the lake"))
+        findings.append(Finding(f"{tables} is missing", "Restore it from a backup of the lake"))
     return findings
 
 
@@ -120,7 +120,7 @@ def begin_ledger(lake: Lake) -> str:
     path = lake.schemas / "ledger.json"
     done = f"{lake.set_aside(path)}, and " if path.exists() else ""
     write_durably(path, "[]", "ledger")
-    return f"{done}began {path} anew: the registry is asked for every schema again"
+    return f"{done}created an empty {path}: the app fetches every schema again"
 
 
 def _names(names: Iterable[str]) -> str:

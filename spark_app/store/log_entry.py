@@ -44,7 +44,7 @@ def beginning(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Li
     """
     schema = Schema.from_arrow(columns).to_json()
     if ZONELESS.search(schema):
-        raise ContractError("a timestamp without a time zone needs a newer protocol than the tables have")
+        raise ContractError("a timestamp without a time zone needs a newer Delta protocol than the tables have")
     kept: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
     kept |= {"schemaString": schema, "partitionColumns": [], "configuration": configuration}
     return [
@@ -158,7 +158,9 @@ def check(name: str, table: DeltaTable) -> None:
     """
     wanted = demands(table)
     if wanted:
-        raise ContractError(f"table {name} has {', '.join(wanted)}: drop it, or restore the table as it was")
+        raise ContractError(
+            f"table {name} has {', '.join(wanted)}, which the app does not support: remove that, or restore the table"
+        )
 
 
 def demands(table: DeltaTable) -> list[str]:

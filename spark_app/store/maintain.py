@@ -91,7 +91,7 @@ class Maintainer:
             self._tables.forget(name)
             self._small[name] = 0
             log.error(
-                "cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` names what is damaged"
+                "table cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` lists the damage"
             )
         return True
 

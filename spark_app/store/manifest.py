@@ -197,12 +197,14 @@ class Manifests:
         placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
         placed += counts["deferred"] + counts["tombstones"]
         if counts["bronze"] != placed:
-            raise ContractError(f"manifest {number}: {counts['bronze']} records taken, {placed} placed")
+            raise ContractError(
+                f"manifest {number}: {counts['bronze']} records were ingested, but {placed} were placed"
+            )
         written = {table: sum(entry.rows for entry in change.adds) for table, change in manifest.tables.items()}
         for table, due in self._rows_due(manifest).items():
             if written.get(table, 0) != due:
                 found = written.get(table, 0)
-                raise ContractError(f"manifest {number}: {due} rows of {table} counted, {found} written")
+                raise ContractError(f"manifest {number}: {due} rows of {table} were counted, but {found} written")
 
     def _rows_due(self, manifest: Manifest) -> dict[str, int]:
         """Table folder -> rows that the counts say, of every table that holds records."""
@@ -224,17 +226,17 @@ def read_manifest(path: Path) -> Manifest:
     try:
         stored = json.loads(path.read_text())
         if stored["format"] > FORMAT:
-            raise ContractError(f"{path} is of format {stored['format']}, this version reads {FORMAT}: run the newer")
+            raise ContractError(f"{path} has format {stored['format']}, this release reads {FORMAT}: run a newer one")
         manifest = Manifest.from_json(stored["manifest"])
         intact = manifest.digest == stored["digest"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ContractError(f"{path} cannot be read ({error})", "restore it from a copy of the lake") from None
+        raise ContractError(f"{path} cannot be read ({error})", "restore it from a backup of the lake") from None
     if not intact:
-        raise ContractError(f"{path} was altered after it was decided", "restore it from a copy of the lake")
+        raise ContractError(f"{path} was altered after it was written", "restore it from a backup of the lake")
     return manifest
 
 
 def _check_file(path: str, entry: FileEntry) -> None:
     size = os.path.getsize(path) if os.path.exists(path) else -1
     if size != entry.size:
-        raise ContractError(f"{path} has {size} bytes instead of {entry.size}: nothing was decided")
+        raise ContractError(f"{path} has {size} bytes instead of {entry.size}: nothing was committed")

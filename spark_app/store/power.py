@@ -48,10 +48,12 @@ def _look_at(lake: Lake, synced: Synced, layout: Layout, name: str) -> Finding |
     torn = delta_log.find_torn(table, known)
     if not torn.files:
         return None
-    what = f"table {name}: the machine lost power, {len(torn.files)} files of the log are torn, {torn.lost} of commits"
+    what = f"table {name}: the machine lost power, {len(torn.files)} log files are torn, {torn.lost} of them commits"
     if not torn.left:
         return _beyond_repair(lake, synced, layout, name, what)
-    return Finding(what, "Start the app", fatal=False, repair=partial(_set_aside, lake, name, torn.files))
+    return Finding(
+        what, "Start the app, which repairs the log", fatal=False, repair=partial(_set_aside, lake, name, torn.files)
+    )
 
 
 def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
@@ -61,7 +63,7 @@ def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
     with failpoints.around("mend"):
         for path in sorted(files, reverse=True):
             os.replace(path, folder / path.name)
-    return f"moved to {folder}; what is missing is committed again"
+    return f"moved them to {folder}; the app commits the missing units again"
 
 
 def _older(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
@@ -69,20 +71,20 @@ def _older(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> 
     of the other one says nothing of this one."""
     if layout.is_gold(name):
         return _beyond_repair(lake, synced, layout, name, what)
-    remedy = "Look at where it comes from"
+    remedy = "Check where this copy of the table comes from"
     return Finding(what, remedy, fatal=False, repair=partial(_forget, synced, name))
 
 
 def _forget(synced: Synced, name: str) -> str:
     synced.forget(name)
-    return "all of its commits are looked at"
+    return "all of its commits are checked"
 
 
 def _beyond_repair(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
     if layout.is_gold(name):
-        remedy = "Start the app: gold is computed anew"
+        remedy = "Start the app: it recomputes gold"
         return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
-    remedy = "Restore the table from a copy"
+    remedy = "Restore the table from a backup"
     return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
@@ -91,4 +93,4 @@ def _renew_gold(lake: Lake, synced: Synced, name: str) -> str:
     sync_folder(lake.state)
     synced.forget(name)
     shutil.rmtree(lake.table(name))
-    return "removed; gold is computed anew"
+    return "removed the table; the app recomputes gold"

@@ -21,8 +21,8 @@ KEPT = {
 }
 
 NUMBERING = "decode.message_index"  # lakes of earlier releases have no such rule
-OTHER_LAKE = "give the settings that belong to the lake (--settings), or start a new one"
-CHANGE_NUMBERING = "leave it out, or let `doctor --repair` change the lake's rule, see docs/decoding.md"
+OTHER_LAKE = "use the settings that the lake was created with (--settings), or start a new lake"
+CHANGE_NUMBERING = "remove the setting, or run `doctor --repair` to change the lake's rule, see docs/decoding.md"
 
 
 def check_rules(lake: Lake, settings: Settings) -> None:
@@ -35,15 +35,14 @@ def check_rules(lake: Lake, settings: Settings) -> None:
     if stored is None and lake.tables():
         raise ContractError(
             f"{_path(lake)} is missing although {lake.root} has tables",
-            "restore it from a copy, or give the settings that they were made with to `doctor --repair`, which writes "
-            "it again",
+            "restore it from a backup, or run `doctor --repair` with the lake's settings, which writes it again",
         )
     if stored is None:
         keep_rules(lake, settings)
         return
     for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
-            what = f"{name} is {value!r}, but the lake {lake.root} was made with {stored[name]!r}"
+            what = f"{name} is {value!r}, but the lake {lake.root} was created with {stored[name]!r}"
             raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
 
 

@@ -37,8 +37,8 @@ def earlier(lake: Lake) -> list[Finding]:
     """What a start says of a lake that an earlier release has written."""
     if lake.statistics.exists() or not lake.tables():
         return []
-    what = f"an earlier release wrote statistics of this lake by which {LOST}"
-    return [Finding(what, "Stop the app and run `doctor --repair` once: it puts them right", fatal=False)]
+    what = f"an earlier release wrote wrong statistics for this lake: {LOST}"
+    return [Finding(what, "Stop the app and run `doctor --repair` once: it corrects them", fatal=False)]
 
 
 def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[Finding]:
@@ -48,8 +48,12 @@ def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[
     if not found and (marked or not lake.tables()):
         return []
     some = f"{', '.join(found[:MOST_NAMED])}{', ...' if len(found) > MOST_NAMED else ''}"
-    what = f"statistics of {some}: {LOST}" if found else "the statistics of an earlier release were not put right yet"
-    remedy = "`doctor --repair` writes them, and the files that need it, anew"
+    what = (
+        f"the statistics of {some} are wrong: {LOST}"
+        if found
+        else "the statistics of an earlier release are not corrected yet"
+    )
+    remedy = "`doctor --repair` rewrites them, and the files that need it"
     return [Finding(what, remedy, fatal=False, repair=lambda: _repair(lake, tables, layout, synced))]
 
 
@@ -66,10 +70,10 @@ def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
         if tables.get(name) is not None and not layout.is_gold(name):
             tables.index(name)
     if left:
-        return f"could not write the statistics of {', '.join(left)}: they stay as they are"
+        return f"could not write the statistics of {', '.join(left)}: they stay unchanged"
     synced.sync(lake.tables())  # the mark is durable, so what it speaks of must be
     lake.mark_statistics()
-    return f"wrote the statistics of every table anew, and {again} files"
+    return f"rewrote the statistics of every table, and {again} files"
 
 
 def settle(tables: Tables, name: str) -> None:

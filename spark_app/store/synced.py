@@ -20,7 +20,7 @@ from spark_app.store import delta_log
 
 THREADS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-REMEDY = "restore _protolake and the tables from one copy; `doctor --repair` moves the mark aside"
+REMEDY = "restore _protolake and the tables from the same backup; `doctor --repair` moves this file aside"
 
 
 class Synced:
@@ -65,7 +65,7 @@ class Synced:
             found = self._sync(list(tables))
         except OSError as error:
             # The kernel says so once: another fsync would succeed, and the data would still be lost.
-            self._refused = f"{self._lake.root} does not keep what was written ({error}): look at its disk"
+            self._refused = f"the disk of {self._lake.root} could not store written data ({error}): check it"
             raise UnreachableError(self._refused) from None
         with self._writing:
             same = {n: version for n, version in found.items() if self._began_anew[n] == began[n]}
@@ -105,9 +105,7 @@ class Synced:
     def ahead(self, last: int) -> str:
         """What is wrong when it is ahead of the manifests."""
         unit = max(self.unit, self.folded)
-        return (
-            f"{self._path} knows unit {unit}, but the manifests end at {last}: they were removed, or are an older copy"
-        )
+        return f"{self._path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"
 
     def _write(self, unit: int, folded: int, versions: dict[str, int]) -> None:
         value = {"unit": unit, "folded": folded, "versions": versions, "boot": _boot()}

@@ -216,7 +216,7 @@ class _Task:
         key, verdict = frames.key_of(group[0]), int(frames.verdict[group[0]])
         index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
         if framing.is_beyond(key):
-            return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is no schema id: they end at 2^31 - 1")
+            return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is not a schema id: the largest is 2^31 - 1")
         refused = self.catalog.refused.get(key)
         if refused is not None:
             return self._reject_all(rows, Cause(refused[0]), refused[1], schema=str(key))

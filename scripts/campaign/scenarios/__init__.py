@@ -68,27 +68,27 @@ ENTRIES = {
     "failpoints": _entry(
         "failpoints.run",
         "R2",
-        "death before and after every durable step of everyday work",
+        "process death before and after every durable step of normal operation",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
     ),
     "failpoints_of_recovery": _entry(
         "failpoints.recover",
         "R2",
-        "likewise of records decoded late, replayed and rebuilt",
+        "the same for records decoded late, replayed and rebuilt",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
     ),
-    "growth": _entry("growth.run", "R24", "micro-batches of 20 records: what grows?", (0, 2_000, 10_000)),
+    "growth": _entry("growth.run", "R24", "growth over many micro-batches of 20 records", (0, 2_000, 10_000)),
     "rules": _entry(
         "failpoints.change_rules",
         "R4",
-        "death between two commits, then other rules",
+        "process death between two commits, then other rules",
         (0, 20, 50),
         (0, 60_000, 150_000),
     ),
     "merges": _entry(
-        "failpoints.merge_again", "R22", "death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
+        "failpoints.merge_again", "R22", "process death around the merges into gold", (0, 10, 25), (0, 60_000, 150_000)
     ),
     "power": _entry("power.run", "R12", "power cuts under the whole app", (2, 8, 25), (20_000, 100_000, SMALL)),
     "power_of_commits": _entry("power.commits", "R12", "power cuts at any operation of the commits", (20, 300, 1_000)),
@@ -106,10 +106,13 @@ ENTRIES = {
         "checkpoint.damaged", "R6", "a file of the checkpoint truncated, emptied, junk or missing", (0, 20, 30)
     ),
     "relaunch": _entry(
-        "locks.relaunched", "R3", "the driver killed alone and relaunched at once; a second app beside it", (0, 10, 25)
+        "locks.relaunched",
+        "R3",
+        "the driver killed alone and relaunched at once; a second app at the same time",
+        (0, 10, 25),
     ),
-    "intruders": _entry("locks.second", "R21", "commands that write, beside an app that runs", (0, 5, 10)),
-    "offsets": _entry("offsets.run", "R9", "records expired, topic made again smaller or larger", (0, 3, 5)),
+    "intruders": _entry("locks.second", "R21", "commands that write while the app runs", (0, 5, 10)),
+    "offsets": _entry("offsets.run", "R9", "records expired, topic recreated smaller or larger", (0, 3, 5)),
     "broker": _entry(
         "broker.run", "R7", "the broker killed, stopped, cut off, slow, noisy", (0, 12, 25), (0, 150_000, 400_000)
     ),
@@ -126,5 +129,5 @@ ENTRIES = {
     ),
     "compaction": _entry("topics.compaction", "R10", "compacted topics", (0, 1, 5), (0, 20_000, 100_000)),
     "clocks": _entry("clocks.run", "R13", "clocks that jump", (0, 4, 10), (0, 150_000, 400_000)),
-    "restarts": _entry("restarts.run", "R17", "what cannot go well, restarted", (0, 1, 1), (0, 50_000, 50_000)),
+    "restarts": _entry("restarts.run", "R17", "starts that cannot succeed, restarted", (0, 1, 1), (0, 50_000, 50_000)),
 }

@@ -92,7 +92,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):
-            lives.faults[f"before version {version}"] = f"{taken} records were not taken"
+            lives.faults[f"before version {version}"] = f"{taken} records were not ingested"
         _produce(stage, first, version)
         wait_for(app, RESUMES_S)
         if app.poll() != ExitCode.BUMP:

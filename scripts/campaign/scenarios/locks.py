@@ -117,7 +117,7 @@ def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number
     wait_until(lambda: stage.status().get("started_at") != before, "the lock", 60)
     tally.decided_s.append(round(time.monotonic() - began, 1))
     if any(_is_alive(one) for one in old):
-        tally.faults[f"two writers {number}"] = "the lake was taken while the JVM of the last app lived"
+        tally.faults[f"two writers {number}"] = "the lake was locked while the JVM of the last app was alive"
     wait_until(lambda: _runs(stage), "the start")
     return following
 

@@ -55,7 +55,7 @@ def exhaust(lab: Lab, size: Size, dice: Random) -> Outcome:
             if kind == "worker_limited":
                 _limit_workers(flow)
                 if flow.await_units(timeout=GOES_ON_S) >= GOES_ON_S:
-                    flow.faults[kind] = "no unit was decided afterwards"
+                    flow.faults[kind] = "no unit was committed afterwards"
                 continue
             ended.append(_end_jvm(flow, kind, dice))
             if not flow.app.returncode or ended[-1] >= ENDS_S:
@@ -114,4 +114,4 @@ def _crashes(stage: Stage) -> dict[str, object]:
 
 def _tries(stage: Stage) -> dict[str, int]:
     text = stage.log.read_text()
-    return {"tries": text.count("the pass failed"), "batches_landed_only": text.count("landed, decoding is deferred")}
+    return {"tries": text.count("the pass failed"), "batches_landed_only": text.count("its decoding is deferred")}

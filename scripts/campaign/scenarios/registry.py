@@ -68,7 +68,7 @@ def _await_waiting(stage: Stage, mode: str, flow: Flow) -> None:
     while not stage.status().get("deferred") and time.monotonic() < deadline:
         time.sleep(0.1)
     if not stage.status().get("deferred"):
-        flow.faults[f"{mode}: new schema"] = "its records did not wait"
+        flow.faults[f"{mode}: new schema"] = "its records were not deferred"
 
 
 def _versions(folder: Path, count: int) -> Path:

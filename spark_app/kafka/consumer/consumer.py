@@ -140,7 +140,7 @@ class Consumer:
         said = [(code, access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
-            raise Unread(Why.LOST, f"{where} is not there", said)
+            raise Unread(Why.LOST, f"{where} is not in Kafka", said)
         if queue.errors or any(code in REFUSALS for code, _ in said):
             raise Unread(Why.SILENT, f"{where} cannot be read", said)
         if queue.ended is not None and min(waited_s, time.monotonic() - queue.ended) > BEHIND_S:

@@ -140,7 +140,7 @@ def _ends(sizes: np.ndarray) -> np.ndarray:
     """
     total = int(sizes.sum())
     if total > MOST_BYTES:
-        raise OverflowError(f"headers of {total} bytes: the most is {MOST_BYTES}")
+        raise OverflowError(f"the headers have {total} bytes, the maximum is {MOST_BYTES}")
     ends = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])
     return ends

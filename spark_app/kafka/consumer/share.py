@@ -90,7 +90,7 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
         try:
             _kept[key] = Consumer(options_for(kafka, partitions))
         except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
-            raise Unread(Why.SILENT, f"no consumer can be made: {error}", []) from None
+            raise Unread(Why.SILENT, f"no consumer can be created: {error}", []) from None
     return _kept[key]
 
 

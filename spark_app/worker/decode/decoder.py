@@ -137,16 +137,16 @@ def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
     named = name(decodable, messages, index)
     said = f"message index {list(index)}"
     if named.other is not None:
-        said = f"{said} is another message to other writers ({named.other.full_name}): {_rule(decodable)}"
+        said = f"{said} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
     if named.message is None:
         return None, said
     if named.other is None or decodable.numbering is None:
         return Decoder(named.message, pool, options), ""
-    doubt = (named.other, f"{said}, but the payload is no {named.message.full_name}")
+    doubt = (named.other, f"{said}, but the payload is not a {named.message.full_name}")
     return Decoder(named.message, pool, options, doubt), ""
 
 
 def _rule(decodable: Decodable) -> str:
     if decodable.counts_entries is None:
-        return "how the schema was registered is not known"
+        return "the form in which the schema was registered is unknown"
     return f'decode.message_index is "{decodable.numbering or "descriptor"}"'
