@@ -74,6 +74,6 @@ class Subject:
         if error.http_status_code != 409:
             return f"PRODUCER_REGISTRY: {self._settings.registry_name} refuses v{version.number}: {explain(error)}"
         return (
-            f"PRODUCER_COMPATIBILITY: v{version.number} is incompatible with earlier versions of {self.name}; set a level "
+            f"PRODUCER_COMPATIBILITY: v{version.number} is incompatible with earlier versions; set a level "
             f"that allows it (Apicurio: BACKWARD_TRANSITIVE) and run setup, or send other versions: {explain(error)}"
         )

@@ -241,7 +241,7 @@ def _topics(patient: Patient) -> list[Finding]:
     except UNANSWERED as error:
         return [Finding(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
     gaps = loss.find_gaps(patient.manifests.last_ingest, now)
-    return [Finding(loss.describe(gaps), "See "Records that Kafka lost" in docs/operations.md")] if gaps else []
+    return [Finding(loss.describe(gaps), 'See "Records that Kafka lost" in docs/operations.md')] if gaps else []
 
 
 EXAMINERS: list[Callable[[Patient], list[Finding]]] = [

@@ -93,8 +93,8 @@ def wait_for_answer(lake: Lake, request: Request, patience: float, nap: Callable
             seen, since = moved, time.monotonic()
         if time.monotonic() - since > patience:
             raise UnreachableError(
-                f"the app that uses the lake {lake.root} did not answer for {patience:.0f} s: is it up? The request stays "
-                f"and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
+                f"the app that uses the lake {lake.root} did not answer for {patience:.0f} s: is it up? The request "
+                f"stays and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
             )
         nap(POLL_S)
 

@@ -279,7 +279,8 @@ def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:
     for field in schema:
         if not grows(field.type, table.field(field.name).type):
             raise ContractError(
-                f"table {name}: column {field.name} is {table.field(field.name).type}, a file of the unit has {field.type}"
+                f"table {name}: column {field.name} is {table.field(field.name).type}, "
+                f"but {field.type} in a file of the unit"
             )
 
 
