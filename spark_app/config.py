@@ -39,7 +39,7 @@ def load(path: str | Path | None = None) -> Settings:
         raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
 
 
-def wants_hold(path: str | Path | None) -> bool:
+def should_hold(path: str | Path | None) -> bool:
     """`run.hold`, also where another setting is wrong: who is to be held must not be relaunched for it."""
     path = path or os.environ.get(f"{PREFIX}SETTINGS")
     name = f"{PREFIX}run__hold".upper()

@@ -83,7 +83,7 @@ class SchemaBump(ProtolakeError):
     exit_code = ExitCode.BUMP
 
 
-def last_words(error: Exception) -> str:
+def last_message_line(error: Exception) -> str:
     """The last line before Java's stack: that is the message, of Python or of Java."""
     lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
     return lines[-1][:450] if lines else type(error).__name__

@@ -177,7 +177,7 @@ class Lake:
         self._locks.clear()
 
 
-def file_prefix(sequence: int) -> str:
+def unit_file_prefix(sequence: int) -> str:
     """How the names of a unit's files begin: the unit, and a random part of this attempt at it."""
     return f"part-{sequence:0{SEQUENCE_DIGITS}d}-{uuid.uuid4().hex[:8]}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
-from spark_app.driver.settle import caps_of
+from spark_app.driver.settle import limits_of
 from spark_app.records import CAUSE_HELP, RESERVED
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Sources
@@ -79,7 +79,7 @@ def render(page: str) -> str:
 def types() -> str:
     """How each kind of field lands."""
     fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
-    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), caps_of(Schemas()))
+    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
     message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
     assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
     kinds = [field.type for field in arrow_schema(message)]

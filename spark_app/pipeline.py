@@ -22,34 +22,34 @@ from pyspark.sql import SparkSession
 
 from spark_app import failpoints, session
 from spark_app.driver import counts, loss
-from spark_app.driver.continuity import Continuity
-from spark_app.driver.deferred import Deferred
+from spark_app.driver.continuity import TopicCheck
+from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import read_kafka
-from spark_app.driver.settle import ANSWERS_S
+from spark_app.driver.settle import RETRY_WAIT_S
 from spark_app.driver.streaming import Streaming, first_line
-from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 from spark_app.kafka import topics
-from spark_app.kafka.access import REFUSED_S
-from spark_app.kafka.sizes import Sizes, sample
+from spark_app.kafka.access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.process import scratch
 from spark_app.process.life import Life
-from spark_app.process.room import Room, Stopped
-from spark_app.recovery.service import Service
-from spark_app.schemas.registry import RegistryRefused, RegistryUnreachable
+from spark_app.process.room import DiskSpaceGuard, StopRequested
+from spark_app.recovery.service import RequestExecutor
+from spark_app.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings import Settings
 from spark_app.store import checkpoint, inventory, statistics
 from spark_app.store.findings import refuse
 
-DEFERRED_EVERY_S = 2.0
+DEFERRED_INTERVAL_S = 2.0
 FORGET_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 TRANSACTIONS_EVERY_S = 15.0
@@ -76,7 +76,7 @@ class Pipeline:
         self.status = Status(self.lake, settings.tables.layout)
         self.life = Life(self.lake, settings.run, self.status)
         self._stop = self.life.stop
-        self._room = Room(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
+        self._room = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
     def run(self) -> ExitCode:
         """Run until drained, stopped or unable to go on.
@@ -89,11 +89,11 @@ class Pipeline:
             self._room.retry(self.lake.prepare)
             self._room.retry(self.lake.lock)
             failpoints.arm(self.lake.root)
-            self.life.begin({"ingest": self._sign, "gold": self._sign_of_gold})
+            self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
             self._room.retry(lambda: scratch.renew(self.lake))
             self._opened = self._room.retry(self._open_lake)
             return self._run(self._opened)
-        except Stopped:
+        except StopRequested:
             return ExitCode.DONE
 
     def _sign(self) -> Hashable:
@@ -102,7 +102,7 @@ class Pipeline:
         query = self._streaming.query if self._streaming else None
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
-    def _sign_of_gold(self) -> Hashable:
+    def _gold_progress(self) -> Hashable:
         return (self._folds, self._spark and session.signs(self._spark, None)) if self._folds % 2 else None
 
     def _open_lake(self) -> OpenLake:
@@ -111,7 +111,7 @@ class Pipeline:
             ContractError: tables, state and checkpoint are not of one lake and moment.
         """
         opened = OpenLake.of(self.lake, self._settings)
-        if self._settings.registry.tells_secret:
+        if self._settings.registry.sends_secret_in_clear:
             log.warning(
                 "the app sends the registry's password or token unencrypted: use https://",
                 url=self._settings.registry.url,
@@ -119,19 +119,19 @@ class Pipeline:
         refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
         refuse(statistics.earlier(self.lake))
         checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
-        self.status.learn_rows(counts.count_rows(opened), opened.tables.admitted)
-        self.status.learn_quarantine(counts.count_open_causes(opened))
+        self.status.set_rows(counts.count_rows(opened), opened.tables.admitted)
+        self.status.set_quarantine(counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
         return opened
 
     def _discard(self) -> None:
         if self._opened is not None:
             with self._unit_lock:
-                self._opened.remove_undecided()
+                self._opened.remove_uncommitted_files()
 
     def _run(self, opened: OpenLake) -> ExitCode:
-        continuity = Continuity(opened, topics.Topics(self._settings.kafka))
-        sizes = Sizes(self._settings.batch.records, self._settings.batch.bytes)
+        continuity = TopicCheck(opened, topics.Topics(self._settings.kafka))
+        sizes = RecordSizes(self._settings.batch.records, self._settings.batch.bytes)
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(continuity, opened, sizes))
             schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
@@ -139,12 +139,12 @@ class Pipeline:
                 asked.add_done_callback(self._stop_if_failed)
             try:
                 self._spark = spark = self._start_spark()
-                self.life.catch()
-                session.hold_lake(spark, self.lake)
+                self.life.reinstall_signal_handlers()
+                session.lock_lake_in_jvm(spark, self.lake)
                 session.prepare_workers(spark)
             except BaseException as error:
                 self._stop.set()  # else leaving would wait for the answers
-                if not isinstance(error, Stopped):
+                if not isinstance(error, StopRequested):
                     raise
             now = search.result()
             schemas.result()
@@ -152,7 +152,7 @@ class Pipeline:
             return ExitCode.DONE
         self.status.waiting(None)
         self._room.retry(lambda: continuity.check(now, self._accept_loss))
-        self.status.learn_lost(loss.count(opened))
+        self.status.set_lost(loss.count(opened))
         self._wire(spark, opened, continuity, sizes)
         return self._work(opened, now)
 
@@ -161,7 +161,7 @@ class Pipeline:
         if asked.exception() is not None:
             self._stop.set()
 
-    def _look_at_kafka(self, continuity: Continuity, opened: OpenLake, sizes: Sizes) -> dict[str, topics.Topic]:
+    def _look_at_kafka(self, continuity: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
         """What Kafka has, and how large its records are."""
         now, last = continuity.search(), opened.manifests.last_ingest
         if last is not None:
@@ -185,20 +185,20 @@ class Pipeline:
 
     def _learn_subjects(self, opened: OpenLake) -> None:
         try:
-            self._room.retry(opened.schemas.learn_subjects)
+            self._room.retry(opened.schemas.load_subject_versions)
             self._room.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
-            self._room.retry(opened.schemas.learn_forms)
+            self._room.retry(opened.schemas.fetch_missing_forms)
         except RegistryUnreachable as error:
             if not opened.schemas.ledger.entries:
                 raise
             # What is known keeps flowing, what is new waits.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: Continuity, sizes: Sizes) -> None:
+    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: TopicCheck, sizes: RecordSizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
         read = functools.partial(read_kafka, spark, self._settings)
         ingest = Ingest(opened, units, self.status, self._room, self._stop, read, continuity.confirm)
-        self.life.taking = lambda: ingest.under_way
+        self.life.describe_batch = lambda: ingest.batch_description
         self._streaming = Streaming(
             spark,
             opened,
@@ -211,13 +211,15 @@ class Pipeline:
             self._available_now,
             sizes,
         )
-        self._deferred = Deferred(spark, opened, units, self._unit_lock)
-        self._aggregator = Aggregator(Calculator(spark, self._settings), opened, self._unit_lock)
-        self._service = Service(spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered)
+        self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
+        self._aggregator = Aggregator(AggregateComputer(spark, self._settings), opened, self._unit_lock)
+        self._service = RequestExecutor(
+            spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
+        )
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
         assert self._streaming is not None
-        origin = Origin({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
+        origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
         gold = threading.Thread(target=self._aggregate_forever, name="gold", daemon=True)
         if not self._available_now:
             gold.start()
@@ -236,10 +238,10 @@ class Pipeline:
             self._room.retry(self._aggregate)
         elif not gold.is_alive():
             self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
-        self._make_durable(opened, gold.is_alive())
+        self._sync_before_exit(opened, gold.is_alive())
         return ExitCode.DONE
 
-    def _make_durable(self, opened: OpenLake, gold_is_busy: bool) -> None:
+    def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
         """So that the next start has nothing to look at again; without it, it looks."""
         try:
             opened.committer.close()
@@ -250,7 +252,7 @@ class Pipeline:
 
     def _do_chores(self, opened: OpenLake) -> None:
         """What the main thread does while the query runs."""
-        if self._is_due("deferred", DEFERRED_EVERY_S):
+        if self._is_due("deferred", DEFERRED_INTERVAL_S):
             self._room.retry(self._deferred.merge)
             if not self._land_only:
                 self._room.retry(self._decode_deferred)
@@ -268,13 +270,13 @@ class Pipeline:
         return due
 
     def _name_versions(self, opened: OpenLake) -> None:
-        versions = opened.schemas.ask_versions()
+        versions = opened.schemas.fetch_missing_versions()
         if versions:  # a batch may have the lock for long, and all other chores would wait with this one
             with self._unit_lock:
-                opened.schemas.ledger.name_versions(versions)
+                opened.schemas.ledger.set_versions(versions)
 
     def _decode_deferred(self) -> bool:
-        report = self._deferred.step(None if self._available_now else ANSWERS_S)
+        report = self._deferred.step(None if self._available_now else RETRY_WAIT_S)
         if report is not None:
             self.status.deferred_done(report)
         return report is not None
@@ -301,7 +303,7 @@ class Pipeline:
     def _look_for_transactions(self) -> None:
         transactions = OpenTransactions(self._settings.kafka)
         while not self._stop.wait(TRANSACTIONS_EVERY_S):
-            self.status.held_back(transactions.look())
+            self.status.set_blocked_offsets(transactions.look())
 
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
         """Ask until there is an answer, the patience is over, or the app is stopped."""
@@ -314,12 +316,12 @@ class Pipeline:
                 if reason:
                     self.status.answered(reason)
                 return answer
-            except RegistryRefused as error:
+            except RegistryAccessDenied as error:
                 self._give_up(f"{what} {where}", error)
             except (*topics.UNANSWERED, RegistryUnreachable) as error:
                 now = time.monotonic()
-                refused_since = (refused_since or now) if isinstance(error, topics.AccessRefused) else None
-                if now > deadline or (refused_since is not None and now - refused_since > REFUSED_S):
+                refused_since = (refused_since or now) if isinstance(error, topics.BrokerAccessDenied) else None
+                if now > deadline or (refused_since is not None and now - refused_since > ACCESS_DENIED_TIMEOUT_S):
                     self._give_up(f"{what} {where}", error)
                 reason = f"{what} {where}: {error}"
                 self.status.waiting(reason)
@@ -328,10 +330,10 @@ class Pipeline:
 
     def _give_up(self, where: str, error: Exception) -> NoReturn:
         seconds = self._settings.run.patience_s
-        if isinstance(error, RegistryRefused):
+        if isinstance(error, RegistryAccessDenied):
             raise ConfigurationError(f"{where} refuses this client ({error})")
         if isinstance(error, topics.TopicMissing):
             raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
-        if isinstance(error, topics.AccessRefused):
+        if isinstance(error, topics.BrokerAccessDenied):
             raise ConfigurationError(f"kafka: {where} refuses access: {error}")
         raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")

@@ -169,7 +169,7 @@ def add_counts(into: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableNames:
     """Names of the tables; `{name}` in a pattern is the routing name."""
 
     bronze: str = "bronze_events"

@@ -131,7 +131,7 @@ def prepare_workers(session: SparkSession) -> None:
     threading.Thread(target=start, name="workers", daemon=True).start()
 
 
-def hold_lake(session: SparkSession, lake: Lake) -> None:
+def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
     """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
     jvm: Any = session.sparkContext._jvm
     gateway: Any = session.sparkContext._gateway

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, f
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.contexts import context_of
-from spark_app.records import Layout
+from spark_app.records import TableNames
 
 PREFIX = "PROTOLAKE_"
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -76,7 +76,7 @@ class KafkaSettings(Section):
 
     @field_validator("oauth_token_url")
     @classmethod
-    def _tells_nobody(cls, value: str) -> str:
+    def _url_is_safe(cls, value: str) -> str:
         """The client secret goes there."""
         plain = value.startswith("http://") and _is_loopback(_host(value))
         if value and not value.startswith("https://") and not plain:
@@ -145,7 +145,7 @@ class RegistrySettings(Section):
         return self
 
     @property
-    def tells_secret(self) -> bool:
+    def sends_secret_in_clear(self) -> bool:
         """Whether the password or token goes over a network as it is."""
         return (
             bool(self.username or self.token_file)
@@ -273,8 +273,8 @@ class Tables(Section):
         return self
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
+    def layout(self) -> TableNames:
+        return TableNames(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
 
 
 class Schemas(Section):

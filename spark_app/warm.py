@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from spark_app import config, session
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.shares import Records
-from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.kafka import source
 from spark_app.lake import Lake
 from spark_app.records import SOURCE_SCHEMA, Span
@@ -75,7 +75,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     def take(_: DataFrame, batch_id: int) -> None:
         if batch_id >= BATCHES:
             return done.set()
-        report = units.run(Records(spark, (Noise(),)), batch_id + 1, Origin({}))
+        report = units.run(Records(spark, (Noise(),)), batch_id + 1, UnitOptions({}))
         opened.decide(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()

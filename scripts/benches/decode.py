@@ -28,7 +28,7 @@ from scripts.benches.row_udf import spark_rates
 from scripts.benches.targets import BAD
 from scripts.local.errors import LocalError
 from spark_app import session
-from spark_app.records import SOURCE_SCHEMA, Catalog, DecodeOptions, Layout
+from spark_app.records import SOURCE_SCHEMA, Catalog, DecodeOptions, TableNames
 from spark_app.worker import one_pass
 from spark_app.worker.decode import Decoder, decoder_for
 from spark_app.worker.decode.columns import ColumnBuilder
@@ -182,7 +182,7 @@ def _pass(records: pa.Table, catalog: Catalog) -> tuple[int, int]:
     games = {f"game_{n}": f"game_{n}" for n in range(7)}
     messages = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=messages)
-    plan = one_pass.Plan(str(folder), "part-0-a", Layout(), routing, {}, 1, settled=True)
+    plan = one_pass.TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, settled=True)
     try:
         report = one_pass.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
     finally:

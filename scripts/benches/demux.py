@@ -35,7 +35,7 @@ from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.driver.unit import Origin
+from spark_app.driver.unit import UnitOptions
 from spark_app.lake import Lake
 
 WRONG = 65
@@ -147,7 +147,7 @@ def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
     paths = [frames.write_partition(folder / f"{n}.parquet", topic, n, list(islice(left, share))) for n in range(FILES)]
     landing = workshop.stand(1)
     records = Filed(workshop.spark, tuple(paths)).records(FILES)
-    report = landing.units.run(records, 1, Origin({}, land_only=True))
+    report = landing.units.run(records, 1, UnitOptions({}, land_only=True))
     landing.opened.decide(report, "ingest", landing.source())
     return landing.opened
 

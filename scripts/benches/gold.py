@@ -31,7 +31,7 @@ from scripts.benches.targets import HISTORY, TOUCHED, TOUCHED_TABLES
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 
 WARMING = 2
 WRONG = 65
@@ -134,7 +134,7 @@ def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[F
 def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], count: int, history: int) -> Case:
     result.tell(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
-    calculator = Calculator(workshop.spark, stand.opened.settings)
+    calculator = AggregateComputer(workshop.spark, stand.opened.settings)
     case = Case(name, stand, Aggregator(calculator, stand.opened, nullcontext()), units, count)
     case.fill(history)
     return case

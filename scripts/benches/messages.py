@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from spark_app.schemas.caps import Caps
+from spark_app.schemas.caps import SchemaLimits
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode.numbering import message_at
@@ -23,7 +23,7 @@ KINDS = ("flat", "rich", "wide")
 INDEX = (0,)
 WIDE = 500
 SCALARS = ("string", "int64", "double", "bool", "int32", "fixed64", "float", "sint64")
-CAPS = Caps(text_bytes=1 << 20, files=100, leaves=2000, compile_s=15, compile_bytes=512 << 20)
+CAPS = SchemaLimits(text_bytes=1 << 20, files=100, leaves=2000, compile_s=15, compile_bytes=512 << 20)
 HEAD = """syntax = "proto3";
 package protolake.bench;
 import "google/protobuf/timestamp.proto";

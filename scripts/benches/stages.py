@@ -29,12 +29,12 @@ from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
 from spark_app.kafka.consumer import share
 from spark_app.kafka.consumer.share import Share
-from spark_app.records import Catalog, Decodable, DecodeOptions, Layout, Report, Span
+from spark_app.records import Catalog, Decodable, DecodeOptions, Report, Span, TableNames
 from spark_app.schemas.descriptors import digest
 from spark_app.settings import Batch, KafkaSettings
 from spark_app.worker import one_pass
 from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.one_pass import Plan
+from spark_app.worker.one_pass import TaskPlan
 from spark_app.worker.route import Routing
 
 WRONG = 65
@@ -115,7 +115,7 @@ def _runs(shape: Shape, schema_id: int, folder: Path) -> dict[str, Run]:
     games = {name: name for name in game_names(shape.games)}
     tables = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=tables)
-    plan = Plan("", "part-0-a", Layout(), routing, {}, 1, settled=True)
+    plan = TaskPlan("", "part-0-a", TableNames(), routing, {}, 1, settled=True)
 
     def land(write_bronze: bool) -> Run:
         def take(batches: Iterator[pa.RecordBatch]) -> int:

@@ -24,14 +24,14 @@ from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
 from spark_app import config, session
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.lake import Lake
 from spark_app.ops.events import LEVELS, log
 from spark_app.records import Report
 from spark_app.settings import Settings
 
 NOBODY = "127.0.0.1:9"
-ORIGIN = Origin({}, settle_in_place=True)
+ORIGIN = UnitOptions({}, bump_in_place=True)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Workshop:
         lake = Lake(path)
         lake.prepare()
         opened = OpenLake.of(lake, settings)
-        opened.schemas.learn_subjects()
+        opened.schemas.load_subject_versions()
         return Stand(opened, UnitRunner(self.spark, lake, settings, opened.schemas, opened.tables))
 
     def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> Filed:

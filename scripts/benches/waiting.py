@@ -28,7 +28,7 @@ from scripts.benches.stand import ORIGIN, Stand, Workshop, open_workshop
 from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING_MEMORY, WAITING_UNIT
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.driver.deferred import Deferred
+from spark_app.driver.deferred import DeferredDecoder
 from spark_app.records import Report
 from spark_app.worker.tables import deferred_rows
 
@@ -83,8 +83,8 @@ def run(options: Options) -> Finding:
 def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
     stand, events = workshop.stand(TABLES), frames.play(TABLES)
     records = workshop.records(events, options.ready)
-    stand.opened.schemas.meet([NOBODYS])
-    deferred = Deferred(workshop.spark, stand.opened, stand.units)
+    stand.opened.schemas.resolve_new([NOBODYS])
+    deferred = DeferredDecoder(workshop.spark, stand.opened, stand.units)
     levels, there, units = [], 0, 0
 
     def take() -> Report | None:
@@ -147,7 +147,7 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
     while landed < options.records:
         _land(stand, records, count, landed // count)
         landed += count
-    deferred = Deferred(workshop.spark, stand.opened, stand.units)
+    deferred = DeferredDecoder(workshop.spark, stand.opened, stand.units)
     _forget_peak()
     while True:
         cost, report = _time(deferred.step)

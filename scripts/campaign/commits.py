@@ -20,16 +20,16 @@ from deltalake import DeltaTable
 from scripts.campaign.mount import Mount
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.settle import TableDesk
+from spark_app.driver.settle import TableAdmission
 from spark_app.gold import aggregate
 from spark_app.gold import tables as gold_tables
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator, Computed
+from spark_app.gold.compute import AggregateComputer, Computed
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.settings import Settings
 from spark_app.store import commit, maintain, power
-from spark_app.store.synced import Synced
+from spark_app.store.synced import DurabilityMark
 
 NAMES = ("a", "b", "c")
 SETTINGS: dict[str, Any] = {
@@ -53,7 +53,7 @@ def rows_of(unit: int) -> dict[str, pa.Table]:
     return tables
 
 
-class Known(TableDesk):
+class Known(TableAdmission):
     """Every table is admitted, and has the fields that gold needs, whatever schemas say."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Known(TableDesk):
         return FIELDS
 
 
-class ByArrow(Calculator):
+class ByArrow(AggregateComputer):
     """What Spark computes, without a JVM."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def faults(root: Path, decided: int) -> Iterator[str]:
     gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
-    if again.redone or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
+    if again.redone_units or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
         yield "the second start still found work to do"
 
 
@@ -220,7 +220,7 @@ def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts
 
 
 def _is_torn(lake: Lake) -> bool:
-    return bool(power.look(lake, Synced(lake), Layout()))
+    return bool(power.look(lake, DurabilityMark(lake), TableNames()))
 
 
 def _faults(root: Path, decided: int) -> list[str]:

@@ -22,7 +22,7 @@ import mfusepy
 
 from scripts.campaign.volatile import Disk, Folder, Missing, Node, Operation
 
-BLOCK, FREE = 4096, 1 << 28
+BLOCK, IMMEDIATE_STARTS = 4096, 1 << 28
 
 
 class Front(mfusepy.Operations):  # type: ignore[misc]
@@ -141,7 +141,13 @@ class Front(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def statfs(self, path: str) -> dict[str, int]:
-        return {"f_bsize": BLOCK, "f_frsize": BLOCK, "f_blocks": FREE, "f_bfree": FREE, "f_bavail": FREE}
+        return {
+            "f_bsize": BLOCK,
+            "f_frsize": BLOCK,
+            "f_blocks": IMMEDIATE_STARTS,
+            "f_bfree": IMMEDIATE_STARTS,
+            "f_bavail": IMMEDIATE_STARTS,
+        }
 
 
 def _is_hidden(path: str) -> bool:

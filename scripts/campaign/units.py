@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.store.manifest import Change, Manifest
 from spark_app.worker import files
 
-LAYOUT = Layout()
+LAYOUT = TableNames()
 
 
 def open_lake(root: Path) -> Lake:

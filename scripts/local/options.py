@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> Options:
         if folder.exists() and not folder.is_dir():
             raise LocalError(f"{name} {folder} is not a folder", USAGE)
     if NO_LAKE.search(str(given.lake)):
-        raise LocalError(rf"--lake {given.lake}: the path of a lake must not contain any of []{{}}|^\", USAGE)
+        raise LocalError(rf"--lake {given.lake}: the path of a lake must not contain any of []{{}}|^\ in it", USAGE)
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")

@@ -17,7 +17,7 @@ from typing import Literal
 from scripts.local.artifacts import ROOT
 from spark_app.errors import ExitCode
 
-SETTLED_SECONDS = 60  # a program that lived this long starts again at once
+HEALTHY_AFTER_S = 60  # a program that lived this long starts again at once
 LONGEST_BACKOFF_SECONDS = 30
 
 Relaunch = Literal["never", "always", "by exit code"]
@@ -147,7 +147,7 @@ def quick_exits(exits: list[Exit]) -> int:
 
 
 def _is_quick_failure(one: Exit) -> bool:
-    return not one.asked and one.code != ExitCode.BUMP and one.seconds < SETTLED_SECONDS
+    return not one.asked and one.code != ExitCode.BUMP and one.seconds < HEALTHY_AFTER_S
 
 
 def _write(path: Path, value: dict[str, object]) -> None:

@@ -18,7 +18,7 @@ from scripts.local.downloads import ensure
 from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.kafka import Kafka
 from scripts.local.options import Options
-from scripts.local.program import SETTLED_SECONDS, Exit, Process, Program, quick_exits, read_exits
+from scripts.local.program import HEALTHY_AFTER_S, Exit, Process, Program, quick_exits, read_exits
 from scripts.local.registry import Registry
 from scripts.local.server import START_SECONDS, Server, last_line
 from scripts.local.supervision import Supervisor
@@ -168,7 +168,7 @@ class Stack:
 
     def _trouble(self, process: Process) -> str | None:
         exits = self._exits(process.name)
-        quick = quick_exits(exits) if exits and exits[-1].at > time.time() - SETTLED_SECONDS else 0
+        quick = quick_exits(exits) if exits and exits[-1].at > time.time() - HEALTHY_AFTER_S else 0
         if process.is_down and process.code != 0:
             return f"is down (exit code {process.code})"
         return f"failed {quick} times and is restarted" if quick > 1 else None

@@ -13,15 +13,15 @@ import numpy as np
 from spark_app.audit.acks import Acknowledged, read_acks
 from spark_app.audit.broker import Kafka
 from spark_app.audit.chunk import Chunk
-from spark_app.audit.gold import judge_gold
-from spark_app.audit.outside import judge_outside
-from spark_app.audit.place import Judge
-from spark_app.audit.placed import judge_placed
-from spark_app.audit.quarantine import judge_quarantine
-from spark_app.audit.raw import judge_bronze
+from spark_app.audit.gold import check_gold
+from spark_app.audit.outside import check_outside
+from spark_app.audit.place import RecordRules
+from spark_app.audit.placed import check_placed
+from spark_app.audit.quarantine import check_quarantine
+from spark_app.audit.raw import check_bronze
 from spark_app.audit.records import Records, Source
-from spark_app.audit.silver import judge_silver
-from spark_app.audit.slots import Slots
+from spark_app.audit.silver import check_silver
+from spark_app.audit.slots import OffsetIndex
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
 from spark_app.records import Span
@@ -72,7 +72,7 @@ class _Auditor:
         self._acks = acks
         self._tell = tell
         self._verdict = Verdict(upto=snapshot.upto)
-        self._rules = Judge(snapshot.settings, snapshot.schemas, snapshot.names)
+        self._rules = RecordRules(snapshot.settings, snapshot.schemas, snapshot.names)
         self._seen: Counter[str] = Counter()
 
     def run(self) -> Verdict:
@@ -89,8 +89,8 @@ class _Auditor:
                 self._judge(chunk, there, compacted)
                 done += sum(span.end - span.start for span in chunk)
                 self._tell(done, total)
-        judge_outside(self._snapshot, spans, self._seen, self._verdict)
-        judge_gold(self._snapshot, self._verdict)
+        check_outside(self._snapshot, spans, self._seen, self._verdict)
+        check_gold(self._snapshot, self._verdict)
         return self._verdict
 
     def _spans(self) -> Iterator[Span]:
@@ -132,7 +132,7 @@ class _Auditor:
             for span in gone if there else []:
                 self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
             read = [span for span in taken if span.start < span.end]
-            slots = Slots(read, self._snapshot.topic_ids.get(left[0].topic))
+            slots = OffsetIndex(read, self._snapshot.topic_ids.get(left[0].topic))
             self._compare(slots, records, slots.within(gone) | compacted)
             left = [
                 Span(span.topic, span.partition, done.end, span.end)
@@ -140,13 +140,13 @@ class _Auditor:
                 if done.end < span.end
             ]
 
-    def _compare(self, slots: Slots, records: Records, expired: np.ndarray) -> None:
+    def _compare(self, slots: OffsetIndex, records: Records, expired: np.ndarray) -> None:
         """The tables with the records, along a record's way."""
         chunk = Chunk(self._snapshot, self._rules, self._verdict, slots, records, expired)
-        judge_bronze(chunk, self._acks)
-        absent = judge_silver(chunk)
-        judge_placed(chunk, absent)
-        judge_quarantine(chunk, absent)
+        check_bronze(chunk, self._acks)
+        absent = check_silver(chunk)
+        check_placed(chunk, absent)
+        check_quarantine(chunk, absent)
         self._verdict.records += len(chunk.records)
         self._seen.update({name: len(found.slots) for name, found in chunk.tables.items()})
 

@@ -164,7 +164,7 @@ class Kafka:
         refused = access.refusal([reason, *self._said], self._settings)
         if refused:
             return ConfigurationError(f"kafka: {self._brokers} refuses access: {refused}")
-        said = access.words(reason) + access.without_token(self._said, self._settings)
+        said = access.words(reason) + access.no_token_note(self._said, self._settings)
         return UnreachableError(f"broker {self._brokers} did not answer ({said}): is it up?")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.audit.place import Judge
+from spark_app.audit.place import RecordRules
 from spark_app.audit.records import Records
-from spark_app.audit.slots import Slots
+from spark_app.audit.slots import OffsetIndex
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.verdict import ALTERED, Verdict
 from spark_app.records import OMITTED_SCHEMA
@@ -32,7 +32,7 @@ class Found:
     slots: np.ndarray
 
     @staticmethod
-    def of(table: Table, slots: Slots) -> Found:
+    def of(table: Table, slots: OffsetIndex) -> Found:
         rows = table.read(condition=table.within(slots.topic_id, slots.spans))
         own = (rows[f"{table.prefix}{column}"].to_numpy().astype(np.int64) for column in ("partition", "offset"))
         return Found(table, rows, slots.of(*own))
@@ -60,7 +60,13 @@ class Chunk:
     """
 
     def __init__(
-        self, snapshot: Snapshot, rules: Judge, verdict: Verdict, slots: Slots, records: Records, expired: np.ndarray
+        self,
+        snapshot: Snapshot,
+        rules: RecordRules,
+        verdict: Verdict,
+        slots: OffsetIndex,
+        records: Records,
+        expired: np.ndarray,
     ):
         """
         Args:

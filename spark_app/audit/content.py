@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from spark_app.audit.expected import Json, plain, told
 
 
-class Misfit(ValueError):
+class DoesNotFit(ValueError):
     """A value that the column cannot hold without a change."""
 
 
@@ -48,7 +48,7 @@ def mark(wrong: np.ndarray, differ: np.ndarray, why: str) -> None:
 def fits(value: Any, kind: pa.DataType) -> bool:
     try:
         carried(value, kind)
-    except Misfit:
+    except DoesNotFit:
         return False
     return True
 
@@ -56,7 +56,7 @@ def fits(value: Any, kind: pa.DataType) -> bool:
 def _same(expected: Any, found: Any, kind: pa.DataType) -> bool:
     try:
         return bool(carried(expected, kind) == found)
-    except Misfit:
+    except DoesNotFit:
         return False
 
 
@@ -75,14 +75,14 @@ def carried(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind) and isinstance(value, list):
         return [carried(item, kind.value_type) for item in value]
     if isinstance(value, list | dict) or pa.types.is_nested(kind):
-        raise Misfit
+        raise DoesNotFit
     return told(_carried_scalar(value, kind))
 
 
 def _carried_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
     names = [kind.field(place).name for place in range(kind.num_fields)]
     if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
-        raise Misfit
+        raise DoesNotFit
     return {name: carried(value.get(name), kind.field(name).type) for name in names}
 
 
@@ -91,14 +91,14 @@ def _carried_scalar(value: Any, kind: pa.DataType) -> Any:
     if own == kind:
         return value
     if isinstance(value, Json):
-        raise Misfit
+        raise DoesNotFit
     convert = CHANGES.get((own, kind))
     if convert is None:
-        raise Misfit
+        raise DoesNotFit
     try:
         changed = convert(value)
     except (ValueError, OverflowError):
-        raise Misfit from None
+        raise DoesNotFit from None
     return changed
 
 

@@ -33,11 +33,11 @@ FLAT = {
 }
 
 
-class NoTime(ValueError):
+class TimestampOutOfRange(ValueError):
     """The message holds a timestamp or duration beyond the calendar."""
 
 
-class NoText(ValueError):
+class NotUtf8(ValueError):
     """A string of the message is not UTF-8."""
 
 
@@ -55,9 +55,9 @@ def judged(kind: type[Message], payload: bytes, defaults: bool = True) -> object
     """The row by Google's parser, or the cause why there is none."""
     try:
         return expected(kind.FromString(payload), defaults)
-    except (DecodeError, NoText):
+    except (DecodeError, NotUtf8):
         return Cause.DECODE_PAYLOAD
-    except NoTime:
+    except TimestampOutOfRange:
         return Cause.DECODE_RANGE
 
 
@@ -71,7 +71,7 @@ def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
     try:
         return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
     except UnicodeDecodeError:
-        raise NoText from None
+        raise NotUtf8 from None
 
 
 def told(value: Any) -> Any:
@@ -196,14 +196,14 @@ def _same(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):
-        raise NoText
+        raise NotUtf8
     return value
 
 
 def _json(message: Any) -> Json:
     kind, pool = message.DESCRIPTOR, message.DESCRIPTOR.file.pool
     if not all(_is_text(*pair) for pair in _scalars(message)):
-        raise NoText
+        raise NotUtf8
     try:
         text = json_format.MessageToJson(message, preserving_proto_field_name=True, descriptor_pool=pool)
         return Json(json.loads(text))
@@ -238,7 +238,7 @@ def _scalars(message: Any) -> Iterator[tuple[FieldDescriptor, Any]]:
             else:
                 values = [(field, value)] if field.message_type is None or message.HasField(field.name) else []
         except UnicodeDecodeError:
-            raise NoText from None
+            raise NotUtf8 from None
         for kind, one in values:
             if kind.message_type is None:
                 yield kind, one
@@ -255,7 +255,7 @@ def _micros(value: Any) -> int:
 def _duration(value: Any) -> int:
     micros = _micros(value)
     if abs(micros) > 315_576_000_000_999_999:
-        raise NoTime
+        raise TimestampOutOfRange
     return micros
 
 
@@ -263,7 +263,7 @@ def _timestamp(value: Any) -> datetime.datetime:
     try:
         return EPOCH + datetime.timedelta(microseconds=_micros(value))
     except OverflowError:
-        raise NoTime from None
+        raise TimestampOutOfRange from None
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:

@@ -36,11 +36,11 @@ NO_ORDER = "gold columns aggregate a type that the audit cannot order or add"
 DEPENDS = object()  # a value that depends on the order of the rows
 
 
-class Unordered(ValueError):
+class NotComparable(ValueError):
     """The aggregate cannot be computed here."""
 
 
-def judge_gold(snapshot: Snapshot, verdict: Verdict) -> None:
+def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
     """Every gold table of a silver table that has the key; and those that have no silver."""
     key, layout = snapshot.settings.event.key, snapshot.layout
     due = {layout.silver_of(name): layout.gold_of(name) for name in set(snapshot.names.values())}
@@ -76,7 +76,7 @@ def _judge(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, ver
         try:
             for value, found in compute(silver, key, field, aggregate):
                 expected.setdefault(value, {})[column] = found
-        except Unordered:
+        except NotComparable:
             verdict.note(NO_ORDER)
     there = Counter(_key(row[key]) for row in actual)
     rows = {_key(row[key]): row for row in actual}
@@ -177,7 +177,7 @@ def _suited(values: Any, function: str) -> Any:
     if function in OF_ORDER and "map<" in str(kind):
         return pa.nulls(len(values), pa.string())
     if function not in OF_NUMBERS and pa.types.is_nested(kind):
-        raise Unordered
+        raise NotComparable
     return values
 
 
@@ -189,7 +189,7 @@ def _number(text: str | None) -> float | None:
     if text is None or NUMBER.fullmatch(text.strip()):
         return None if text is None else float(text)
     if ODD_NUMBER.fullmatch(text.strip()):
-        raise Unordered
+        raise NotComparable
     return None
 
 

@@ -11,7 +11,7 @@ from spark_app.records import Span
 OTHER_TOPIC = "rows belong to a topic that was deleted and recreated, or that is no longer read"
 
 
-def judge_outside(snapshot: Snapshot, spans: Iterable[Span], seen: Mapping[str, int], verdict: Verdict) -> None:
+def check_outside(snapshot: Snapshot, spans: Iterable[Span], seen: Mapping[str, int], verdict: Verdict) -> None:
     """Look through the tables that have more rows than were seen.
 
     Args:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.audit.expected import Column, Json, NoText, NoTime, columns_of
+from spark_app.audit.expected import Column, Json, NotUtf8, TimestampOutOfRange, columns_of
 from spark_app.audit.frames import (
     KEY_HEADER,
     Frame,
@@ -71,7 +71,7 @@ class Piece:
 
 
 @dataclass
-class Places:
+class RecordFacts:
     """What is known of the records besides their pieces.
 
     Attributes:
@@ -89,7 +89,7 @@ class Places:
     broken: set[int] = field(default_factory=set)
 
 
-class Judge:
+class RecordRules:
     """Knows the rules of one lake."""
 
     def __init__(self, settings: Settings, schemas: Schemas, names: dict[str, str]):
@@ -98,16 +98,16 @@ class Judge:
         self._names = names
         self._wrapper = settings.wrapper
         decode = settings.decode
-        self._bare: SchemaKey | None = decode.unframed_schema_id or None
+        self._unframed_schema: SchemaKey | None = decode.unframed_schema_id or None
         self._columns: dict[tuple[int, bool], list[Column]] = {}
 
     @property
     def takes_bare(self) -> bool:
-        return self._bare is not None
+        return self._unframed_schema is not None
 
-    def frame(self, records: Records) -> tuple[Places, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:
+    def frame(self, records: Records) -> tuple[RecordFacts, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:
         """(what the frames say, the framed records by schema, message index and place of the payload)."""
-        places = Places([None] * len(records), [False] * len(records))
+        places = RecordFacts([None] * len(records), [False] * len(records))
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         for row, value in enumerate(records.value):
             if row in records.omitted:
@@ -129,7 +129,7 @@ class Judge:
                 groups.setdefault((frame.key, frame.index, frame.body), []).append(row)
         return places, groups
 
-    def _break(self, row: int, frame: Frame, places: Places) -> None:
+    def _break(self, row: int, frame: Frame, places: RecordFacts) -> None:
         """Note a record whose message index cannot be read: what its schema is decides, where that is known."""
         assert frame.key is not None
         assert frame.broken is not None
@@ -139,18 +139,20 @@ class Judge:
             places.unknown.add(row)
 
     def _bare_frame(self, value: bytes) -> Frame | Cause:
-        if self._bare is None:
+        if self._unframed_schema is None:
             return cause_of_bare(value)
         name = self._settings.decode.unframed_message
-        known = self._schemas.is_decodable(self._bare)
-        return Frame(self._bare, self._schemas.index_of(self._bare, name) if name and known else (0,), 0)
+        known = self._schemas.is_decodable(self._unframed_schema)
+        return Frame(
+            self._unframed_schema, self._schemas.index_of(self._unframed_schema, name) if name and known else (0,), 0
+        )
 
-    def pieces(self, records: Records) -> tuple[Places, Iterator[Piece]]:
+    def pieces(self, records: Records) -> tuple[RecordFacts, Iterator[Piece]]:
         """(what is known at once, the pieces, whose making fills in the rest)."""
         places, groups = self.frame(records)
         return places, self._pieces(records, places, groups)
 
-    def _pieces(self, records: Records, places: Places, groups: Any) -> Iterator[Piece]:
+    def _pieces(self, records: Records, places: RecordFacts, groups: Any) -> Iterator[Piece]:
         for (key, index, body), rows in groups.items():
             reading = self._reading(key, index, rows, places)
             if reading is None:
@@ -163,7 +165,9 @@ class Judge:
                 else:
                     yield from self._piece(part, key, payloads, reading, None, places)
 
-    def _reading(self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: Places) -> Reading | None:
+    def _reading(
+        self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: RecordFacts
+    ) -> Reading | None:
         if not self._schemas.is_decodable(key):
             places.unknown.update(rows)
             return None
@@ -173,11 +177,11 @@ class Judge:
         return reading
 
     def _parse(
-        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, places: Places
+        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, places: RecordFacts
     ) -> list[tuple[int, bytes, Message]]:
         found = []
         for row, payload in zip(rows, payloads, strict=True):
-            if reading.is_doubtful(payload):
+            if reading.belongs_to_other_index(payload):
                 places.causes[row] = frozenset({Cause.SCHEMA_INDEX})
                 continue
             try:
@@ -187,7 +191,7 @@ class Judge:
         return found
 
     def _read(
-        self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: Places
+        self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: RecordFacts
     ) -> tuple[list[tuple[int, bytes, Message]], dict[str, list[Any]]]:
         """The columns' values of those messages that can land."""
         causes: dict[int, set[Cause]] = {}
@@ -204,7 +208,9 @@ class Judge:
             self._columns[key] = columns_of(message.DESCRIPTOR, defaults)
         return self._columns[key]
 
-    def _unwrapped(self, rows: list[int], payloads: list[bytes], reading: Reading, places: Places) -> Iterator[Piece]:
+    def _unwrapped(
+        self, rows: list[int], payloads: list[bytes], reading: Reading, places: RecordFacts
+    ) -> Iterator[Piece]:
         """What wrappers hold. Their own fields that are not set have their defaults, whatever the settings say."""
         columns = self.columns(reading.kind, True)
         if not columns:
@@ -244,7 +250,7 @@ class Judge:
         payloads: list[bytes],
         reading: Reading,
         outer: _Outer | None,
-        places: Places,
+        places: RecordFacts,
     ) -> Iterator[Piece]:
         parsed = self._parse(rows, payloads, reading, places)
         columns = self.columns(reading.kind, self._settings.decode.defaults)
@@ -282,7 +288,7 @@ class Judge:
         names = [value if isinstance(value, str) else None for value in found]
         return [name and f"{full_name}/{name}" for name in names] if event.route_by == "both" else names
 
-    def _table(self, row: int, value: str | None, places: Places) -> str | None:
+    def _table(self, row: int, value: str | None, places: RecordFacts) -> str | None:
         if not value:
             places.causes[row] = frozenset({Cause.ROUTE_MISSING})
             return None
@@ -301,7 +307,7 @@ class Judge:
         if not self._schemas.is_decodable(frame.key):
             return None
         reading, payload = self._schemas.reading(frame.key, frame.index), (key or b"")[frame.body :]
-        if reading is None or reading.is_doubtful(payload):
+        if reading is None or reading.belongs_to_other_index(payload):
             return None
         try:
             message = reading.kind.FromString(payload)
@@ -340,16 +346,16 @@ def _read_column(column: Column, parsed: list[tuple[int, bytes, Message]], cause
     read = column.read
     try:
         return [read(message) for _, _, message in parsed]
-    except (NoTime, NoText, UnicodeDecodeError):
+    except (TimestampOutOfRange, NotUtf8, UnicodeDecodeError):
         pass
     values = []
     for row, _, message in parsed:
         try:
             values.append(read(message))
             continue
-        except NoTime:
+        except TimestampOutOfRange:
             causes.setdefault(row, set()).add(Cause.DECODE_RANGE)
-        except (NoText, UnicodeDecodeError):
+        except (NotUtf8, UnicodeDecodeError):
             causes.setdefault(row, set()).add(Cause.DECODE_PAYLOAD)
         values.append(None)
     return values

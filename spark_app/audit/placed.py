@@ -11,7 +11,7 @@ from spark_app.audit.silver import Absent
 from spark_app.audit.verdict import DOUBLED, LOST, PHANTOM
 
 
-def judge_placed(chunk: Chunk, absent: Absent) -> None:
+def check_placed(chunk: Chunk, absent: Absent) -> None:
     layout = chunk.snapshot.layout
     counts = {name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.resolved)}
     placed = counts[layout.quarantine] + counts[layout.deferred] - counts[layout.resolved]

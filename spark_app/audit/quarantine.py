@@ -22,7 +22,7 @@ OTHER_LIMIT = "values were omitted although they are within batch.max_record_byt
 NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
 
 
-def judge_quarantine(chunk: Chunk, absent: Absent) -> None:
+def check_quarantine(chunk: Chunk, absent: Absent) -> None:
     found = chunk.tables.get(chunk.snapshot.layout.quarantine)
     if found is not None:
         compare_raw(chunk, found)

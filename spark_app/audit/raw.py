@@ -18,7 +18,7 @@ DIGEST = OMITTED_SCHEMA.names[1]
 UNREADABLE = "records whose headers the client cannot read (a name is not UTF-8): their headers were not compared"
 
 
-def judge_bronze(chunk: Chunk, acks: Acknowledged) -> None:
+def check_bronze(chunk: Chunk, acks: Acknowledged) -> None:
     """Also against what producers were told is safe, whether or not Kafka still has it."""
     name = chunk.snapshot.layout.bronze
     bronze, counts = chunk.tables.get(name), chunk.counts(name)

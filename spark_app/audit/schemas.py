@@ -25,7 +25,7 @@ class Reading:
     kind: type[Message]
     other: type[Message] | None = None
 
-    def is_doubtful(self, payload: bytes) -> bool:
+    def belongs_to_other_index(self, payload: bytes) -> bool:
         """Whether only the other class knows all of the payload's fields."""
         return self.other is not None and not _knows(self.kind, payload) and _knows(self.other, payload)
 
@@ -85,12 +85,12 @@ class Schemas:
             self._pools[digest] = DescriptorPool()
             for file in files:
                 self._pools[digest].Add(file)
-        told = _telling(files[-1], {file.name: file for file in files}) or files[-1]
+        told = _declaring_file(files[-1], {file.name: file for file in files}) or files[-1]
         own = self._pools[digest].FindFileByName(told.name)
         return [own.message_types_by_name[message.name] for message in told.message_type]
 
 
-def _telling(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:
+def _declaring_file(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:
     """The file, or the nearest that it imports publicly, that declares a type."""
     level = [file]
     for _ in files:

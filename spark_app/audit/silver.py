@@ -37,7 +37,7 @@ class Absent:
     misfits: set[int] = field(default_factory=set)
 
 
-def judge_silver(chunk: Chunk) -> Absent:
+def check_silver(chunk: Chunk) -> Absent:
     """Goes through the chunk's pieces."""
     table_at = np.full(chunk.slots.count, -1, np.int64)  # slot -> its table, -1 = it is not in silver
     row_at = np.full(chunk.slots.count, -1, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from spark_app.records import Span
 
 
-class Slots:
+class OffsetIndex:
     """Numbers for the offsets of some spans.
 
     Attributes:

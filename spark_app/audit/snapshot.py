@@ -187,7 +187,7 @@ class Snapshot:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"unit {before[0]} of {lake.root} is committed, but the tables are complete up to {before[1]} only: "
+                    f"unit {before[0]} of {lake.root} is committed, but the tables are complete up to {before[1]}: "
                     "start the app, which completes the unit, then run the audit again"
                 )
             time.sleep(RETRY_S)

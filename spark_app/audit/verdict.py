@@ -19,7 +19,7 @@ MOST_NAMED = 1000
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Discrepancy:
     """One record, or one key of gold, that is not as it should be.
 
     Attributes:
@@ -48,7 +48,7 @@ class Verdict:
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    named: dict[str, list[Wrong]] = field(default_factory=dict)
+    named: dict[str, list[Discrepancy]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     notes: Counter[str] = field(default_factory=Counter)
     records: int = 0
@@ -65,7 +65,7 @@ class Verdict:
         for what in whats:
             self.counts[kind, table] += 1
             if len(kept) < MOST_NAMED:
-                kept.append(Wrong(kind, table, what, why))
+                kept.append(Discrepancy(kind, table, what, why))
         if not kept:
             del self.named[kind]
 

@@ -84,12 +84,12 @@ def audit(
     from spark_app.audit import audit as look
     from spark_app.audit.words import verdict_lines
 
-    verdict = look(load(settings, lake), acks, tell=_tell_progress if sys.stderr.isatty() else lambda *_: None)
+    verdict = look(load(settings, lake), acks, tell=_print_progress if sys.stderr.isatty() else lambda *_: None)
     print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
     raise typer.Exit(ExitCode.DONE if verdict.clean else ExitCode.LOSS)
 
 
-def _tell_progress(done: int, total: int) -> None:
+def _print_progress(done: int, total: int) -> None:
     end = "\n" if done == total else ""
     print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
 

@@ -26,15 +26,15 @@ def run(
     ] = False,
 ) -> None:
     """Ingest records from Kafka into bronze, silver and gold."""
-    holds = config.wants_hold(settings)
+    stays_up = config.should_hold(settings)
     try:
         loaded = load_to_write(settings, lake)
-        holds = loaded.run.hold
+        stays_up = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
         code, reason = _run(loaded, available_now, land_only, accept_loss)
     except ProtolakeError as error:
         code, reason = say(error), str(error)
-    if code.held and holds:
+    if code.held and stays_up:
         hold(code, reason)
     leave(code)
 

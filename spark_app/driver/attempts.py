@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from spark_app.errors import last_words
+from spark_app.errors import last_message_line
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.records import Report
@@ -18,7 +18,7 @@ from spark_app.space import is_full
 MOST_AT_ONCE = 200_000
 
 
-class Attempts:
+class SizeBackoff:
     """Written to `path` before each try: the failure may take the app with it."""
 
     def __init__(self, path: Path, tries: int):
@@ -52,7 +52,9 @@ class Attempts:
                 self._note(self._limit, self._tries)
                 raise
             log.error(
-                "the pass over bronze failed, trying fewer records", records=self._limit, reason=last_words(error)
+                "the pass over bronze failed, trying fewer records",
+                records=self._limit,
+                reason=last_message_line(error),
             )
             return None
 

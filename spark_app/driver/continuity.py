@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from spark_app.driver import loss
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic, Topics
+from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic, Topics
 from spark_app.store import checkpoint
 
 
-class Continuity:
+class TopicCheck:
     """Of the lake's topics. What it asks may also raise `topics.UNANSWERED`."""
 
     def __init__(self, opened: OpenLake, topics: Topics):
@@ -63,7 +63,7 @@ class Continuity:
         self._topics.log_in_again()
         try:
             self._topics.ids()
-        except AccessRefused as refused:
+        except BrokerAccessDenied as refused:
             return str(refused)
         except UNANSWERED:
             pass

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from spark_app.driver.attempts import Attempts
+from spark_app.driver.attempts import SizeBackoff
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.driver.settle import ANSWERS_S, UNSHARED
+from spark_app.driver.settle import NO_LOCK, RETRY_WAIT_S
 from spark_app.driver.shares import Records
 from spark_app.driver.unit import UnitRunner
-from spark_app.driver.waiting import KEY, MOST_READ, Waiting, WaitingFile, arrange, fitting
+from spark_app.driver.waiting import KEY, MOST_READ, DeferredFile, DeferredFiles, fitting, group_by_schema
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
 from spark_app.records import Catalog, Cause, FileEntry, Report, SchemaKey, read_schema_key
@@ -31,7 +31,7 @@ from spark_app.worker.bronze import ranges_of
 from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, quarantine_rows
 
 
-class Deferred:
+class DeferredDecoder:
     """Looks after what waits. `between_units` is held while a unit is made, and to look which files there are."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Deferred:
         session: SparkSession,
         opened: OpenLake,
         units: UnitRunner,
-        between_units: AbstractContextManager[object] = UNSHARED,
+        unit_lock: AbstractContextManager[object] = NO_LOCK,
     ):
         self._session = session
         self._opened = opened
@@ -47,14 +47,14 @@ class Deferred:
         self._manifests = opened.manifests
         self._schemas = opened.schemas
         self._units = units
-        self._between_units = between_units
+        self._between_units = unit_lock
         self._table = opened.settings.tables.layout.deferred
-        self._waiting = Waiting(opened.committer.tables, self._table)
-        self._attempts = Attempts(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
+        self._waiting = DeferredFiles(opened.committer.tables, self._table)
+        self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
         self._settled = pa.array([], pa.string())
         self._settled_of: Catalog | None = None
 
-    def step(self, patience: float | None = ANSWERS_S) -> Report | None:
+    def step(self, patience: float | None = RETRY_WAIT_S) -> Report | None:
         """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
 
         Args:
@@ -66,7 +66,7 @@ class Deferred:
         moved = self._schemas.retry_waiting(patience, unmet, self._between_units)
         with self._between_units:
             self._refresh()
-            settled = self._find_settled()
+            settled = self._find_resolved_keys()
             ready = [file for file in self._waiting.files if file.count(settled)]
             if ready:
                 return self._take(ready, settled)
@@ -78,13 +78,13 @@ class Deferred:
         with self._between_units:
             self._refresh()
         self._waiting.learn()
-        if not self._waiting.crowded(enough):
+        if not self._waiting.files_to_merge(enough):
             return False
         with self._between_units:
             self._refresh()
-            files = self._waiting.crowded(enough)
+            files = self._waiting.files_to_merge(enough)
             if files:
-                adds = [self._opened.write(self._table, rows) for rows in arrange(self._waiting.read(files))]
+                adds = [self._opened.write(self._table, rows) for rows in group_by_schema(self._waiting.read(files))]
                 self._decide(Report(), files, adds)
         return bool(files)
 
@@ -98,10 +98,10 @@ class Deferred:
         return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
 
     def _refresh(self) -> None:
-        self._opened.finish_open()  # before the table is looked at: the open unit may have taken records out of it
+        self._opened.apply_pending()  # before the table is looked at: the open unit may have taken records out of it
         self._waiting.refresh()
 
-    def _find_settled(self) -> pa.Array:
+    def _find_resolved_keys(self) -> pa.Array:
         """The schemas that nobody has to wait for, with NULL for none."""
         catalog = self._schemas.ledger.catalog()
         if catalog is not self._settled_of:
@@ -109,7 +109,7 @@ class Deferred:
             self._settled, self._settled_of = pa.array([None, *keys], pa.string()), catalog
         return self._settled
 
-    def _take(self, files: list[WaitingFile], settled: pa.Array) -> Report:
+    def _take(self, files: list[DeferredFile], settled: pa.Array) -> Report:
         """A unit of what is ready in the first of the files."""
         first = next(self._ready(files, settled))
         limit = self._attempts.limit(first=str(first.select(COORDINATES).slice(0, 1).to_pylist()))
@@ -126,24 +126,24 @@ class Deferred:
         adds = report.files.pop(self._table, [])
         if sum(file.rows for file in files) > ready.num_rows:
             rest = self._rest(files, settled, ready.num_rows)
-            adds += [self._opened.write(self._table, rows) for rows in arrange(rest)]
+            adds += [self._opened.write(self._table, rows) for rows in group_by_schema(rest)]
         self._decide(report, files, adds)
         self._attempts.succeeded()
         return report
 
-    def _decide(self, report: Report, files: list[WaitingFile], adds: list[FileEntry]) -> None:
+    def _decide(self, report: Report, files: list[DeferredFile], adds: list[FileEntry]) -> None:
         left = sum(file.rows for file in files) - report.bronze
         source = {"records": report.bronze, "left": left}
         self._opened.decide(report, "deferred", source, Change(adds, [file.path for file in files]))
         if report.bronze:
             log.info("deferred records decoded", records=report.bronze, left=left)
 
-    def _ready(self, files: list[WaitingFile], settled: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _ready(self, files: list[DeferredFile], settled: pa.Array) -> Iterator[pa.RecordBatch]:
         """The rows that need not wait, in the order of the files."""
         batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=settled)) for batch in self._waiting.read(files))
         return (batch for batch in batches if len(batch))
 
-    def _rest(self, files: list[WaitingFile], settled: pa.Array, taken: int) -> Iterator[pa.RecordBatch]:
+    def _rest(self, files: list[DeferredFile], settled: pa.Array, taken: int) -> Iterator[pa.RecordBatch]:
         """All rows but the first so many of `_ready`."""
         for batch in self._waiting.read(files):
             is_ready = pc.is_in(batch.column(KEY), value_set=settled)

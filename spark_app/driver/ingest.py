@@ -19,14 +19,14 @@ from pyspark.errors import PySparkException
 
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.shares import Records
-from spark_app.driver.unit import Origin, UnitRunner
-from spark_app.errors import ContractError, SchemaBump, last_words
+from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.errors import ContractError, SchemaBump, last_message_line
 from spark_app.kafka.consumer.spans import spans_between
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.lake import read_json, write_quickly
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
-from spark_app.process.room import Room
+from spark_app.process.room import DiskSpaceGuard
 from spark_app.records import Offsets, Report
 from spark_app.space import is_full
 from spark_app.store.checkpoint import REMEDY, read_range
@@ -34,7 +34,7 @@ from spark_app.store.manifest import follows
 
 RETRY_S = (0, 1, 2, 4, 8, 15)  # after that many failed tries
 MOST_NAMED = 20  # partitions
-LANDINGS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame
+MAX_LAND_ATTEMPTS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame
 
 
 class Ingest:
@@ -45,7 +45,7 @@ class Ingest:
         opened: OpenLake,
         units: UnitRunner,
         status: Status,
-        room: Room,
+        room: DiskSpaceGuard,
         stop: threading.Event,
         read: Callable[[Offsets, Offsets, int], Records],
         confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
@@ -66,16 +66,16 @@ class Ingest:
         self._read = read
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
-        self.under_way = ""  # which records the batch in the making has, and which try it is
+        self.batch_description = ""  # which records the batch in the making has, and which try it is
 
-    def batch(self, batch_id: int, origin: Origin) -> int:
+    def batch(self, batch_id: int, origin: UnitOptions) -> int:
         """Take one micro-batch, as Spark has planned it; how many records it had.
 
         Raises:
             SchemaBump, ContractError, Stopped, Unread: nothing was decided.
         """
         began = time.monotonic()
-        self._opened.finish_open()
+        self._opened.apply_pending()
         try:
             start, end = read_range(self._lake.checkpoint, batch_id)
         except ContractError as error:
@@ -84,13 +84,13 @@ class Ingest:
         if last is not None and end == last.source["end"]:
             log.info("batch was committed before this query started", batch=batch_id, unit=last.sequence)
             return 0
-        if last is not None and not _goes_on(batch_id, start, last.source["end"]):
+        if last is not None and not _continues(batch_id, start, last.source["end"]):
             raise ContractError(
                 f"Spark's batch {batch_id} starts at {start}, but unit {last.sequence} ended at {last.source['end']}: "
                 f"the checkpoint does not belong to this lake. {REMEDY}"
             )
         _check_direction(start, end)
-        report = self._run(start, end, replace(origin, settle_in_place=self._in_place(origin)))
+        report = self._run(start, end, replace(origin, bump_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         _check_read(report, start, end)
         self._confirm_topics(origin, report)
@@ -98,11 +98,11 @@ class Ingest:
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
         )
         self._attempts.unlink(missing_ok=True)
-        self.under_way = ""
+        self.batch_description = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
         return report.bronze
 
-    def _confirm_topics(self, origin: Origin, report: Report) -> None:
+    def _confirm_topics(self, origin: UnitOptions, report: Report) -> None:
         """After the pass, so that all it read is of the topics that the unit names."""
         try:
             self._confirm(origin.topic_ids)
@@ -111,28 +111,28 @@ class Ingest:
             self._attempts.unlink(missing_ok=True)  # the records are not to blame
             raise
 
-    def _in_place(self, origin: Origin) -> bool:
+    def _in_place(self, origin: UnitOptions) -> bool:
         """Also while there is no table that could get columns: the app may be faster than the first record."""
         first = self._manifests.last == 0 or not self._opened.tables.admitted
-        return origin.settle_in_place or first or self._settings.schemas.on_bump == "in-place"
+        return origin.bump_in_place or first or self._settings.schemas.on_bump == "in-place"
 
     def _records(self, start: Offsets, end: Offsets) -> Records:
         offsets = sum(span.offsets for span in spans_between(start, end))
         return self._read(start, end, self._units.tasks(offsets))
 
-    def _pass(self, start: Offsets, end: Offsets, origin: Origin) -> Report:
+    def _pass(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
         """For a lake's first records by as many tasks as its tables are worth."""
         sequence = self._manifests.last + 1
-        self._units.scout(self._records(start, end), sequence, origin)
+        self._units.resolve_sample(self._records(start, end), sequence, origin)
         return self._units.run(self._records(start, end), sequence, origin)
 
-    def _run(self, start: Offsets, end: Offsets, origin: Origin) -> Report:
+    def _run(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
         """The pass, tried again where that can help."""
         while True:
             self._room.wait()
             self._status.waiting(None)
             tries = self._count_attempt(end)
-            self.under_way = f"batch of {describe_range(start, end)}, attempt {tries}"
+            self.batch_description = f"batch of {describe_range(start, end)}, attempt {tries}"
             if tries > 1:
                 log.warning("batch is retried", tries=tries, records=describe_range(start, end))
             land_only = origin.land_only or tries > self._settings.batch.attempts
@@ -144,9 +144,9 @@ class Ingest:
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise
-            except Unread:  # nor are the records to blame for what Kafka has, or does not say
+            except ReadFailed:  # nor are the records to blame for what Kafka has, or does not say
                 self._attempts.unlink(missing_ok=True)
-                self.under_way = ""
+                self.batch_description = ""
                 raise
             except ConnectionError:
                 raise  # the JVM is gone, and with it this process; the try is counted
@@ -154,11 +154,11 @@ class Ingest:
                 full = is_full(error)
                 if full:
                     self._attempts.unlink(missing_ok=True)
-                    self.under_way = ""
-                last = tries > self._settings.batch.attempts + LANDINGS and not full
+                    self.batch_description = ""
+                last = tries > self._settings.batch.attempts + MAX_LAND_ATTEMPTS and not full
                 if self._stop.is_set() or last:
                     raise
-                log.error("the pass failed, the app retries the batch", tries=tries, reason=last_words(error))
+                log.error("the pass failed, the app retries the batch", tries=tries, reason=last_message_line(error))
                 if full:
                     self._room.wait(error)
                 else:
@@ -172,7 +172,7 @@ class Ingest:
         return tries
 
 
-def _goes_on(batch: int, start: Offsets, end: Offsets) -> bool:
+def _continues(batch: int, start: Offsets, end: Offsets) -> bool:
     """Whether the batch starts where the last unit ended. The first one of a checkpoint may name partitions that came
     since; later ones read such from their beginning."""
     return start == end if batch else follows(start, end)
@@ -192,7 +192,9 @@ def _check_direction(start: Offsets, end: Offsets) -> None:
         for partition, offset in partitions.items():
             first = start.get(topic, {}).get(partition, 0)
             if offset < first:
-                raise Unread(Why.BEHIND, f"{topic}/{partition} at {first}: the partition ends at {offset}", [])
+                raise ReadFailed(
+                    ReadFailure.BEHIND, f"{topic}/{partition} at {first}: the partition ends at {offset}", []
+                )
 
 
 def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.driver.settle import SchemaDesk, TableDesk, caps_of, subjects_of
-from spark_app.lake import Lake, file_prefix
+from spark_app.driver.settle import SchemaResolver, TableAdmission, limits_of, subjects_of
+from spark_app.lake import Lake, unit_file_prefix
 from spark_app.ops.events import log
 from spark_app.records import FileEntry, Report
 from spark_app.schemas.ledger import Ledger
@@ -20,7 +20,7 @@ from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse
 from spark_app.store.maintain import Maintainer
 from spark_app.store.manifest import Change, Kind, Manifest, Manifests, counts_of
-from spark_app.store.rules import check_rules, settle_numbering
+from spark_app.store.rules import check_rules, record_message_index_rule
 from spark_app.worker import files
 
 
@@ -33,9 +33,9 @@ class OpenLake:
     manifests: Manifests
     committer: Committer
     maintainer: Maintainer
-    tables: TableDesk
-    schemas: SchemaDesk
-    redone: int  # units that a crash had left open
+    tables: TableAdmission
+    schemas: SchemaResolver
+    redone_units: int  # units that a crash had left open
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
@@ -49,31 +49,35 @@ class OpenLake:
         manifests = Manifests(lake, settings.tables.layout)
         committer = Committer(lake, manifests, settings.lake)
         power.mend(lake, committer.synced, settings.tables.layout)
-        redone = committer.redo()
+        redone_units = committer.redo()
         committer.synced.begin()
-        registry = Registry(settings.registry, caps_of(settings.schemas))
-        ledger = Ledger(lake.schemas, settle_numbering(lake, settings))
+        registry = Registry(settings.registry, limits_of(settings.schemas))
+        ledger = Ledger(lake.schemas, record_message_index_rule(lake, settings))
         opened = OpenLake(
             lake,
             settings,
             manifests,
             committer,
             Maintainer(committer.tables, settings.lake, committer.synced, {settings.tables.layout.deferred}),
-            TableDesk(lake, settings.event, settings.tables, committer.tables.columns),
-            SchemaDesk(ledger, registry, settings.schemas, subjects_of(settings)),
-            redone,
+            TableAdmission(lake, settings.event, settings.tables, committer.tables.columns),
+            SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings)),
+            redone_units,
         )
-        opened.remove_undecided()
+        opened.remove_uncommitted_files()
         return opened
 
-    def remove_undecided(self) -> None:
+    def remove_uncommitted_files(self) -> None:
         """Remove the files of a unit that was not decided.
 
         Raises:
             ContractError: a table has seen that unit: it was decided, and its manifest is lost.
         """
         found = self.lake.files_from(self.manifests.last + 1)
-        refuse(inventory.ahead({table: self.committer.seen(table) for table in found}, self.manifests.last))
+        refuse(
+            inventory.units_without_manifest(
+                {table: self.committer.seen(table) for table in found}, self.manifests.last
+            )
+        )
         for path in itertools.chain(*found.values()):
             path.unlink()
         if found:
@@ -81,7 +85,7 @@ class OpenLake:
 
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """A file of the next unit, written by the driver; nothing is decided."""
-        name = f"{file_prefix(self.manifests.last + 1)}-driver.parquet"
+        name = f"{unit_file_prefix(self.manifests.last + 1)}-driver.parquet"
         return files.write_file(self.lake.table(table), name, rows, self.settings.lake.compression)
 
     def decide(self, report: Report, kind: Kind, source: dict[str, Any], deferred: Change | None = None) -> None:
@@ -108,7 +112,7 @@ class OpenLake:
         if table is not None:
             table.update_incremental()
 
-    def finish_open(self) -> None:
+    def apply_pending(self) -> None:
         """Finish a unit whose commits failed in this process: nothing new is decided before it is true."""
         if self.manifests.finished() < self.manifests.last:
             self.committer.redo()

@@ -15,15 +15,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.shares import Records
-from spark_app.driver.unit import Origin
+from spark_app.driver.unit import UnitOptions
 from spark_app.kafka.consumer.share import Share as KafkaShare
-from spark_app.kafka.consumer.spans import share_out, spans_between
+from spark_app.kafka.consumer.spans import spans_between, split_among_tasks
 from spark_app.records import LINEAGE_SCHEMA, Offsets
 from spark_app.settings import Settings
 from spark_app.worker import bronze
 from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
 
-FROM_BRONZE = Origin({}, write_bronze=False, settle_in_place=True)
+FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
 
 
 def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: Offsets, tasks: int) -> Records:
@@ -31,7 +31,7 @@ def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: O
     batch = settings.batch
     partitions = sum(map(len, end.values()))
     bounds = partitions, batch.arrow_records, batch.arrow_bytes, batch.max_record_bytes
-    pieces = share_out(spans_between(start, end), tasks)
+    pieces = split_among_tasks(spans_between(start, end), tasks)
     return Records(session, tuple(KafkaShare(settings.kafka, spans, *bounds) for spans in pieces))
 
 
@@ -45,7 +45,7 @@ def read_bronze(
         paths = opened.committer.tables.files(name)
     else:
         paths = opened.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
-    pieces = bronze.share_out(bronze.find_pieces(paths, ranges), tasks)
+    pieces = bronze.split_among_tasks(bronze.find_row_groups(paths, ranges), tasks)
     shares = (bronze.Share(own, ranges, batch.arrow_records, batch.arrow_bytes) for own in pieces or [()])
     return Records(session, tuple(shares))
 

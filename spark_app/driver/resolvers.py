@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from spark_app.records import SchemaKey
-from spark_app.schemas.caps import Caps
-from spark_app.schemas.descriptors import ClockRanOut
+from spark_app.schemas.caps import SchemaLimits
+from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 from spark_app.schemas.resolution import Resolved, resolve
 
@@ -31,10 +31,10 @@ class Answer:
     subjects: Mapping[str, int] | None
 
 
-class Resolvers:
+class ResolverPool:
     """One answer for each schema that is asked for."""
 
-    def __init__(self, registry: Registry, caps: Caps):
+    def __init__(self, registry: Registry, caps: SchemaLimits):
         self._registry = registry
         self._caps = caps
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
@@ -77,7 +77,7 @@ class Resolvers:
         clocks = self._caps.clocks if last is None else min(2 * last, MOST_CLOCKS)
         try:
             resolved = resolve(self._registry, key, replace(self._caps, clocks=clocks))
-        except ClockRanOut:
+        except CompileTimedOut:
             self._clocks[key] = clocks
             raise
         return Answer(resolved, self._subjects(key))

@@ -18,12 +18,12 @@ from dataclasses import fields
 
 import pyarrow as pa
 
-from spark_app.driver.resolvers import RESOLVERS, Answer, Resolvers
+from spark_app.driver.resolvers import RESOLVERS, Answer, ResolverPool
 from spark_app.lake import Lake, read_durable, write_durably
 from spark_app.ops.events import log
 from spark_app.records import Cause, SchemaKey
-from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.descriptors import CompileFailed
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.schemas.descriptors import CompileUnavailable
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.subjects import Subjects
@@ -34,19 +34,19 @@ from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
 RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
-ANSWERS_S = 1.0  # that a look at what waits may take: whoever looks has more to do
-UNSHARED = nullcontext()  # instead of a lock, where there is one thread
+RETRY_WAIT_S = 1.0  # that a look at what waits may take: whoever looks has more to do
+NO_LOCK = nullcontext()  # instead of a lock, where there is one thread
 
 
-def caps_of(settings: Schemas) -> Caps:
-    return Caps(**settings.model_dump(include={field.name for field in fields(Caps)}))
+def limits_of(settings: Schemas) -> SchemaLimits:
+    return SchemaLimits(**settings.model_dump(include={field.name for field in fields(SchemaLimits)}))
 
 
 def subjects_of(settings: Settings) -> Subjects:
     return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
 
 
-class SchemaDesk:
+class SchemaResolver:
     """Settles schema ids."""
 
     def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas, subjects: Subjects):
@@ -55,12 +55,12 @@ class SchemaDesk:
         self._settings = settings
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
-        self._resolvers = Resolvers(registry, caps_of(settings))
+        self._resolvers = ResolverPool(registry, limits_of(settings))
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of what this process settled
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
-        self._met = 0  # schemas that began to wait since the last look at what waits
+        self._newly_waiting = 0  # schemas that began to wait since the last look at what waits
 
-    def learn_subjects(self) -> None:
+    def load_subject_versions(self) -> None:
         """Settle every version of the configured subjects: before the first batch, so that known ones are no bump.
 
         Raises:
@@ -69,41 +69,41 @@ class SchemaDesk:
         for subject in self._subjects.configured:
             versions = self._registry.subject_versions(subject)
             for schema_id in versions:
-                self._settle_open(schema_id)
-            self.ledger.name_versions(versions)
+                self._resolve_if_open(schema_id)
+            self.ledger.set_versions(versions)
             self._unnamed.difference_update(versions)
             self.ledger.save()
 
     def learn(self, schema_id: int) -> None:
         """Settle a schema that the settings name (0 = none), as `learn_subjects` does."""
         if schema_id:
-            self._settle_open(schema_id)
+            self._resolve_if_open(schema_id)
             self.ledger.save()
 
-    def learn_forms(self) -> None:
+    def fetch_missing_forms(self) -> None:
         """Ask as what schemas were registered that an earlier release met, where the lake's rule goes by it.
 
         Raises:
             RegistryUnreachable
         """
-        for schema in self.ledger.depending(undecided=True):
+        for schema in self.ledger.depending(uncommitted=True):
             try:
                 resolved = self._resolvers.resolve(schema.key)
-            except (SchemaNotFound, SchemaRefused, CompileFailed) as error:
+            except (SchemaNotFound, SchemaInvalid, CompileUnavailable) as error:
                 log.warning(
                     "the form in which a schema was registered is unknown", schema=schema.key, reason=str(error)
                 )
             else:
-                self.ledger.learn_form(schema.key, resolved.descriptor_set, resolved.form)
+                self.ledger.set_form(schema.key, resolved.descriptor_set, resolved.form)
         self.ledger.save()
 
-    def _settle_open(self, schema_id: int) -> None:
+    def _resolve_if_open(self, schema_id: int) -> None:
         """Settle what has no outcome that lasts."""
         entry = self.ledger.entries.get(schema_id)
         if entry is None or entry.outcome == "waiting":
             self.settle(schema_id)
 
-    def ask_versions(self) -> dict[SchemaKey, int]:
+    def fetch_missing_versions(self) -> dict[SchemaKey, int]:
         """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
         and each until the registry has answered: a schema of other subjects never gets one."""
         found: dict[SchemaKey, int] = {}
@@ -126,7 +126,7 @@ class SchemaDesk:
     def _is_own(self, key: SchemaKey, known: set[str]) -> bool:
         return self._subjects.own(self._found.get(key, {}), self.ledger.message_names(key), known)
 
-    def meet(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
+    def resolve_new(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
         """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
 
         The batch does not wait longer than `settle_s` for them all: what takes longer waits with its records, for a
@@ -138,25 +138,25 @@ class SchemaDesk:
         deadline = time.monotonic() + self._settings.settle_s
         fresh = [key for key in new if key not in self.ledger.entries]
         for position, key in enumerate(fresh):
-            if others >= self._settings.lookups or not self.ledger.has_room():
+            if others >= self._settings.lookups or not self.ledger.can_add_waiting():
                 break
-            for ahead in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
-                self._resolvers.ask(ahead)
+            for keys_at_once in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
+                self._resolvers.ask(keys_at_once)
             self.settle(key, max(0.0, deadline - time.monotonic()))
             if self.ledger.entries[key].outcome == "decodable":
                 decodable.append(key)
             else:
                 others += 1
-        self._met += others
+        self._newly_waiting += others
         if decodable or others:
             self.ledger.save()
         return decodable
 
     def retry_waiting(
         self,
-        patience: float | None = ANSWERS_S,
+        patience: float | None = RETRY_WAIT_S,
         unmet: Iterable[SchemaKey] = (),
-        between_units: AbstractContextManager[object] = UNSHARED,
+        unit_lock: AbstractContextManager[object] = NO_LOCK,
     ) -> bool:
         """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now, or an
         unmet one is met.
@@ -168,15 +168,15 @@ class SchemaDesk:
         """
         now = time.monotonic()
         deadline = None if patience is None else now + patience
-        with between_units:
+        with unit_lock:
             due = [*self._due(now), *self._new(unmet)]
         for first in range(0, len(due), RESOLVERS):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 break
             wait([self._resolvers.ask(key) for key in due[first : first + RESOLVERS]], left)
-        with between_units:
-            return self._settle_asked(due, now)
+        with unit_lock:
+            return self._enter_results(due, now)
 
     def _due(self, now: float) -> list[SchemaKey]:
         """Schemas to ask for again: those whose patience is over by turns with those that were asked longest ago.
@@ -186,7 +186,7 @@ class SchemaDesk:
         due = [
             e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
         ]
-        limit, self._met = self._settings.lookups + 2 * self._met, 0
+        limit, self._newly_waiting = self._settings.lookups + 2 * self._newly_waiting, 0
         since = time.time() - self._settings.patience_s
         over = [entry.key for entry in due if entry.met_at <= since]
         young = [entry.key for entry in due if entry.met_at > since]
@@ -195,9 +195,9 @@ class SchemaDesk:
 
     def _new(self, unmet: Iterable[SchemaKey]) -> list[SchemaKey]:
         new = itertools.islice((key for key in unmet if key not in self.ledger.entries), self._settings.lookups)
-        return list(new) if self.ledger.has_room() else []
+        return list(new) if self.ledger.can_add_waiting() else []
 
-    def _settle_asked(self, due: list[SchemaKey], now: float) -> bool:
+    def _enter_results(self, due: list[SchemaKey], now: float) -> bool:
         """Enter the outcome of what was asked for; what has no answer yet goes on waiting."""
         moved = False
         for key in due:
@@ -231,20 +231,20 @@ class SchemaDesk:
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
             settled = self._resolvers.take(key)
-        except SchemaRefused as error:
+        except SchemaInvalid as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
-        except (RegistryUnreachable, CompileFailed) as error:
+        except (RegistryUnreachable, CompileUnavailable) as error:
             self.ledger.add_waiting(key, str(error), met_at)
             log.warning(
                 "schema cannot be fetched or compiled now, its records are deferred", schema=key, reason=str(error)
             )
         except SchemaNotFound as error:
-            self._not_found(key, str(error), met_at)
+            self._handle_not_found(key, str(error), met_at)
         else:
-            self._enter(key, settled, met_at)
+            self._add_decodable(key, settled, met_at)
 
-    def _enter(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
+    def _add_decodable(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
         self._found[key] = settled.subjects or {}
         if settled.subjects is None:
             self._unnamed.add(key)
@@ -259,7 +259,7 @@ class SchemaDesk:
                 message_index=self.ledger.numbering or "descriptor",
             )
 
-    def _not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
+    def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
         waited = time.time() - met_at
         if waited < self._settings.patience_s:
@@ -269,7 +269,7 @@ class SchemaDesk:
         log.warning("schema id not found, its records go to quarantine", schema=key, waited_s=round(waited))
 
 
-class TableDesk:
+class TableAdmission:
     """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
 
     def __init__(

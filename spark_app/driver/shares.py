@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from spark_app.kafka.consumer.unread import Unread
+from spark_app.kafka.consumer.unread import ReadFailed
 from spark_app.records import Report, Span
-from spark_app.worker.imports import leave_out_pandas
+from spark_app.worker.imports import block_pandas
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches, str], Report]  # Arrow batches and a name that no other try of a task has
@@ -65,26 +65,26 @@ class Records:
         """
         shares, report = self.shares, Report()
 
-        def read(numbers: Iterable[int]) -> Iterator[str | Unread]:
-            leave_out_pandas()
+        def read(numbers: Iterable[int]) -> Iterator[str | ReadFailed]:
+            block_pandas()
             for number in numbers:
                 yield _run(task, shares[number])
 
         job = self.session.sparkContext.parallelize(range(len(shares)), max(1, len(shares))).mapPartitions(read)
         for found in job.collect() if shares else []:
-            if isinstance(found, Unread):
+            if isinstance(found, ReadFailed):
                 raise found
             report.merge(Report.from_json(found))
         return report
 
 
-def _run(task: Task, share: Share) -> str | Unread:
+def _run(task: Task, share: Share) -> str | ReadFailed:
     """A report as JSON. What could not be read is no error of the task: Spark would try it again, and again."""
     context = TaskContext.get()
     assert context is not None
     try:
         report = task(share.read(), f"{context.partitionId():05d}-{context.attemptNumber()}")
-    except Unread as unread:
+    except ReadFailed as unread:
         return unread
     report.read = {}
     for span in share.spans:

@@ -18,19 +18,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app import failpoints
-from spark_app.driver.continuity import Continuity
+from spark_app.driver.continuity import TopicCheck
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.unit import Origin
-from spark_app.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_words
+from spark_app.driver.unit import UnitOptions
+from spark_app.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_message_line
 from spark_app.kafka import access, source
-from spark_app.kafka.access import REFUSED_S
-from spark_app.kafka.consumer.unread import Unread, Why
-from spark_app.kafka.sizes import Sizes
-from spark_app.kafka.topics import UNANSWERED, AccessRefused, Topic
+from spark_app.kafka.access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
+from spark_app.kafka.sizes import RecordSizes
+from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
-from spark_app.process.room import Room, Stopped
+from spark_app.process.room import DiskSpaceGuard, StopRequested
 from spark_app.records import Offsets
 from spark_app.session import count_rows, jvm_lives
 from spark_app.space import is_full
@@ -39,10 +39,10 @@ from spark_app.store.findings import refuse
 
 EARLIEST = -2  # as Spark's startingOffsets have it
 RETRY_S = (0.5, 1, 2, 5)
-LOST_WORDS = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
+LOSS_MESSAGES = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 
 
-class Resized(Exception):
+class BatchSizeChanged(Exception):
     """The unit is decided; the next batches are to be planned by another size of records."""
 
 
@@ -60,13 +60,13 @@ class Streaming:
         session: SparkSession,
         opened: OpenLake,
         ingest: Ingest,
-        continuity: Continuity,
-        room: Room,
+        continuity: TopicCheck,
+        room: DiskSpaceGuard,
         status: Status,
-        between_units: AbstractContextManager[object],
+        unit_lock: AbstractContextManager[object],
         stop: threading.Event,
         available_now: bool,
-        sizes: Sizes,
+        sizes: RecordSizes,
     ):
         self._session = session
         self._opened = opened
@@ -77,7 +77,7 @@ class Streaming:
         self._continuity = continuity
         self._room = room
         self._status = status
-        self._between_units = between_units
+        self._between_units = unit_lock
         self._stop = stop
         self._available_now = available_now
         self._sizes = sizes
@@ -86,7 +86,7 @@ class Streaming:
         self._failing: dict[str, float] = {}  # what -> since when: "at all", or "refused"
         self.query: StreamingQuery | None = None
 
-    def keep(self, now: Mapping[str, Topic], origin: Origin, meanwhile: Callable[[], None]) -> None:
+    def keep(self, now: Mapping[str, Topic], origin: UnitOptions, every_second: Callable[[], None]) -> None:
         """Until the app is asked to stop, or all is taken.
 
         Args:
@@ -102,12 +102,12 @@ class Streaming:
             last = self._manifests.last
             try:
                 self.query = self._start(now, origin)
-                return self._attend(self.query, meanwhile)
+                return self._wait_for_query(self.query, every_second)
             except (PySparkException, StreamingQueryException) as error:
                 if self._manifests.last > last:
                     failures = 0
                     self._failing.clear()
-                if isinstance(self._outcome, Resized):
+                if isinstance(self._outcome, BatchSizeChanged):
                     log.info(
                         "batches are planned again, because the record size has changed", records=self._sizes.limit()
                     )
@@ -120,7 +120,7 @@ class Streaming:
             self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
-    def _start(self, now: Mapping[str, Topic], origin: Origin) -> StreamingQuery:
+    def _start(self, now: Mapping[str, Topic], origin: UnitOptions) -> StreamingQuery:
         last = self._manifests.last_ingest
         start = _next_offsets(last.source["end"], now) if last else self._beginning(now)
         if last and not checkpoint.is_there(self._opened.lake):
@@ -152,12 +152,12 @@ class Streaming:
             self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
         return _next_offsets(self._manifests.began()["start"], now)
 
-    def _take(self, origin: Origin) -> Callable[[DataFrame, int], None]:
+    def _take(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
         def take(_: DataFrame, batch_id: int) -> None:
             try:
                 with self._between_units:
                     if self._stop.is_set():
-                        raise Stopped
+                        raise StopRequested
                     with failpoints.around("batch"):
                         taken = self._ingest.batch(batch_id, origin)
                     count_rows(self._session, taken)
@@ -174,10 +174,10 @@ class Streaming:
             Resized: the limit is fixed for a query, so another one has to go on behind the unit that is decided now.
         """
         self._sizes.add_unit(self._manifests.last_ingest.counts if self._manifests.last_ingest else {})
-        if self._sizes.outgrow(self._limit):
-            raise Resized
+        if self._sizes.needs_new_limit(self._limit):
+            raise BatchSizeChanged
 
-    def _attend(self, query: StreamingQuery, meanwhile: Callable[[], None]) -> None:
+    def _wait_for_query(self, query: StreamingQuery, every_second: Callable[[], None]) -> None:
         """Wait for the query; stop it between two batches when the app is asked to stop."""
         self._status.lag_of = lambda: _lag(query)
         while not query.awaitTermination(1):
@@ -186,16 +186,16 @@ class Streaming:
                     pass  # the batch under way is finished; the next one refuses to begin
                 query.stop()
                 return
-            meanwhile()
+            every_second()
 
     def _judge(self, error: Exception, now: float) -> None:
         """Why the query ended: raise what ends the app, or return to start it again. `now` is a monotonic clock."""
         outcome = self._outcome
-        if isinstance(outcome, Stopped):
+        if isinstance(outcome, StopRequested):
             return None
         if isinstance(outcome, ProtolakeError):
             raise outcome
-        text = str(outcome) if isinstance(outcome, Unread) else f"{error} {outcome or ''}"
+        text = str(outcome) if isinstance(outcome, ReadFailed) else f"{error} {outcome or ''}"
         brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
         refused = self._refusal(outcome, text)
         seconds = now - self._failing.setdefault("at all", now)
@@ -204,17 +204,19 @@ class Streaming:
         said = f"broker {brokers} does not answer"
         if is_full(text):
             return self._room.make(outcome or error)
-        if any(word in text for word in LOST_WORDS) or (isinstance(outcome, Unread) and outcome.why != Why.SILENT):
-            said = self._judge_loss(first_line(text)) or said
+        if any(word in text for word in LOSS_MESSAGES) or (
+            isinstance(outcome, ReadFailed) and outcome.why != ReadFailure.SILENT
+        ):
+            said = self._check_for_loss(first_line(text)) or said
         elif refused:
             self._continuity.log_in_again()
-            if now - self._failing.setdefault("refused", now) > min(patience, REFUSED_S):
+            if now - self._failing.setdefault("refused", now) > min(patience, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
-        elif not isinstance(outcome, (*UNANSWERED, Unread)) and not source.is_unanswered(text):
+        elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
-                self._break(outcome, f"{type(outcome).__name__}: {last_words(outcome)}")
+                self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
             raise error
         if seconds > patience:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
@@ -222,17 +224,17 @@ class Streaming:
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """What the brokers refuse, if that is why the query ended."""
-        if isinstance(outcome, AccessRefused):
+        if isinstance(outcome, BrokerAccessDenied):
             return str(outcome)
         kafka = self._settings.kafka
-        if isinstance(outcome, Unread):
+        if isinstance(outcome, ReadFailed):
             return access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
         refused = source.refusal(text)
         if refused is None and outcome is None and kafka.uses_oauth and source.is_unanswered(text):
             return self._continuity.refusal()  # the JVM does not say whether it is the token that is missing
         return refused
 
-    def _judge_loss(self, why: str) -> str | None:
+    def _check_for_loss(self, why: str) -> str | None:
         """Records that were planned are missed: whether they are lost is for the brokers to say. Returns what they
         said, None when they did not answer.
 
@@ -252,7 +254,7 @@ class Streaming:
         Raises:
             BrokenError: names the records that were being taken; the error itself where none were.
         """
-        taken = self._ingest.under_way
+        taken = self._ingest.batch_description
         if not taken:
             raise error
         remedy = 'if this happens repeatedly, see "Exit codes" in docs/operations.md'

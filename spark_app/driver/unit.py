@@ -15,37 +15,39 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app import failpoints
-from spark_app.driver.settle import SchemaDesk, TableDesk
+from spark_app.driver.settle import SchemaResolver, TableAdmission
 from spark_app.driver.shares import Records
 from spark_app.errors import ConfigurationError, SchemaBump
-from spark_app.lake import Lake, file_prefix
+from spark_app.lake import Lake, unit_file_prefix
 from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
 from spark_app.settings import Settings
 from spark_app.worker import one_pass
-from spark_app.worker.framing import Bare
+from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.unwrap import Wrapper
 
-SCOUTED = 10_000  # records
+SAMPLE_RECORDS = 10_000  # records
 FILE_RECORDS = 1_000  # for each file of a task: with fewer, a second task's files cost more than it takes over
 ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
 
 
 @dataclass(frozen=True)
-class Origin:
+class UnitOptions:
     """What differs between the sources of a unit."""
 
     topic_ids: dict[str, str]
     write_bronze: bool = True
     land_only: bool = False
-    settle_in_place: bool = False
+    bump_in_place: bool = False
     root: str | None = None  # folder of the files, where it is not the lake
-    settles: bool = True  # False: what is new waits, nothing is entered
+    resolves_new: bool = True  # False: what is new waits, nothing is entered
 
 
 class UnitRunner:
     """The pass, then settle, then the pass again if anything was admitted."""
 
-    def __init__(self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaDesk, tables: TableDesk):
+    def __init__(
+        self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaResolver, tables: TableAdmission
+    ):
         self._session = session
         self._lake = lake
         self._settings = settings
@@ -53,53 +55,53 @@ class UnitRunner:
         self._tables = tables
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
-        self._scouted = False  # whether records were there to scout
-        self._touched = 1  # silver tables, by the last unit or the scout
+        self._sampled = False  # whether records were there to scout
+        self._tables_per_unit = 1  # silver tables, by the last unit or the scout
 
     def tasks(self, records: int) -> int:
         """As few as keep the cores busy: each task writes a file per table."""
         if records <= self._settings.batch.small:
             return 1
-        worthwhile = records // (FILE_RECORDS * self._touched)
+        worthwhile = records // (FILE_RECORDS * self._tables_per_unit)
         return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
 
-    def run(self, records: Records, sequence: int, origin: Origin) -> Report:
+    def run(self, records: Records, sequence: int, origin: UnitOptions) -> Report:
         """One report for all tasks; its files are durable but named by nobody yet.
 
         Raises:
             SchemaBump: the records hold a schema of the topics' own that was never met.
         """
-        self.scout(records, sequence, origin)
-        for _ in range(ROUNDS if origin.settles else 0):
+        self.resolve_sample(records, sequence, origin)
+        for _ in range(ROUNDS if origin.resolves_new else 0):
             report = self._execute(records, self._plan(sequence, origin))
             if not report.new_ids and not report.new_values:
-                self._touched = max(1, len(report.silver))
+                self._tables_per_unit = max(1, len(report.silver))
                 return report
             self.discard(report, origin.root)
             if not self._settle(report, origin):
                 break
         return self._execute(records, replace(self._plan(sequence, origin), settled=True))
 
-    def scout(self, records: Records, sequence: int, origin: Origin) -> None:
+    def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
         """Settle what some of the records bring, once, while there are no tables: the first batch would be decoded
         twice. What it finds decides how many tasks that batch is worth.
 
         Raises:
             SchemaBump: as `run`.
         """
-        if not origin.settles or self._scouted or self._tables.admitted:
+        if not origin.resolves_new or self._sampled or self._tables.admitted:
             return
-        report = self._execute(records.limited(SCOUTED), self._plan(sequence, origin))
-        self._scouted = bool(report.spans)
+        report = self._execute(records.limited(SAMPLE_RECORDS), self._plan(sequence, origin))
+        self._sampled = bool(report.spans)
         self.discard(report, origin.root)
         self._settle(report, origin)
-        self._touched = max(1, len(self._tables.admitted))
+        self._tables_per_unit = max(1, len(self._tables.admitted))
 
-    def _settle(self, report: Report, origin: Origin) -> bool:
+    def _settle(self, report: Report, origin: UnitOptions) -> bool:
         """Answer what a run met; True when the next one will know more."""
-        settled = self._schemas.meet(map(read_schema_key, report.new_ids))
+        settled = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         before = self._tables.messages
-        if settled and not origin.settle_in_place:
+        if settled and not origin.bump_in_place:
             bumps = self._schemas.bumps(settled, itertools.chain(*before.values()))
             if bumps:
                 raise SchemaBump(f"new schemas {bumps}: the app exits to restart with their columns")
@@ -113,7 +115,7 @@ class UnitRunner:
             for entry in files:
                 (lake.table(table) / entry.path).unlink(missing_ok=True)
 
-    def _bare(self) -> Bare | None:
+    def _unframed_schema(self) -> UnframedSchema | None:
         """The schema of records without a frame."""
         decode = self._settings.decode
         schema_id = decode.unframed_schema_id
@@ -126,28 +128,28 @@ class UnitRunner:
             )
         return schema_id, index
 
-    def _plan(self, sequence: int, origin: Origin) -> one_pass.Plan:
+    def _plan(self, sequence: int, origin: UnitOptions) -> one_pass.TaskPlan:
         decode, wrapper = self._settings.decode, self._settings.wrapper
-        return one_pass.Plan(
+        return one_pass.TaskPlan(
             root=origin.root or str(self._lake.root),
-            prefix=file_prefix(sequence),
+            prefix=unit_file_prefix(sequence),
             layout=self._settings.tables.layout,
             routing=self._tables.routing(),
             topic_ids=origin.topic_ids,
             landed_at=int(time.time() * 1_000_000),
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
-            bare=self._bare(),
+            bare=self._unframed_schema(),
             framed_keys=decode.framed_keys,
             options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
-            alone_bytes=self._settings.batch.arrow_bytes,
+            own_file_bytes=self._settings.batch.arrow_bytes,
             max_record_bytes=self._settings.batch.max_record_bytes,
             compression=self._settings.lake.compression,
         )
 
-    def _execute(self, records: Records, plan: one_pass.Plan) -> Report:
+    def _execute(self, records: Records, plan: one_pass.TaskPlan) -> Report:
         catalog = self._share(self._schemas.ledger.catalog())
         try:
             with failpoints.around("pass"):

@@ -28,12 +28,12 @@ KEYS = pa.schema([DEFERRED_SCHEMA.field(KEY)])
 MOST_READ = 2 * MOST_AT_ONCE  # records that a unit reads of files that hold others too, or that are merged at once
 ALONE = 10_000  # records of one schema that get a file of their own
 BATCH = 50_000
-TOLD = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # of a file, by the log
+LOG_STATISTICS = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # of a file, by the log
 MIXED = "more than one"  # no key
 
 
 @dataclass(frozen=True)
-class WaitingFile:
+class DeferredFile:
     """A file of `deferred_events`.
 
     Attributes:
@@ -57,17 +57,17 @@ class WaitingFile:
         return self.keys[0].as_py() if len(self.keys) == 1 else MIXED
 
 
-class Waiting:
+class DeferredFiles:
     """The files of the table. `refresh` needs the lock of the units, all else does not."""
 
     def __init__(self, tables: Tables, name: str):
         self._tables = tables
         self._name = name
         self._version: int | None = None
-        self._files: dict[str, WaitingFile | None] = {}  # None = not summed up yet
+        self._files: dict[str, DeferredFile | None] = {}  # None = not summed up yet
 
     @property
-    def files(self) -> list[WaitingFile]:
+    def files(self) -> list[DeferredFile]:
         """Those that are summed up, in the order of their names, which begin with the unit."""
         return [file for _, file in sorted(self._files.items()) if file is not None]
 
@@ -77,23 +77,23 @@ class Waiting:
         if version != self._version or version is None:
             table = self._tables.get(self._name) if version is not None else None
             actions = pa.table(table.get_add_actions(flatten=True)) if table is not None else pa.table({})
-            found = actions.select([name for name in TOLD if name in actions.column_names]).to_pylist()
-            self._files = {row["path"]: self._files.get(row["path"]) or _by_bounds(row) for row in found}
+            found = actions.select([name for name in LOG_STATISTICS if name in actions.column_names]).to_pylist()
+            self._files = {row["path"]: self._files.get(row["path"]) or _from_log_statistics(row) for row in found}
             self._version = version
 
     def learn(self) -> None:
         """Sum up the files of which the log does not say enough, one after the other."""
         for path in [path for path, file in self._files.items() if file is None]:
-            self._files[path] = self._sum_up(path)
+            self._files[path] = self._count_keys(path)
 
-    def _sum_up(self, path: str) -> WaitingFile:
+    def _count_keys(self, path: str) -> DeferredFile:
         counts: dict[str | None, int] = defaultdict(int)
         for batch in self._batches(path, KEYS):
             for item in batch.column(KEY).value_counts().to_pylist():
                 counts[item["values"]] += item["counts"]
-        return WaitingFile(path, sum(counts.values()), pa.array(counts, pa.string()), np.array([*counts.values()]))
+        return DeferredFile(path, sum(counts.values()), pa.array(counts, pa.string()), np.array([*counts.values()]))
 
-    def read(self, files: Iterable[WaitingFile]) -> Iterator[pa.RecordBatch]:
+    def read(self, files: Iterable[DeferredFile]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, in order."""
         for file in files:
             yield from self._batches(file.path, DEFERRED_SCHEMA)
@@ -104,10 +104,10 @@ class Waiting:
             for batch in file.iter_batches(BATCH, columns=there, use_threads=False):
                 yield complete(batch, columns)
 
-    def crowded(self, enough: int) -> list[WaitingFile]:
+    def files_to_merge(self, enough: int) -> list[DeferredFile]:
         """Small files to be merged, once there are `enough` of one size and kind: so each record is written a few times
         at most, however long it waits. None when there are not."""
-        alike: dict[tuple[int, str | None], list[WaitingFile]] = defaultdict(list)
+        alike: dict[tuple[int, str | None], list[DeferredFile]] = defaultdict(list)
         for file in self.files:
             if file.rows < MOST_AT_ONCE // 2:
                 alike[len(str(file.rows)), file.kind].append(file)
@@ -117,7 +117,7 @@ class Waiting:
         return []
 
 
-def fitting(files: Iterable[WaitingFile], most: int, size: Callable[[WaitingFile], int]) -> Iterator[WaitingFile]:
+def fitting(files: Iterable[DeferredFile], most: int, size: Callable[[DeferredFile], int]) -> Iterator[DeferredFile]:
     """The first files that have at most so many records together, or the first alone."""
     total = 0
     for number, file in enumerate(files):
@@ -127,7 +127,7 @@ def fitting(files: Iterable[WaitingFile], most: int, size: Callable[[WaitingFile
         yield file
 
 
-def arrange(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def group_by_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows as they are written again: those of a schema that many wait for apart from all others."""
     for rows in _chunks(batches):
         keys = pc.dictionary_encode(rows[KEY].combine_chunks(), null_encoding="encode")
@@ -151,11 +151,11 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(chunk, DEFERRED_SCHEMA)
 
 
-def _by_bounds(row: Mapping[str, Any]) -> WaitingFile | None:
+def _from_log_statistics(row: Mapping[str, Any]) -> DeferredFile | None:
     """A file whose records all wait for the same, as the log says it; None where it does not say so."""
     rows, nulls = row.get("num_records"), row.get(f"null_count.{KEY}")
     low, high = row.get(f"min.{KEY}"), row.get(f"max.{KEY}")
     if not rows or not (nulls == rows or (nulls == 0 and low is not None and low == high)):
         return None
     key = None if nulls else low
-    return WaitingFile(row["path"], rows, pa.array([key], pa.string()), np.array([rows]))
+    return DeferredFile(row["path"], rows, pa.array([key], pa.string()), np.array([rows]))

@@ -17,10 +17,10 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.driver.opened import OpenLake
 from spark_app.errors import ContractError
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 from spark_app.gold.definition import Definition
-from spark_app.gold.failures import Failures
-from spark_app.gold.plan import Planner, Work
+from spark_app.gold.failures import TableFailures
+from spark_app.gold.plan import GoldPlan, Planner
 from spark_app.gold.tables import GoldTables
 from spark_app.space import is_full
 from spark_app.store.commit import THREADS
@@ -36,9 +36,9 @@ class Aggregator:
         between_units: the lock that a unit in the making holds.
     """
 
-    def __init__(self, calculator: Calculator, opened: OpenLake, between_units: AbstractContextManager[object]):
+    def __init__(self, calculator: AggregateComputer, opened: OpenLake, unit_lock: AbstractContextManager[object]):
         self._calculator = calculator
-        self._between_units = between_units
+        self._between_units = unit_lock
         self._layout = opened.settings.tables.layout
         self._definition = Definition.of(opened.settings)
         self._tables = GoldTables(opened, self._definition)
@@ -48,7 +48,7 @@ class Aggregator:
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
         self._running = threading.Lock()  # `run` and `renew` must not meet
-        self._failures = Failures()
+        self._failures = TableFailures()
 
     def folded(self) -> int:
         """The last manifest that is in every gold table."""
@@ -104,7 +104,7 @@ class Aggregator:
             self._carry_out(work)
             return found | self._check(files, work, replace=not dry_run)
 
-    def _check(self, files: dict[str, list[str]], work: Work, replace: bool) -> dict[str, dict[str, Any]]:
+    def _check(self, files: dict[str, list[str]], work: GoldPlan, replace: bool) -> dict[str, dict[str, Any]]:
         """Compare gold with what the silver files say. Tables whose silver was rebuilt are replaced in any case: their
         transaction has to move on."""
         found = {}
@@ -118,8 +118,8 @@ class Aggregator:
                 self._failures.clear([name])
         return found
 
-    def _carry_out(self, work: Work) -> dict[str, int]:
-        if self._definition.foldable:
+    def _carry_out(self, work: GoldPlan) -> dict[str, int]:
+        if self._definition.is_incremental:
             parts, failed = self._calculator.of_files(work.fold, work.fields)
         else:
             parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
@@ -132,10 +132,10 @@ class Aggregator:
         self._finish(work)
         return rows
 
-    def _submit(self, write: Callable[..., int], parts: dict[str, pa.Table], work: Work) -> dict[str, Future[int]]:
+    def _submit(self, write: Callable[..., int], parts: dict[str, pa.Table], work: GoldPlan) -> dict[str, Future[int]]:
         return {name: self._pool.submit(write, name, part, work.upto) for name, part in parts.items()}
 
-    def _set_apart(self, failed: dict[str, Exception], work: Work) -> None:
+    def _set_apart(self, failed: dict[str, Exception], work: GoldPlan) -> None:
         """Without a definition a table is computed anew: its new files need not be known any longer."""
         if failed:
             work.leave_out(failed)
@@ -144,7 +144,7 @@ class Aggregator:
         for name, error in failed.items():
             self._failures.add(name, self._layout.gold_of(name), error)
 
-    def _finish(self, work: Work) -> None:
+    def _finish(self, work: GoldPlan) -> None:
         self._folded = max(work.upto, self._folded)
         changed = self._planner.definitions() != work.definitions
         if changed or (self._folded > self._synced.folded and time.monotonic() > self._next_sync):

@@ -57,7 +57,7 @@ class Computed(NamedTuple):
     failed: dict[str, Exception]
 
 
-class Calculator:
+class AggregateComputer:
     """Aggregates per key, for many tables at once. Files and fields are by routing name, and so are the results."""
 
     def __init__(self, session: SparkSession, settings: Settings):
@@ -68,7 +68,7 @@ class Calculator:
     def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
         """Aggregates of the rows of the files."""
         groupings = {name: self._grouping(fields[name]) for name in files}
-        suited = {name: files[name] for name, grouping in groupings.items() if grouping.suits()}
+        suited = {name: files[name] for name, grouping in groupings.items() if grouping.is_exact_in_arrow()}
         found = shares.aggregate(self._session, suited, groupings) if suited else {}
         computed = Computed({name: narrow(part) for name, part in found.items() if part.num_rows}, {})
         for schema, names in _alike((name for name in files if name not in found), fields):

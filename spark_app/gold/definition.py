@@ -35,7 +35,7 @@ class Definition:
         return Definition(settings.event.key, settings.event.time, settings.gold.columns)
 
     @property
-    def foldable(self) -> bool:
+    def is_incremental(self) -> bool:
         """Whether a key's row and an aggregate of its new rows make its new row."""
         return all(aggregate.function in FOLDED for aggregate in self.aggregates.values())
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_app.errors import last_words
+from spark_app.errors import last_message_line
 from spark_app.ops.events import log
 
 PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the second, and so on
@@ -21,7 +21,7 @@ class Failure:
     again_at: float
 
 
-class Failures:
+class TableFailures:
     """By routing name. They are forgotten with the process: the next one tries all tables at once."""
 
     def __init__(self) -> None:
@@ -30,8 +30,10 @@ class Failures:
     def add(self, name: str, table: str, error: Exception) -> None:
         times = self._found[name].times + 1 if name in self._found else 1
         pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
-        self._found[name] = Failure(last_words(error), times, time.monotonic() + pause)
-        log.error("gold table failed: it is paused, then recomputed", table=table, reason=last_words(error), in_s=pause)
+        self._found[name] = Failure(last_message_line(error), times, time.monotonic() + pause)
+        log.error(
+            "gold table failed: it is paused, then recomputed", table=table, reason=last_message_line(error), in_s=pause
+        )
 
     def clear(self, names: Iterable[str]) -> None:
         """They have been written."""

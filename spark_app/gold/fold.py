@@ -55,7 +55,7 @@ def fold(old: pa.Table, part: pa.Table, definition: Definition) -> pa.Table:
     found = pc.is_valid(at)
     columns = {}
     for name in old.column_names:
-        how = FOLDED[definition.aggregates[name].function] if definition.foldable and name != key else None
+        how = FOLDED[definition.aggregates[name].function] if definition.is_incremental and name != key else None
         new = old[name] if name == key else _folded(how, old[name], part[name].take(at))
         columns[name] = pc.if_else(found, new, old[name].cast(new.type))
     folded = pa.table(columns)

@@ -18,7 +18,7 @@ from spark_app.lake import read_json, write_durably
 
 
 @dataclass
-class Work:
+class GoldPlan:
     """What one run has to do. Paths are absolute.
 
     Attributes:
@@ -54,20 +54,20 @@ class Planner:
         self._definition = definition
         self._tables = tables
 
-    def plan(self, folded: int) -> Work | None:
+    def plan(self, folded: int) -> GoldPlan | None:
         """What is due after the unit `folded`. Called between two units, so that the manifests and the snapshots of
         silver say the same; None when they do not."""
         if self._manifests.finished() < self._manifests.last:
             return None  # a commit failed: some tables are ahead of the others until it is made again
         fields = self._fields()
         definitions = {name: self._definition.digest(found) for name, found in fields.items()}
-        work = Work(self._manifests.finished(), fields, definitions)
+        work = GoldPlan(self._manifests.finished(), fields, definitions)
         same = self._unchanged(definitions)
         if len(same) < len(fields):
             self.define(same)  # some tables will be ahead
             work.whole = {name: self.snapshot(name) for name in fields if name not in same}
         self._add_news(work, folded, set(same))
-        if not self._definition.foldable:
+        if not self._definition.is_incremental:
             work.rows = {name: self.snapshot(name) for name in work.fold}
         return work
 
@@ -92,7 +92,7 @@ class Planner:
         same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
         return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
 
-    def _add_news(self, work: Work, folded: int, of: set[str]) -> None:
+    def _add_news(self, work: GoldPlan, folded: int, of: set[str]) -> None:
         new, work.rebuilt = self._new_files(folded, work.upto, of)
         for name, files in new.items():
             if self._has_gold(name) and name not in work.rebuilt and all(self._lake.exists(path) for path in files):

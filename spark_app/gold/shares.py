@@ -11,11 +11,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app.errors import last_words
+from spark_app.errors import last_message_line
 from spark_app.ops.events import log
 from spark_app.space import is_full
 from spark_app.worker.aggregates import Grouping
-from spark_app.worker.imports import leave_out_pandas
+from spark_app.worker.imports import block_pandas
 
 TASK_BYTES = 4 << 20  # with fewer, a second task costs more than it takes over
 FILE_BYTES = 64 << 10  # what it costs to open a file, as bytes that are read
@@ -30,7 +30,7 @@ def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Group
     Raises:
         Exception: the disk is full, or the JVM is gone: no table is to blame.
     """
-    shares = share_out(files, session.sparkContext.defaultParallelism)
+    shares = split_among_tasks(files, session.sparkContext.defaultParallelism)
     parts: dict[str, list[pa.Table]] = {}
     failed = set()
     for name, found in _run(session, shares, groupings):
@@ -43,7 +43,7 @@ def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Group
     }
 
 
-def share_out(files: Files, most: int) -> list[dict[str, list[str]]]:
+def split_among_tasks(files: Files, most: int) -> list[dict[str, list[str]]]:
     """As few shares as keep the tasks busy, at most so many, of about as many bytes. A table is in one share, or in
     some that follow each other."""
     sizes = [(name, path, _size(path)) for name, paths in files.items() for path in paths]
@@ -67,7 +67,7 @@ def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: M
     """What is asked travels as data: in the function of the job, more than 1 MB of it would become a broadcast."""
 
     def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
-        leave_out_pandas()
+        block_pandas()
         for share in asked:
             for name, grouping, paths in share:
                 yield name, _reduce(grouping, paths)
@@ -80,7 +80,7 @@ def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: M
     except (PySparkException, Py4JJavaError) as error:
         if is_full(error):
             raise
-        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(asked), reason=last_words(error))
+        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(asked), reason=last_message_line(error))
         return []
 
 

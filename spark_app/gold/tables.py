@@ -26,7 +26,7 @@ from spark_app.ops.events import log
 from spark_app.records import FileEntry
 from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE
-from spark_app.store.maintain import tidy
+from spark_app.store.maintain import vacuum_and_clean_log
 from spark_app.store.tables import Tables, writer_properties
 from spark_app.worker import files
 
@@ -135,14 +135,14 @@ class GoldTables:
     def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
         paths = [f"{self._handles.uri(gold)}/{path}" for path in content.paths]
         rows = fold(_read(paths, content.columns), part, self._definition)
-        self._tell_wide(gold, content.columns, rows)
+        self._warn_wide_sums(gold, content.columns, rows)
         self._overwrite(gold, content, rows, upto)
         return int(rows.num_rows)
 
     def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
         """By a file and an entry of the log of our own: through delta-rs it takes four times as long. `sync` makes both
         durable."""
-        demanding = gold not in self._known and log_entry.demands(self._handles.handle(gold))
+        demanding = gold not in self._known and log_entry.unsupported_features(self._handles.handle(gold))
         if demanding or rows.schema.types != content.columns.types:
             self._rewrite(gold, rows, upto)
             return
@@ -209,7 +209,7 @@ class GoldTables:
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
         table = self._handles.get(gold)
-        self._tell_wide(gold, _columns(table) if table else pa.schema([]), part)
+        self._warn_wide_sums(gold, _columns(table) if table else pa.schema([]), part)
         if table is None:
             self._synced.forget(gold)
             self._begin(gold, part, upto)
@@ -244,7 +244,7 @@ class GoldTables:
         wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
 
-    def _tell_wide(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
+    def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
         """Once for each column that gets it: somebody reads the column's type."""
         for name, keys in beyond_64_bits(rows, self._definition.key).items():
             if name not in before.names or before.field(name).type != WIDE_SUM:
@@ -256,7 +256,7 @@ class GoldTables:
 
     def _clean(self, gold: str) -> None:
         """Each write leaves the files that it replaces: remove them and old log entries now and then."""
-        tidy(gold, self._current(gold), self._synced)
+        vacuum_and_clean_log(gold, self._current(gold), self._synced)
         log.debug("old files of gold removed", table=gold)
 
     def _current(self, gold: str) -> DeltaTable:
@@ -296,7 +296,7 @@ def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
     updates = {}
     for name, aggregate in definition.aggregates.items():
         column = _quoted(name)
-        how = FOLDED[aggregate.function] if definition.foldable else None
+        how = FOLDED[aggregate.function] if definition.is_incremental else None
         if how is None:
             updates[column] = f"s.{column}"
         elif how == "+":

@@ -42,7 +42,7 @@ TOKEN_REMEDY = (
     "check kafka.sasl_username, kafka.sasl_password_file, kafka.oauth_scope, kafka.oauth_token_url and, for its "
     "certificate, kafka.oauth_ca_file"
 )
-REFUSED_S = 30.0  # that a broker may refuse: it may itself have started just now
+ACCESS_DENIED_TIMEOUT_S = 30.0  # that a broker may refuse: it may itself have started just now
 PROBE_S = 2.0
 # A SaslHandshake request, version 1, for a mechanism that there is not: all listeners of Kafka answer it, whatever
 # their protocol and before any login.
@@ -83,16 +83,16 @@ def words(error: KafkaError) -> str:
     text = error.str()
     login = LOGIN.fullmatch(text)
     if login:
-        return ": ".join(filter(None, (login[1], known_words(login[2] or ""))))
+        return ": ".join(filter(None, (login[1], safe_excerpt(login[2] or ""))))
     return KafkaError(error.code()).str() if error.code() in LOGINS else text
 
 
-def known_words(text: str) -> str:
+def safe_excerpt(text: str) -> str:
     """What says why a login failed, and no secret."""
     return ", ".join(dict.fromkeys(SAID.findall(text)))
 
 
-def without_token(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:
+def no_token_note(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:
     """What to add where the brokers were not even asked, for nobody gave a token; else nothing."""
     return f", {kafka.oauth_token_url} returned no token" if any(NO_TOKEN in error.str() for error in said) else ""
 

@@ -16,7 +16,7 @@ FETCH_BYTES = 512 << 10
 GROUP = "protolake-sample"  # librdkafka wants one; nothing is ever committed to it
 
 
-class Sizes:
+class RecordSizes:
     """The mean size of record values, of about the last `batch.records` records, and the cap on records that follows.
 
     Args:
@@ -44,7 +44,7 @@ class Sizes:
         mean = self._bytes / self._records if self._records else 0
         return max(1, min(self._most_records, int(self._most_bytes / mean) if mean else self._most_records))
 
-    def outgrow(self, limit: int) -> bool:
+    def needs_new_limit(self, limit: int) -> bool:
         """Whether a query with that limit is to be started again: its batches could have more than twice the bytes, or
         could well have more records."""
         return self.limit() * 2 < limit or self.limit() > 4 * limit

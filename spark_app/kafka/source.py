@@ -34,7 +34,7 @@ def refusal(text: str) -> str | None:
     found = REFUSED.search(text)
     if not found:
         return None
-    said = access.known_words(found[2]) if found[1].startswith("Sasl") else found[2].removeprefix(": ")
+    said = access.safe_excerpt(found[2]) if found[1].startswith("Sasl") else found[2].removeprefix(": ")
     return (
         f"{': '.join(filter(None, (found[1], said)))}: check the user's ACLs (Read on topic, groups), and kafka.sasl_*"
     )

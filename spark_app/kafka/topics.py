@@ -27,11 +27,11 @@ class TopicMissing(Exception):
     """The brokers answer, but have no such topic, perhaps not yet."""
 
 
-class AccessRefused(Exception):
+class BrokerAccessDenied(Exception):
     """The brokers answer, but do not let us in: login, certificate, protocol or ACLs. Names the settings."""
 
 
-UNANSWERED = (BrokerUnreachable, TopicMissing, AccessRefused)
+UNANSWERED = (BrokerUnreachable, TopicMissing, BrokerAccessDenied)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Topics:
             self._client = None  # the next one reads the password and the addresses again
             refused = access.mismatch(self._kafka) or access.refusal([reason, *self._said], self._kafka)
             if refused:
-                raise AccessRefused(refused) from None
-            raise BrokerUnreachable(access.words(reason) + access.without_token(self._said, self._kafka)) from None
+                raise BrokerAccessDenied(refused) from None
+            raise BrokerUnreachable(access.words(reason) + access.no_token_note(self._said, self._kafka)) from None
 
     def _open(self) -> AdminClient:
         if self._client is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_app.lake import Lake, read_json, write_quickly
 from spark_app.ops.events import log
-from spark_app.records import Layout, Report, add_counts
+from spark_app.records import Report, TableNames, add_counts
 from spark_app.text import one_line
 
 EVERY_S = 1.0
@@ -32,7 +32,7 @@ def now() -> str:
 class Status:
     """Counters of the lake, written once a second by a thread of its own. Counts are rows unless a name says more."""
 
-    def __init__(self, lake: Lake, layout: Layout):
+    def __init__(self, lake: Lake, layout: TableNames):
         self._lake = lake
         self._layout = layout
         old = read_json(lake.status) or {}
@@ -42,7 +42,7 @@ class Status:
         self._thread: threading.Thread | None = None
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
-        self.quiet_of: Callable[[], float] = float
+        self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # grows with whatever moves but gold, and with each look at what is waited for
         self.value: dict[str, Any] = {
@@ -73,7 +73,7 @@ class Status:
         self._thread = threading.Thread(target=self._write_forever, name="status", daemon=True)
         self._thread.start()
 
-    def learn_rows(self, rows: dict[str, int], names: dict[str, str]) -> None:
+    def set_rows(self, rows: dict[str, int], names: dict[str, str]) -> None:
         """Rows of the tables that are there at start; `names` are the admitted tables, value -> name."""
         with self._lock:
             self.value["bronze"] = rows.get(self._layout.bronze, 0)
@@ -85,11 +85,11 @@ class Status:
                 table["silver"] = rows.get(self._layout.silver_of(name), 0)
                 table["gold"] = rows.get(self._layout.gold_of(name), 0)
 
-    def learn_quarantine(self, causes: dict[str, int]) -> None:
+    def set_quarantine(self, causes: dict[str, int]) -> None:
         with self._lock:
             self.value["quarantine"] = causes
 
-    def learn_lost(self, counts: dict[str, int]) -> None:
+    def set_lost(self, counts: dict[str, int]) -> None:
         """Ranges that Kafka lost before they were taken, and how many offsets; accepted ones."""
         with self._lock:
             self.value["lost"] = counts
@@ -124,7 +124,7 @@ class Status:
             log.warning("waiting", reason=reason)
         return None
 
-    def held_back(self, offsets: dict[str, int]) -> None:
+    def set_blocked_offsets(self, offsets: dict[str, int]) -> None:
         """Offsets behind a transaction that is left open in Kafka, by "<topic>/<partition>"."""
         with self._lock:
             if offsets.keys() - self.value["held_back"].keys():
@@ -217,7 +217,7 @@ class Status:
                 self._recent.popleft()
             rows = sum(count for _, count in self._recent)
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
-            quiet = round(self.quiet_of(), 1)
+            quiet = round(self.seconds_without_progress(), 1)
             self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
             write_quickly(self._lake.status, self.value, step=None)

@@ -14,13 +14,13 @@ from spark_app.lake import Lake
 from spark_app.ops.events import log
 from spark_app.ops.status import Status
 from spark_app.process import children
-from spark_app.process.room import Stopped
-from spark_app.process.starts import Starts
+from spark_app.process.room import StopRequested
+from spark_app.process.starts import StartBackoff
 from spark_app.process.stopping import StopRequest
-from spark_app.process.watchdog import Sign, Watchdog
+from spark_app.process.watchdog import ProgressProbe, Watchdog
 from spark_app.settings import Run
 
-LAST_WORDS_S = 5.0
+FINAL_STATUS_TIMEOUT_S = 5.0
 
 
 class Life:
@@ -30,22 +30,22 @@ class Life:
         self._lake = lake
         self._settings = settings
         self._status = status
-        self._starts = Starts(lake, settings.backoff_s)
+        self._starts = StartBackoff(lake, settings.backoff_s)
         self._watchdog: Watchdog | None = None
         self._begun = False
         self._request = StopRequest()
         self.stop = self._request.requested
-        self.taking: Callable[[], str] = str  # which records are being taken, for the last words
+        self.describe_batch: Callable[[], str] = str  # which records are being taken, for the last words
 
     def listen(self) -> None:
         """Take SIGTERM and SIGINT."""
         self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; the current batch is abandoned"))
 
-    def catch(self) -> None:
+    def reinstall_signal_handlers(self) -> None:
         """Take the signals back from PySpark."""
-        self._request.catch()
+        self._request.reinstall_signal_handlers()
 
-    def begin(self, signs: Mapping[str, Sign]) -> None:
+    def begin(self, signs: Mapping[str, ProgressProbe]) -> None:
         """With the lake's lock: tell the status; wait if the starts before this one achieved nothing; watch the signs.
 
         Raises:
@@ -61,10 +61,10 @@ class Life:
                 f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
             )
             if self.stop.wait(seconds):
-                raise Stopped
+                raise StopRequested
             self._lake.lock()
         self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
-        self._status.quiet_of = self._watchdog.quiet_s
+        self._status.seconds_without_progress = self._watchdog.quiet_s
         self._watchdog.start()
 
     def end(self, code: ExitCode, reason: str | None) -> None:
@@ -82,11 +82,11 @@ class Life:
         log.warning("exiting", reason=why, exit_code=int(code))
         last = threading.Thread(target=self.end, args=(code, why), daemon=True)
         last.start()
-        last.join(LAST_WORDS_S)  # they may hang with the disk
+        last.join(FINAL_STATUS_TIMEOUT_S)  # they may hang with the disk
         children.kill_all([*children.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:
-        taken = self.taking() if what == "ingest" else ""
+        taken = self.describe_batch() if what == "ingest" else ""
         stalled = f"{what}: {taken}" if taken else what
         self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")

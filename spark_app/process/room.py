@@ -14,11 +14,11 @@ WAIT_S = 2.0
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The app was asked to stop; what was under way is abandoned undecided."""
 
 
-class Room:
+class DiskSpaceGuard:
     """Of one lake, and of the temporary folders."""
 
     def __init__(
@@ -75,5 +75,5 @@ class Room:
         while short:
             self._status.waiting(str(short))
             if self._stop.wait(WAIT_S):
-                raise Stopped
+                raise StopRequested
             short = self.shortage()

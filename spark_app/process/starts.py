@@ -12,11 +12,11 @@ import contextlib
 
 from spark_app.lake import Lake, read_json, write_quickly
 
-FREE = 3  # failed starts that cost no wait
+IMMEDIATE_STARTS = 3  # failed starts that cost no wait
 LONGEST_S = 600.0  # so six starts an hour at most
 
 
-class Starts:
+class StartBackoff:
     """Of one lake; whoever holds its lock may count."""
 
     def __init__(self, lake: Lake, first_s: float):
@@ -42,4 +42,4 @@ class Starts:
 
 def pause(failed: int, first_s: float) -> float:
     """Seconds that a start waits after so many failed ones."""
-    return 0.0 if failed < FREE else min(LONGEST_S, first_s * 2.0 ** min(failed - FREE, 20))
+    return 0.0 if failed < IMMEDIATE_STARTS else min(LONGEST_S, first_s * 2.0 ** min(failed - IMMEDIATE_STARTS, 20))

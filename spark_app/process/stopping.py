@@ -27,10 +27,10 @@ class StopRequest:
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        self.catch()
+        self.reinstall_signal_handlers()
         threading.Thread(target=self._await, args=(read, abandon, within_s), name="stop", daemon=True).start()
 
-    def catch(self) -> None:
+    def reinstall_signal_handlers(self) -> None:
         """Take the signals, also back from a library that took them (PySpark does)."""
         for number in SIGNALS:
             signal.signal(number, lambda *_: self.requested.set())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 TICK_S = 1.0
 LONGEST_TICK = 2  # in ticks: what is longer was a stop of the process, or of the machine
 
-Sign = Callable[[], Hashable]  # what changes with progress; None = nothing is under way
+ProgressProbe = Callable[[], Hashable]  # what changes with progress; None = nothing is under way
 
 
 class Watchdog:
@@ -25,13 +25,13 @@ class Watchdog:
 
     def __init__(
         self,
-        signs: Mapping[str, Sign],
+        signs: Mapping[str, ProgressProbe],
         stall_s: float,
         fire: Callable[[str], None],
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._signs = signs
+        self._progress_files = signs
         self._stall_s = stall_s
         self._fire = fire
         self._tick_s = tick_s
@@ -55,7 +55,7 @@ class Watchdog:
 
     def look(self) -> None:
         """Ask for all signs; one that cannot be had is none."""
-        for name, sign in self._signs.items():
+        for name, sign in self._progress_files.items():
             try:
                 found = sign()
             except Exception:

@@ -10,11 +10,11 @@ from spark_app.driver.opened import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import NoSpaceError
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 from spark_app.lake import Lake
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.recovery.service import Service
+from spark_app.recovery.service import RequestExecutor
 from spark_app.settings import Settings
 from spark_app.space import shortage
 
@@ -28,11 +28,11 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     """
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
-    session.hold_lake(spark, lake)
+    session.lock_lake_in_jvm(spark, lake)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
-    between_units = threading.Lock()
-    gold = Aggregator(Calculator(spark, settings), opened, between_units)
-    service = Service(spark, opened, units, gold, between_units)
+    unit_lock = threading.Lock()
+    gold = Aggregator(AggregateComputer(spark, settings), opened, unit_lock)
+    service = RequestExecutor(spark, opened, units, gold, unit_lock)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:
@@ -40,4 +40,4 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     gold.run()
     opened.committer.close()
     gold.close()
-    return requests.take_answer(lake, request) or {}
+    return requests.take_result(lake, request) or {}

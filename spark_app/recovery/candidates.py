@@ -17,7 +17,7 @@ from spark_app.worker.tables import COORDINATES
 BATCH = 50_000
 
 
-class Candidates:
+class ReplayQueue:
     """Rows in ascending order of their coordinates; the files go with the object."""
 
     def __init__(self, rows: DataFrame):

@@ -54,7 +54,7 @@ class Silver:
     actual: list[str] = field(default_factory=list)
 
 
-def place_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequence[Range]) -> list[DataFrame]:
+def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequence[Range]) -> list[DataFrame]:
     """Places of the rows of silver tables, from their files; the folder of a file is its table.
 
     Tables of one schema are read together: the number of Spark's jobs does not grow with the tables.
@@ -74,7 +74,7 @@ def place_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequen
     return places
 
 
-def place_others(rows: DataFrame, table: str, side: str) -> DataFrame:
+def locate_others(rows: DataFrame, table: str, side: str) -> DataFrame:
     """Places of rows of quarantine or deferred: being there is all that counts."""
     return rows.select(*COORDINATES, *_place(F.lit(table), side, F.lit(0).cast("bigint")))
 

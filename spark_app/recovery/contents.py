@@ -8,7 +8,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.maintain import sweep
@@ -17,7 +17,7 @@ from spark_app.store.manifest import Manifests
 MOST_NAMED = 5
 
 
-def torn(lake: Lake, committer: Committer, layout: Layout, rebuild: Callable[[str], str]) -> list[Finding]:
+def torn(lake: Lake, committer: Committer, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
     """Files that a table names, and that are gone or do not have their size.
 
     Args:
@@ -54,7 +54,7 @@ def _size(path: Path) -> int:
         return -1
 
 
-def _broken(lake: Lake, layout: Layout, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
+def _broken(lake: Lake, layout: TableNames, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
     some = ", ".join(path.name for path in paths[:MOST_NAMED])
     what = f"{name}: {len(paths)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):

@@ -27,15 +27,15 @@ from spark_app.store import checkpoint, inventory, power, statistics
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
-from spark_app.store.rules import check_rules, keep_rules, numbering_of, only_numbering_differs
-from spark_app.store.synced import Synced
+from spark_app.store.rules import check_rules, message_index_rule, only_message_index_rule_differs, write_rules
+from spark_app.store.synced import DurabilityMark
 
 MOST_LOOKS = 10  # at what a running app changes
 MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
 
 
 @dataclass(frozen=True)
-class Patient:
+class LakeUnderCheck:
     """A lake whose id and manifests are whole."""
 
     lake: Lake
@@ -51,8 +51,8 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
     if any(finding.fatal or finding.repair for finding in found):
         return found
     manifests = Manifests(lake)
-    patient = Patient(lake, settings, manifests, Committer(lake, manifests, settings.lake))
-    return found + [finding for examiner in EXAMINERS for finding in examiner(patient)]
+    patient = LakeUnderCheck(lake, settings, manifests, Committer(lake, manifests, settings.lake))
+    return found + [finding for examiner in CHECKS for finding in examiner(patient)]
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:
@@ -115,13 +115,13 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         check_rules(lake, settings)
     except ConfigurationError as error:
-        if only_numbering_differs(lake, settings):
+        if only_message_index_rule_differs(lake, settings):
             remedy = "After that, run `replay --cause schema_index`; `rebuild` lists rows of the old rule"
-            return [Finding(str(error), remedy, repair=lambda: keep_rules(lake, settings))]
+            return [Finding(str(error), remedy, repair=lambda: write_rules(lake, settings))]
         return [Finding(str(error), "Use the settings that the lake was created with")]
     except ContractError as error:
         remedy = "Restore it from a backup, or run `doctor --repair` with the lake's settings"
-        return [Finding(error.what, remedy, repair=lambda: keep_rules(lake, settings))]
+        return [Finding(error.what, remedy, repair=lambda: write_rules(lake, settings))]
     return []
 
 
@@ -139,7 +139,7 @@ def _ledger(lake: Lake) -> list[Finding]:
 def _power(lake: Lake, settings: Settings) -> list[Finding]:
     """The mark of what is durable, and the logs behind it."""
     try:
-        synced = Synced(lake)
+        synced = DurabilityMark(lake)
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
         return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
@@ -170,7 +170,7 @@ def _names(lake: Lake) -> list[Finding]:
     return []
 
 
-def _inventory(patient: Patient) -> list[Finding]:
+def _inventory(patient: LakeUnderCheck) -> list[Finding]:
     layout = patient.settings.tables.layout
     return inventory.examine(
         patient.lake,
@@ -187,7 +187,7 @@ def _ask_rebuild(lake: Lake, name: str) -> str:
     return f"requested a rebuild of {name or 'every table'}"
 
 
-def _checkpoint(patient: Patient) -> list[Finding]:
+def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
     """Looked at again while an app that runs has decided more meanwhile."""
     manifests, found = patient.manifests, list[Finding]()
     for _ in range(MOST_LOOKS):
@@ -199,7 +199,7 @@ def _checkpoint(patient: Patient) -> list[Finding]:
     return found
 
 
-def _scratch(patient: Patient) -> list[Finding]:
+def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
     folder = patient.lake.state / "rebuild"
     left = [path for path in folder.glob("*") if path.name not in asked]
@@ -214,7 +214,7 @@ def _remove(folders: list[Path]) -> str:
     return f"removed {len(folders)} folders of ended rebuilds"
 
 
-def _open_units(patient: Patient) -> list[Finding]:
+def _open_units(patient: LakeUnderCheck) -> list[Finding]:
     finished, last = patient.manifests.finished(), patient.manifests.last
     what, remedy = (
         f"unit {last} is committed, but not in all tables",
@@ -224,16 +224,16 @@ def _open_units(patient: Patient) -> list[Finding]:
     return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
 
 
-def _numbering(patient: Patient) -> list[Finding]:
+def _numbering(patient: LakeUnderCheck) -> list[Finding]:
     """Schemas whose message indexes depend on the writer, where the lake has no rule for them."""
-    if numbering_of(patient.lake) is not None:
+    if message_index_rule(patient.lake) is not None:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
     what = f"the lake has no rule for message indexes, which depend on the writer in the schemas {keys}"
     return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
-def _topics(patient: Patient) -> list[Finding]:
+def _topics(patient: LakeUnderCheck) -> list[Finding]:
     """What Kafka no longer has. There is nothing to mend here: a loss is accepted by `run --accept-loss`."""
     brokers = patient.settings.kafka.brokers
     try:
@@ -244,7 +244,7 @@ def _topics(patient: Patient) -> list[Finding]:
     return [Finding(loss.describe(gaps), 'See "Records that Kafka lost" in docs/operations.md')] if gaps else []
 
 
-EXAMINERS: list[Callable[[Patient], list[Finding]]] = [
+CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     _inventory,
     _open_units,
     _checkpoint,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.attempts import Attempts
+from spark_app.driver.attempts import SizeBackoff
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
 from spark_app.driver.unit import UnitRunner
@@ -49,7 +49,7 @@ from spark_app.store.commit import schemas_of
 from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
-MOST_OUTSIDE = 1_000_000  # phantoms that are counted; more of them say nothing new
+MAX_EXTRA_ROWS = 1_000_000  # phantoms that are counted; more of them say nothing new
 NAMED = (DIFFERING, DOUBLED, PHANTOM)
 COLUMNS = ("expected", PRESENT, "added", *NAMED)
 
@@ -89,7 +89,7 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._attempts = Attempts(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
         self._scratch = opened.lake.state / "rebuild" / request.id
         stored = load_progress(opened.lake, opened.manifests, request)
         self._found = Found(**stored) if stored else None
@@ -107,7 +107,7 @@ class Rebuild:
         if self._found.at[0] < len(self._found.spans):
             return self._compare_chunk()
         if not self._found.closed:
-            self._look_outside()
+            self._find_extra_rows()
             self._found.closed = True
             return self._keep()
         return None
@@ -205,24 +205,24 @@ class Rebuild:
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
-        origin = replace(FROM_BRONZE, root=str(self._scratch), settles=not self._request.dry_run)
+        origin = replace(FROM_BRONZE, root=str(self._scratch), resolves_new=not self._request.dry_run)
         return self._units.run(records, self._opened.manifests.last + 1, origin)
 
     def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
         """Where the records of the ranges should be and are."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
-        places = compare.place_silver(self._session, silver, ranges)
-        for name, (rows, side) in self._unplaced().items():
+        places = compare.locate_silver(self._session, silver, ranges)
+        for name, (rows, side) in self._outside_silver().items():
             if rows is not None:
-                places.append(compare.place_others(rows.where(compare.within(ranges)), name, side))
+                places.append(compare.locate_others(rows.where(compare.within(ranges)), name, side))
             paths = self._paths(name, expected.files.get(name, []))
             if paths:
-                places.append(compare.place_others(self._session.read.parquet(*paths), name, EXPECTED))
+                places.append(compare.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
         more = [*names, self._layout.resolved]
         return compare.judge(self._session, places, *self._others, more) if places else pa.table({})
 
-    def _unplaced(self) -> dict[str, tuple[DataFrame | None, str]]:
+    def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
         """What is not in silver: open in quarantine, or waiting. And what once was open."""
         waiting, resolved = (
             read_table(self._session, self._opened, name) for name in (self._layout.deferred, self._layout.resolved)
@@ -305,7 +305,7 @@ class Rebuild:
         else:
             added.deferred += rows.num_rows
 
-    def _look_outside(self) -> None:
+    def _find_extra_rows(self) -> None:
         """Rows of silver outside of all that bronze had when the request began: new since then, or phantoms. One job,
         however many tables there are."""
         assert self._found is not None
@@ -317,7 +317,7 @@ class Rebuild:
         bronze = read_table(self._session, self._opened, self._layout.bronze)
         if bronze is not None:
             rows = rows.join(bronze.where(~compare.within(ranges)), COORDINATES, "left_anti")
-        phantoms = rows.limit(MOST_OUTSIDE).toArrow()
+        phantoms = rows.limit(MAX_EXTRA_ROWS).toArrow()
         columns = {"expected": pa.nulls(phantoms.num_rows, pa.string()), "actual": phantoms["table"]}
         columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows, pa.string())
         self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))

@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.attempts import Attempts
+from spark_app.driver.attempts import SizeBackoff
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_table
-from spark_app.driver.settle import ANSWERS_S
+from spark_app.driver.settle import RETRY_WAIT_S
 from spark_app.driver.unit import UnitRunner
 from spark_app.errors import ContractError
 from spark_app.ops.events import log
 from spark_app.records import Cause, Report, add_counts, read_schema_key
-from spark_app.recovery.candidates import Candidates
+from spark_app.recovery.candidates import ReplayQueue
 from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
 from spark_app.worker.bronze import ranges_of
@@ -76,7 +76,7 @@ class Filters:
 
 
 @dataclass
-class Counted:
+class ReplayProgress:
     """What a replay found so far: records.
 
     Attributes:
@@ -106,10 +106,10 @@ class Replay:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._filters = Filters(**request.arguments)
-        self._attempts = Attempts(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
         stored = load_progress(opened.lake, opened.manifests, request)
-        self._counted = Counted(**stored) if stored else None
-        self._candidates: Candidates | None = None
+        self._counted = ReplayProgress(**stored) if stored else None
+        self._candidates: ReplayQueue | None = None
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
         """What was placed and cause -> records resolved, both empty when nothing was; None when the request is done."""
@@ -143,10 +143,10 @@ class Replay:
         before = F.unix_micros("quarantined_at") <= int(self._request.asked_at * 1e6)
         return None if rows is None else rows.where(self._filters.condition() & before)
 
-    def _count(self) -> Counted:
+    def _count(self) -> ReplayProgress:
         rows = self._wanted()
         if rows is None:
-            return Counted()
+            return ReplayProgress()
         found = rows.groupBy("cause", "refused_schema").count().collect()
         causes: Counter[str] = Counter()
         for row in found:
@@ -154,13 +154,13 @@ class Replay:
         entries = self._opened.schemas.ledger.entries
         keys = {row["refused_schema"] for row in found} - {None}
         refused = {str(entry.key) for entry in entries.values() if entry.outcome == "refused"}
-        return Counted(dict(causes), sorted(keys & refused))
+        return ReplayProgress(dict(causes), sorted(keys & refused))
 
     def _ask(self) -> tuple[Report, dict[str, int]]:
         """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: no batch runs
         meanwhile."""
         assert self._counted is not None
-        schemas, deadline = self._opened.schemas, time.monotonic() + ANSWERS_S
+        schemas, deadline = self._opened.schemas, time.monotonic() + RETRY_WAIT_S
         while self._counted.unasked and time.monotonic() < deadline:
             key = read_schema_key(self._counted.unasked.pop(0))
             entry = schemas.ledger.entries.get(key)
@@ -175,7 +175,7 @@ class Replay:
             rows = self._wanted()
             if rows is None:
                 return pa.table({name: [] for name in CHOSEN})
-            self._candidates = Candidates(self._behind(rows).select(*CHOSEN))
+            self._candidates = ReplayQueue(self._behind(rows).select(*CHOSEN))
         return self._candidates.first(limit)
 
     def _behind(self, rows: DataFrame) -> DataFrame:

@@ -67,7 +67,7 @@ def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def take_answer(lake: Lake, request: Request) -> dict[str, Any] | None:
+def take_result(lake: Lake, request: Request) -> dict[str, Any] | None:
     """The result, once; None when there is none yet."""
     path = path_of(lake, request, "result")
     result: dict[str, Any] | None = read_json(path)
@@ -76,7 +76,7 @@ def take_answer(lake: Lake, request: Request) -> dict[str, Any] | None:
     return result
 
 
-def wait_for_answer(lake: Lake, request: Request, patience: float, nap: Callable[[float], None] = time.sleep) -> Any:
+def wait_for_result(lake: Lake, request: Request, patience: float, nap: Callable[[float], None] = time.sleep) -> Any:
     """The result of a request that another process executes.
 
     Raises:
@@ -85,7 +85,7 @@ def wait_for_answer(lake: Lake, request: Request, patience: float, nap: Callable
     progress, seen = path_of(lake, request, "progress"), None
     since = time.monotonic()
     while True:
-        result = take_answer(lake, request)
+        result = take_result(lake, request)
         if result is not None:
             return result
         moved = progress.stat().st_mtime_ns if progress.exists() else None

@@ -24,7 +24,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.requests import Request
-from spark_app.recovery.tries import MOST, Tries
+from spark_app.recovery.tries import MOST, RequestAttempts
 from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.space import is_full
 
@@ -34,7 +34,7 @@ Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -
 RETRIED = (PySparkException, Py4JError, DeltaError, FileNotFoundError)
 
 
-class Service:
+class RequestExecutor:
     """Looks after the requests."""
 
     def __init__(
@@ -43,14 +43,14 @@ class Service:
         opened: OpenLake,
         units: UnitRunner,
         aggregator: Aggregator,
-        between_units: AbstractContextManager[object],
+        unit_lock: AbstractContextManager[object],
         placed: Placed = lambda report, resolved: None,
     ):
         self._spark = spark
         self._opened = opened
         self._units = units
         self._aggregator = aggregator
-        self._between_units = between_units
+        self._between_units = unit_lock
         self._placed = placed
         self._job: Replay | Rebuild | None = None
         self._request: Request | None = None
@@ -72,7 +72,7 @@ class Service:
         request = next(iter(requests.pending(self._opened.lake)), None)
         if request is None:
             return False
-        tries = Tries(self._opened.lake, request)
+        tries = RequestAttempts(self._opened.lake, request)
         given_up = tries.begin()
         if given_up is not None:
             said = f"the app gave up after {MOST} attempts without progress; the last error: {given_up}"
@@ -94,7 +94,7 @@ class Service:
         requests.answer(self._opened.lake, request, result)
         self._job = self._request = None
 
-    def _judge(self, request: Request, error: Exception, tries: Tries) -> dict[str, Any] | None:
+    def _judge(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
         """What a failed step makes of its request: the answer; None where it is tried again.
 
         Raises:
@@ -126,7 +126,7 @@ class Service:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)
         with self._between_units:
-            self._opened.finish_open()
+            self._opened.apply_pending()
             step = self._job.step()
         if step is not None:
             self._placed(*step)

@@ -33,7 +33,7 @@ IMPORT_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}")
 ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 
 
-class Answered(Exception):
+class SchemaLookupError(Exception):
     """What became of a question for a schema. Its text holds names and words of the registry and of the schema's
     author, and ends in logs, in tables and on terminals."""
 
@@ -41,7 +41,7 @@ class Answered(Exception):
         super().__init__(one_line(text))
 
 
-class SchemaRefused(Answered):
+class SchemaInvalid(SchemaLookupError):
     """The schema cannot be used, now or later; the text says why."""
 
 
@@ -52,7 +52,7 @@ class _Sized(Protocol):
 
 
 @dataclass(frozen=True)
-class Caps:
+class SchemaLimits:
     """Limits; see `config.Schemas` for units."""
 
     text_bytes: int
@@ -81,40 +81,40 @@ class Caps:
         if name:
             check_name(name)
         if sources.size + size > self.text_bytes:
-            raise SchemaRefused(f"{sources.size + size} bytes are over the cap of {self.text_bytes}")
+            raise SchemaInvalid(f"{sources.size + size} bytes are over the cap of {self.text_bytes}")
         self.check_files(len(sources.names()) + 1)
 
     def check_files(self, files: int) -> None:
         if files > self.files:
-            raise SchemaRefused(f"{files} files are over the cap of {self.files}")
+            raise SchemaInvalid(f"{files} files are over the cap of {self.files}")
 
     def check_file(self, file: FileDescriptorProto) -> None:
         """Refuse the schema's own file by its number of messages, before any of them is linked."""
         messages = sum(_count_messages(message) for message in file.message_type)
         if messages > self.messages:
-            raise SchemaRefused(f"{messages} messages are over the cap of {self.messages}")
+            raise SchemaInvalid(f"{messages} messages are over the cap of {self.messages}")
 
     def check_messages(self, messages: list[Descriptor]) -> None:
         """Refuse messages that would become too many columns, before any type is built of them."""
         total = 0
         for message in _with_nested(messages):
-            leaves = count_leaves(message, self.leaves)
+            leaves = count_columns(message, self.leaves)
             if leaves > self.leaves:
-                raise SchemaRefused(
+                raise SchemaInvalid(
                     f"{message.full_name[:200]} would become more columns than the cap of {self.leaves}"
                 )
             total += leaves
         if total > self.all_leaves:
-            raise SchemaRefused(f"all messages would become {total} columns, over the cap of {self.all_leaves}")
+            raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.all_leaves}")
 
 
 def check_name(name: object) -> None:
     """Refuse what is not a plain relative path."""
     if not isinstance(name, str) or not IMPORT_NAME.fullmatch(name):
-        raise SchemaRefused(f"reference name {str(name)[:100]!r} is not a plain relative path")
+        raise SchemaInvalid(f"reference name {str(name)[:100]!r} is not a plain relative path")
 
 
-def count_leaves(message: Descriptor, most: int, above: tuple[str, ...] = ()) -> int:
+def count_columns(message: Descriptor, most: int, above: tuple[str, ...] = ()) -> int:
     """Columns of a message with everything nested in it. Counting ends at `most` + 1: a few bytes can nest billions."""
     inside = (*above, message.full_name)
     leaves = 0
@@ -133,7 +133,7 @@ def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> i
     message = field.message_type
     if message is None or message.full_name in ONE_COLUMN or is_json(message, above):
         return 1
-    return count_leaves(message, most, above)
+    return count_columns(message, most, above)
 
 
 def _count_messages(message: DescriptorProto) -> int:

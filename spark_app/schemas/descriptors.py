@@ -22,7 +22,7 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.schemas.map_entries import name_entries
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
@@ -30,25 +30,25 @@ from spark_app.schemas.well_known import confluent_files, google_folders, is_wel
 from spark_app.worker.decode.reference import load_files, own_file
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
-SAID_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
+OUTPUT_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
 LOG_MARK = re.compile(r"^(WARNING: All log messages before.*\n|[IWEF]\d{4} [^\]\n]*\] )", re.MULTILINE)
 NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
 
-class CompileFailed(Answered):
+class CompileUnavailable(SchemaLookupError):
     """Says nothing about the schema: no space left, no process to be had, a machine that is too busy."""
 
 
-class ClockRanOut(CompileFailed):
+class CompileTimedOut(CompileUnavailable):
     """protoc has not had its seconds of CPU yet: with more time on the clock it gets them, or is done."""
 
 
-class NotCompiled(SchemaRefused):
+class ProtocRejected(SchemaInvalid):
     """protoc's own word against the schema."""
 
 
-def compile_sources(sources: Sources, caps: Caps) -> bytes:
+def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
     """A serialized FileDescriptorSet: dependencies first, the schema's own file last.
 
     Raises:
@@ -59,7 +59,7 @@ def compile_sources(sources: Sources, caps: Caps) -> bytes:
     try:
         files = FileDescriptorSet.FromString(_run_protoc(sources, caps))
     except DecodeError as error:
-        raise SchemaRefused(f"its descriptors do not parse: {error}") from None
+        raise SchemaInvalid(f"its descriptors do not parse: {error}") from None
     _refuse_impostors(files)
     caps.check_file(own_file(files.file))
     descriptor_set: bytes = files.SerializeToString(deterministic=True)
@@ -73,7 +73,7 @@ def digest(descriptor_set: bytes) -> str:
 
 def _check_names(sources: Sources) -> None:
     if OWN_FILE in sources.names():
-        raise SchemaRefused(f"a reference is named {OWN_FILE}, like the schema itself")
+        raise SchemaInvalid(f"a reference is named {OWN_FILE}, like the schema itself")
     for name in sources.names() - {ROOT}:
         check_name(name)
     for file in sources.compiled.values():
@@ -84,28 +84,28 @@ def _check_names(sources: Sources) -> None:
 def _refuse_impostors(files: FileDescriptorSet) -> None:
     for file in files.file:
         if file.package == "google.protobuf" and not is_well_known(file.name):
-            raise SchemaRefused(f"{_title(file.name)} declares package google.protobuf, which is reserved")
+            raise SchemaInvalid(f"{_title(file.name)} declares package google.protobuf, which is reserved")
 
 
-def _check_links(descriptor_set: bytes, caps: Caps) -> None:
+def _check_links(descriptor_set: bytes, caps: SchemaLimits) -> None:
     try:
         _, messages = load_files(descriptor_set)
     except (
         Exception
     ) as error:  # the pool raises TypeError, KeyError and more for descriptors that contradict themselves
-        raise SchemaRefused(f"its descriptors do not link: {str(error)[:500]}") from None
+        raise SchemaInvalid(f"its descriptors do not link: {str(error)[:500]}") from None
     caps.check_messages(messages)
 
 
-def _run_protoc(sources: Sources, caps: Caps) -> bytes:
+def _run_protoc(sources: Sources, caps: SchemaLimits) -> bytes:
     try:
         with tempfile.TemporaryDirectory(prefix="protolake-protoc-") as name:
             return _compile_in(Path(name), sources, caps)
     except OSError as error:
-        raise CompileFailed(error.strerror or str(error)) from None
+        raise CompileUnavailable(error.strerror or str(error)) from None
 
 
-def _compile_in(folder: Path, sources: Sources, caps: Caps) -> bytes:
+def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits) -> bytes:
     # The first place that has a file counts: Google's own files, then text, then what is compiled, Confluent's first.
     places = [f"-I{path}={google}" for path, google in google_folders().items()]
     titles = {}
@@ -133,7 +133,7 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
     return files
 
 
-def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
+def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
     limits = [str(ceil(caps.compile_s)), str(caps.compile_bytes), str(caps.descriptor_bytes)]
     with (folder / "said").open("wb") as said:  # a file: it obeys the limit on files, a pipe would not
         process = subprocess.Popen(
@@ -148,7 +148,7 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
     try:
         return process.wait(caps.compile_clock_s)
     except subprocess.TimeoutExpired:
-        raise ClockRanOut(f"protoc took more than {caps.compile_clock_s:g} s of wall-clock time") from None
+        raise CompileTimedOut(f"protoc took more than {caps.compile_clock_s:g} s of wall-clock time") from None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -158,20 +158,20 @@ def _call_protoc(folder: Path, arguments: list[str], caps: Caps) -> int:
 def _said(folder: Path, titles: dict[str, str]) -> str:
     """What protoc wrote, shortened: without the marks of its log, numbered files under the names that people know."""
     with (folder / "said").open("rb") as said:
-        text = LOG_MARK.sub("", said.read(SAID_BYTES).decode(errors="replace")).strip()
+        text = LOG_MARK.sub("", said.read(OUTPUT_BYTES).decode(errors="replace")).strip()
     return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)
 
 
-def _refusal(code: int, said: str, caps: Caps) -> Exception:
+def _refusal(code: int, said: str, caps: SchemaLimits) -> Exception:
     if code == BROKEN or NO_SPACE.search(said):
-        return CompileFailed(f"protoc could not run: {said[-500:]}")
+        return CompileUnavailable(f"protoc could not run: {said[-500:]}")
     if code == -signal.SIGKILL:
-        return CompileFailed("protoc was killed: this machine may be short of memory")
+        return CompileUnavailable("protoc was killed: this machine may be short of memory")
     if code == -signal.SIGXCPU:
-        return SchemaRefused(f"protoc took more than {caps.compile_s:g} s of CPU")
+        return SchemaInvalid(f"protoc took more than {caps.compile_s:g} s of CPU")
     if code == REFUSED:
-        return NotCompiled(f"protoc: {said[:500]}")
-    return SchemaRefused(f"protoc exited with {code}, probably because it needed more than {caps.compile_bytes} bytes")
+        return ProtocRejected(f"protoc: {said[:500]}")
+    return SchemaInvalid(f"protoc exited with {code}, probably because it needed more than {caps.compile_bytes} bytes")
 
 
 def _title(name: str) -> str:

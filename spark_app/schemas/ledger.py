@@ -86,7 +86,7 @@ class Ledger:
         kept = self._keep(descriptor_set)
         self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form))
 
-    def learn_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
+    def set_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
         """Enter how a schema was registered that an earlier release met. It keeps its place."""
         self.entries[key] = replace(self.entries[key], digest=self._keep(descriptor_set), form=form)
         self._catalog = self._decodable = None
@@ -108,7 +108,7 @@ class Ledger:
     def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
         self._put(Entry(key, "waiting", met_at, detail=detail))
 
-    def name_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
+    def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
         """Enter the versions of schemas that are known."""
         for key, version in versions.items():
             if key in self.entries:
@@ -148,7 +148,7 @@ class Ledger:
     def waiting(self) -> list[Entry]:
         return [self.entries[key] for key in list(self._waiting)]
 
-    def has_room(self) -> bool:
+    def can_add_waiting(self) -> bool:
         """Whether one more may wait."""
         return len(self._waiting) < MOST_WAITING
 
@@ -186,11 +186,11 @@ class Ledger:
             return ()
         return find_message(decodable.descriptor_set, message, decodable.counts_entries is not False)
 
-    def depending(self, undecided: bool = False) -> list[Decodable]:
+    def depending(self, uncommitted: bool = False) -> list[Decodable]:
         """Schemas of which some message has another index to other writers; `undecided` = those alone for which the
         lake's rule asks how they were registered, and the ledger does not say."""
         known = self.catalog().decodable.values()
-        asked = [d for d in known if d.counts_entries is None] if undecided else known
+        asked = [d for d in known if d.counts_entries is None] if uncommitted else known
         return [d for d in asked if depends_on_writer(load_files(d.descriptor_set)[1])]
 
     def _descriptor_set(self, key: str) -> bytes:

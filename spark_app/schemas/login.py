@@ -26,7 +26,7 @@ class Login:
     def __init__(self, settings: RegistrySettings):
         self._settings = settings
         self.header = self._read()
-        self._told = _secrets_of(self.header)
+        self._sent_secrets = _secrets_of(self.header)
 
     @staticmethod
     def is_refusal(status: int) -> bool:
@@ -34,7 +34,7 @@ class Login:
 
     def mask(self, text: str) -> str:
         """The text without any secret that was sent."""
-        for secret in self._told:
+        for secret in self._sent_secrets:
             text = text.replace(secret, "***")
         return text
 
@@ -44,7 +44,7 @@ class Login:
             self.header = self._read()
         except ConfigurationError:
             return self.header  # it may be in the making
-        self._told |= _secrets_of(self.header)
+        self._sent_secrets |= _secrets_of(self.header)
         return self.header
 
     def _read(self) -> str:

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from spark_app.contexts import context_of, name_in_context, qualify
 from spark_app.schemas import access, transport
-from spark_app.schemas.caps import Answered, Caps, SchemaRefused, check_name
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.schemas.login import Login
 from spark_app.schemas.well_known import is_well_known
 from spark_app.settings import RegistrySettings
@@ -33,7 +33,7 @@ T = TypeVar("T")
 ROOT = ""  # the import name of the schema itself: nobody imports it
 
 
-class RegistryUnreachable(Answered):
+class RegistryUnreachable(SchemaLookupError):
     """No answer, or one that says nothing about the schema (a server error, a gateway's page).
 
     Attributes:
@@ -43,7 +43,7 @@ class RegistryUnreachable(Answered):
     status = 0
 
 
-class RegistryRefused(RegistryUnreachable):
+class RegistryAccessDenied(RegistryUnreachable):
     """It answers, and refuses this client: 401, 403, or no agreement on TLS.
 
     Attributes:
@@ -55,7 +55,7 @@ class RegistryRefused(RegistryUnreachable):
         self.remedy = remedy
 
 
-class SchemaNotFound(Answered):
+class SchemaNotFound(SchemaLookupError):
     """The registry does not know the id; it may later."""
 
 
@@ -78,7 +78,7 @@ class Registry:
     was asked for, and drops the id that the answer is about.
     """
 
-    def __init__(self, settings: RegistrySettings, caps: Caps):
+    def __init__(self, settings: RegistrySettings, caps: SchemaLimits):
         self._login = Login(settings)
         self._client = transport.Client(settings, self._login, caps.answer_bytes)
         self._caps = caps
@@ -116,7 +116,7 @@ class Registry:
         found: dict[int, int] = {}
         path = f"subjects/{quote(subject, safe='')}/versions"
         for version in self._list(path, int)[-MOST_VERSIONS:]:
-            with suppress(SchemaNotFound, SchemaRefused):  # deleted meanwhile, or too large to be one of ours
+            with suppress(SchemaNotFound, SchemaInvalid):  # deleted meanwhile, or too large to be one of ours
                 schema_id = self._get_schema(f"{path}/{version}").schema_id
                 if isinstance(schema_id, int):
                     found.setdefault(schema_id, version)
@@ -152,7 +152,7 @@ class Registry:
             answer = self._get(path, **query)
         except SchemaNotFound:
             return []
-        except SchemaRefused as error:
+        except SchemaInvalid as error:
             raise RegistryUnreachable(str(error)) from None
         return [item for item in answer if isinstance(item, kind)] if isinstance(answer, list) else []
 
@@ -161,7 +161,7 @@ class Registry:
         if not isinstance(text, str) or not text:
             raise RegistryUnreachable("the answer has no schema")
         if schema.schema_type != "PROTOBUF":
-            raise SchemaRefused(f"its type is {str(schema.schema_type or 'AVRO')[:50]}, not PROTOBUF")
+            raise SchemaInvalid(f"its type is {str(schema.schema_type or 'AVRO')[:50]}, not PROTOBUF")
         size = _size(text)
         self._caps.check_source(sources, name, size)
         sources.size += size
@@ -200,7 +200,7 @@ class Registry:
             unreachable.status = error.status
             raise unreachable from None
         except transport.TooLarge as error:
-            raise SchemaRefused(str(error)) from None
+            raise SchemaInvalid(str(error)) from None
         except Exception as error:  # of the network, of TLS, or of an answer that is no JSON
             raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
@@ -217,7 +217,7 @@ def _within(context: str) -> dict[str, str]:
 
 def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
     remedy = access.remedy_of(status, error)
-    return RegistryUnreachable(text) if remedy is None else RegistryRefused(text, remedy)
+    return RegistryUnreachable(text) if remedy is None else RegistryAccessDenied(text, remedy)
 
 
 def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
@@ -225,13 +225,13 @@ def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
     must stay one segment of the path each."""
     subject, version = reference.subject, reference.version
     if not isinstance(subject, str) or subject in ("", ".", "..") or _size(subject) > 4096:
-        raise SchemaRefused(f"reference {reference.name} has the invalid subject {str(subject)[:100]!r}")
+        raise SchemaInvalid(f"reference {reference.name} has the invalid subject {str(subject)[:100]!r}")
     if version is None or version == -1:
         version_text = "latest"
     elif isinstance(version, int) and not isinstance(version, bool) and 0 < version < 1 << 31:
         version_text = str(version)
     else:
-        raise SchemaRefused(f"reference {reference.name} has the invalid version {str(version)[:100]!r}")
+        raise SchemaInvalid(f"reference {reference.name} has the invalid version {str(version)[:100]!r}")
     subject = qualify(subject, context)
     return f"subjects/{quote(subject, safe='')}/versions/{version_text}", context_of(subject)
 
@@ -240,7 +240,7 @@ def _size(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
-        raise SchemaRefused("the schema is not Unicode text") from None
+        raise SchemaInvalid("the schema is not Unicode text") from None
 
 
 def _as_descriptor(schema: str) -> FileDescriptorProto | None:

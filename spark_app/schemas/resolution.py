@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.records import Form
-from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.descriptors import OWN_FILE, CompileFailed, NotCompiled, compile_sources
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.schemas.descriptors import OWN_FILE, CompileUnavailable, ProtocRejected, compile_sources
 from spark_app.schemas.map_entries import holds_entry_and_other
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
 from spark_app.worker.decode.reference import own_file
@@ -24,7 +24,7 @@ class Resolved:
     form: Form
 
 
-def resolve(registry: Registry, key: int | str, caps: Caps) -> Resolved:
+def resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved:
     """What trips up our own code waits: else its id would end the app at each start.
 
     Raises:
@@ -32,21 +32,21 @@ def resolve(registry: Registry, key: int | str, caps: Caps) -> Resolved:
     """
     try:
         return _resolve(registry, key, caps)
-    except (SchemaNotFound, RegistryUnreachable, SchemaRefused, CompileFailed):
+    except (SchemaNotFound, RegistryUnreachable, SchemaInvalid, CompileUnavailable):
         raise
     except Exception as error:
-        raise CompileFailed(f"{type(error).__name__}: {str(error)[:500]}") from error
+        raise CompileUnavailable(f"{type(error).__name__}: {str(error)[:500]}") from error
 
 
-def _resolve(registry: Registry, key: int | str, caps: Caps) -> Resolved:
+def _resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved:
     refusals: dict[str, None] = {}
     for sources in _forms(registry, key):
         try:
             descriptor_set = compile_sources(sources, caps)
             return Resolved(descriptor_set, _form_of(sources, descriptor_set))
-        except NotCompiled as error:
+        except ProtocRejected as error:
             refusals[str(error)] = None
-    raise NotCompiled("; in another form: ".join(refusals))
+    raise ProtocRejected("; in another form: ".join(refusals))
 
 
 def _forms(registry: Registry, key: int | str) -> Iterator[Sources]:

@@ -133,9 +133,9 @@ def _damage(folder: Path, newest: int | None, done: int | None) -> str | None:
         _check_commit(folder / "commits" / str(done))
         if newest is None or done > newest:
             return f"{folder / 'offsets'} ends at {newest}, although batch {done} is done"
-    ahead = [_checksum(folder / "offsets" / str((newest if newest is not None else -1) + 1))]
-    ahead += [_checksum(folder / "commits" / str(number)) for number in (newest, (newest or 0) + 1) if number != done]
-    left = [path for path in ahead if path.exists()]
+    stale = [_checksum(folder / "offsets" / str((newest if newest is not None else -1) + 1))]
+    stale += [_checksum(folder / "commits" / str(number)) for number in (newest, (newest or 0) + 1) if number != done]
+    left = [path for path in stale if path.exists()]
     if left:
         return f"{left[0]} has no data file: Spark would assume that another query wrote it"
     read = [("metadata",), ("sources", "0", "0"), ("commits", str(done))]

@@ -26,7 +26,7 @@ from spark_app.settings import LakeSettings
 from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.manifest import Change, Manifest, Manifests
-from spark_app.store.synced import Synced
+from spark_app.store.synced import DurabilityMark
 from spark_app.store.tables import Tables
 
 SYNC_EVERY_S = 10.0
@@ -42,7 +42,7 @@ class Committer:
         self._lake = lake
         self._manifests = manifests
         self._app = lake.identity()
-        self.synced = Synced(lake)
+        self.synced = DurabilityMark(lake)
         self.tables = Tables(lake, settings)
         self._unsynced: set[str] = set()
         self._syncing: Future[None] | None = None
@@ -59,7 +59,7 @@ class Committer:
         Raises:
             ContractError: a table says that it has seen a unit which was never finished.
         """
-        redone = 0
+        redone_units = 0
         self._digests.clear()
         self.synced.check(self._manifests.last)
         earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
@@ -70,14 +70,14 @@ class Committer:
             lacking = {name for name in manifest.tables if (self.seen(name) or 0) < number}
             if lacking:
                 earlier = earlier or self._manifests.named_until(number - 1)
-            redone += self._make(manifest, recheck, self._behind(lacking, earlier, number <= finished))
+            redone_units += self._make(manifest, recheck, self._behind(lacking, earlier, number <= finished))
             if earlier:
                 earlier |= dict.fromkeys(manifest.tables, number)
         if self._manifests.finished() < self._manifests.last:
-            self._manifests.mark_finished(self._manifests.last)
-        if redone:
-            log.info("units applied again after a crash", units=redone)
-        return redone
+            self._manifests.mark_applied(self._manifests.last)
+        if redone_units:
+            log.info("units applied again after a crash", units=redone_units)
+        return redone_units
 
     def _behind(self, names: Iterable[str], earlier: Mapping[str, int], finished: bool) -> set[str]:
         """Of the tables those that lack earlier units: an older copy, or one that was removed but for its files. With
@@ -94,7 +94,7 @@ class Committer:
     def finish(self, manifest: Manifest) -> None:
         """Commit every table of the unit that was decided last."""
         self._make(manifest)
-        self._manifests.mark_finished(manifest.sequence)
+        self._manifests.mark_applied(manifest.sequence)
         self._sync_sometimes()
 
     def _make(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
@@ -226,7 +226,7 @@ class Committer:
         columns = merge_columns(pa.schema([]), *schemas_of(adds))
         self.synced.forget(name)
         with failpoints.around(_step(manifest, name)):
-            self.tables.begin_by_unit(name, columns, manifest, self._app)
+            self.tables.create_from_unit(name, columns, manifest, self._app)
         self._known_schemas[name] = {entry.schema for entry in adds}
 
     def _append(self, manifest: Manifest, name: str) -> None:

@@ -151,7 +151,7 @@ def _live(entries: Iterable[Entry]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Torn:
+class TornLog:
     """What of a log is not whole.
 
     Attributes:
@@ -165,7 +165,7 @@ class Torn:
     left: bool
 
 
-def find_torn(table: Path, after: int | None) -> Torn:
+def find_torn(table: Path, after: int | None) -> TornLog:
     """Look at everything that came after the version, which is known to be durable, or at all there is."""
     log = folder(table)
     entries, checkpoints = versions(log), versions(log, ".checkpoint.parquet")
@@ -177,7 +177,7 @@ def find_torn(table: Path, after: int | None) -> Torn:
     torn = lost + [checkpoints[version] for version in broken]
     if not _pointer_is_right(log, whole):
         torn.append(log / POINTER)
-    return Torn(torn, len(lost), _is_table(last, entries.keys(), whole))
+    return TornLog(torn, len(lost), _is_table(last, entries.keys(), whole))
 
 
 def _last_whole(table: Path, known: int) -> int:

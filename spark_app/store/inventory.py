@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from spark_app.lake import Lake, write_durably
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.store.commit import Committer
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOST_SCANNED, Manifests
-from spark_app.store.synced import REMEDY, Synced
+from spark_app.store.synced import REMEDY, DurabilityMark
 
 MOST_NAMED = 10
 Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of this lake, None = there is no such table
@@ -24,7 +24,7 @@ def examine(
     lake: Lake,
     manifests: Manifests,
     committer: Committer,
-    layout: Layout,
+    layout: TableNames,
     most_bytes: int = MOST_SCANNED,
     rebuild: Callable[[str], str] = lambda name: "",
 ) -> list[Finding]:
@@ -43,15 +43,15 @@ def examine(
     synced = committer.synced
     last = max(manifests.numbers(), default=0)
     return [
-        *ahead(seen, last),
-        *ahead(gold, last),
+        *units_without_manifest(seen, last),
+        *units_without_manifest(gold, last),
         *_behind(lake, seen, named, layout, rebuild),
         *_gaps(manifests, synced.oldest),
         *_state_files(lake, layout, last, synced),
     ]
 
 
-def ahead(seen: Seen, last: int) -> list[Finding]:
+def units_without_manifest(seen: Seen, last: int) -> list[Finding]:
     """Tables that saw units which no manifest tells of: `last` is the newest."""
     found = {name: unit for name, unit in seen.items() if unit is not None and unit > last}
     if not found:
@@ -61,14 +61,14 @@ def ahead(seen: Seen, last: int) -> list[Finding]:
 
 
 def _behind(
-    lake: Lake, seen: Seen, named: Mapping[str, int], layout: Layout, rebuild: Callable[[str], str]
+    lake: Lake, seen: Seen, named: Mapping[str, int], layout: TableNames, rebuild: Callable[[str], str]
 ) -> list[Finding]:
     found = sorted(name for name, unit in named.items() if (seen.get(name) or 0) < unit)
     return [_older(lake, name, seen.get(name), named[name], layout, rebuild) for name in found]
 
 
 def _older(
-    lake: Lake, name: str, seen: int | None, unit: int, layout: Layout, rebuild: Callable[[str], str]
+    lake: Lake, name: str, seen: int | None, unit: int, layout: TableNames, rebuild: Callable[[str], str]
 ) -> Finding:
     what = f"{name} is missing" if seen is None else f"{name} is an older copy, its last unit is {seen}"
     what += f", but unit {unit} wrote to it"
@@ -101,12 +101,16 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
     ]
 
 
-def _state_files(lake: Lake, layout: Layout, last: int, synced: Synced) -> list[Finding]:
+def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMark) -> list[Finding]:
     """Files that a lake with such tables must have. Damaged ones are named by whoever reads them."""
     findings = []
     ledger, tables = lake.schemas / "ledger.json", lake.state / "tables.json"
     if synced.is_ahead(last):
-        findings.append(Finding(synced.ahead(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)))
+        findings.append(
+            Finding(
+                synced.units_without_manifest(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)
+            )
+        )
     if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may come later
         remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))

@@ -36,7 +36,7 @@ ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # in a schema as JSON: a fie
 Lines = Iterable[dict[str, Any]]
 
 
-def beginning(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Lines:
+def create_table_actions(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Lines:
     """What the first entry of a table says besides, in the lowest protocol.
 
     Raises:
@@ -156,14 +156,14 @@ def check(name: str, table: DeltaTable) -> None:
     Raises:
         ContractError: the table wants more of a writer than `append` does.
     """
-    wanted = demands(table)
+    wanted = unsupported_features(table)
     if wanted:
         raise ContractError(
             f"table {name} has {', '.join(wanted)}, which the app does not support: remove that, or restore the table"
         )
 
 
-def demands(table: DeltaTable) -> list[str]:
+def unsupported_features(table: DeltaTable) -> list[str]:
     """What the table wants of a writer that the entries written here do not do."""
     protocol = table.protocol()
     version, features = protocol.min_writer_version, set(protocol.writer_features or ())

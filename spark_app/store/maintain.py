@@ -23,7 +23,7 @@ from spark_app.records import FileEntry
 from spark_app.settings import LakeSettings
 from spark_app.space import is_full
 from spark_app.store import rewrite, statistics
-from spark_app.store.synced import Synced
+from spark_app.store.synced import DurabilityMark
 from spark_app.store.tables import Tables
 
 SMALL_BYTES = 8 << 20
@@ -37,7 +37,9 @@ class Maintainer:
     """Counts small files per table, and merges those of one table after each unit; of a few where there are so many
     tables that they fall behind."""
 
-    def __init__(self, tables: Tables, settings: LakeSettings, synced: Synced, merged_by_units: Collection[str] = ()):
+    def __init__(
+        self, tables: Tables, settings: LakeSettings, synced: DurabilityMark, merged_by_units: Collection[str] = ()
+    ):
         """`merged_by_units`: tables whose files are merged by units of their own, and only tidied here."""
         self._tables = tables
         self._synced = synced
@@ -100,7 +102,7 @@ class Maintainer:
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
         statistics.settle(self._tables, name)
-        removed = tidy(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
+        removed = vacuum_and_clean_log(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())
         log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
@@ -132,7 +134,7 @@ class Maintainer:
         return adds
 
 
-def tidy(name: str, table: DeltaTable, synced: Synced, sweeping: bool = True) -> int:
+def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True) -> int:
     """Remove what no version within the table's retention needs: log entries, and files when `sweeping`; returns the
     number of files.
 

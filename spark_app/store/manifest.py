@@ -23,7 +23,7 @@ from typing import Any, Literal
 from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
-from spark_app.records import FileEntry, Layout, Offsets, Report
+from spark_app.records import FileEntry, Offsets, Report, TableNames
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second
@@ -90,9 +90,9 @@ def counts_of(report: Report) -> dict[str, Any]:
 class Manifests:
     """The sequence, on disk."""
 
-    def __init__(self, lake: Lake, layout: Layout | None = None):
+    def __init__(self, lake: Lake, layout: TableNames | None = None):
         self._lake = lake
-        self._layout = layout or Layout()
+        self._layout = layout or TableNames()
         self._folder = lake.manifests
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
@@ -143,7 +143,7 @@ class Manifests:
         except (FileNotFoundError, ValueError):
             return 0
 
-    def mark_finished(self, sequence: int) -> None:
+    def mark_applied(self, sequence: int) -> None:
         write_quickly(self._folder / "finished", sequence, "finished")
 
     def since(self, sequence: int) -> Iterator[Manifest]:

@@ -13,15 +13,15 @@ from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake, sync_folder
 from spark_app.ops.events import log
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.store import delta_log
 from spark_app.store.findings import Finding
-from spark_app.store.synced import THREADS, Synced
+from spark_app.store.synced import THREADS, DurabilityMark
 
 LOGS = "torn"
 
 
-def mend(lake: Lake, synced: Synced, layout: Layout) -> None:
+def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
     """Repair what can be; to be called before any table is opened.
 
     Raises:
@@ -33,14 +33,14 @@ def mend(lake: Lake, synced: Synced, layout: Layout) -> None:
         log.warning(finding.what, done=finding.repair())
 
 
-def look(lake: Lake, synced: Synced, layout: Layout) -> list[Finding]:
+def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Finding]:
     """Torn logs, and logs that end before what was durable."""
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(partial(_look_at, lake, synced, layout), lake.tables())
     return [finding for finding in found if finding is not None]
 
 
-def _look_at(lake: Lake, synced: Synced, layout: Layout, name: str) -> Finding | None:
+def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) -> Finding | None:
     table, known = lake.table(name), synced.versions.get(name)
     newest = max(delta_log.versions(delta_log.folder(table)), default=-1)
     if known is not None and newest < known:
@@ -66,7 +66,7 @@ def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
     return f"moved them to {folder}; the app commits the missing units again"
 
 
-def _older(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
+def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
     """A copy, or of a disk that lost what it said it had. `inventory` refuses it if units are missing; what is known
     of the other one says nothing of this one."""
     if layout.is_gold(name):
@@ -75,12 +75,12 @@ def _older(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> 
     return Finding(what, remedy, fatal=False, repair=partial(_forget, synced, name))
 
 
-def _forget(synced: Synced, name: str) -> str:
+def _forget(synced: DurabilityMark, name: str) -> str:
     synced.forget(name)
     return "all of its commits are checked"
 
 
-def _beyond_repair(lake: Lake, synced: Synced, layout: Layout, name: str, what: str) -> Finding:
+def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
     if layout.is_gold(name):
         remedy = "Start the app: it recomputes gold"
         return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
@@ -88,7 +88,7 @@ def _beyond_repair(lake: Lake, synced: Synced, layout: Layout, name: str, what: 
     return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 
-def _renew_gold(lake: Lake, synced: Synced, name: str) -> str:
+def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:
     lake.gold.unlink(missing_ok=True)  # gold without a known definition is computed anew
     sync_folder(lake.state)
     synced.forget(name)

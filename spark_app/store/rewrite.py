@@ -54,9 +54,9 @@ def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: s
     """Write the rows of the files, in their order, into one; nothing is committed."""
     name = f"merged-{uuid.uuid4().hex}.parquet"
     try:
-        hollow = files.find_hollow((pq.read_metadata(folder / path) for path in paths), columns)
+        nullable_texts = files.find_nullable_texts((pq.read_metadata(folder / path) for path in paths), columns)
         rows = (piece for path in paths for piece in read(folder / path, columns))
-        return files.write_pieces(folder, name, columns, _row_groups(rows), compression, hollow)
+        return files.write_row_groups(folder, name, columns, _row_groups(rows), compression, nullable_texts)
     except BaseException:
         (folder / name).unlink(missing_ok=True)
         raise

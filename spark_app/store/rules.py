@@ -38,7 +38,7 @@ def check_rules(lake: Lake, settings: Settings) -> None:
             "restore it from a backup, or run `doctor --repair` with the lake's settings, which writes it again",
         )
     if stored is None:
-        keep_rules(lake, settings)
+        write_rules(lake, settings)
         return
     for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
@@ -46,27 +46,27 @@ def check_rules(lake: Lake, settings: Settings) -> None:
             raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
 
 
-def settle_numbering(lake: Lake, settings: Settings) -> Numbering | None:
+def record_message_index_rule(lake: Lake, settings: Settings) -> Numbering | None:
     """The lake's rule for message indexes, after `check_rules`: one that has none gets that of the settings."""
     stored, given = _read(lake) or {}, settings.decode.message_index
     if given and NUMBERING not in stored:
         _write(lake, stored | {NUMBERING: given})
-    return numbering_of(lake)
+    return message_index_rule(lake)
 
 
-def numbering_of(lake: Lake) -> Numbering | None:
+def message_index_rule(lake: Lake) -> Numbering | None:
     """The lake's rule for message indexes, as it is written down; None = it was made before there was one."""
     rule: Numbering | None = (_read(lake) or {}).get(NUMBERING)
     return rule
 
 
-def only_numbering_differs(lake: Lake, settings: Settings) -> bool:
+def only_message_index_rule_differs(lake: Lake, settings: Settings) -> bool:
     """Whether the settings are the lake's but for the rule for message indexes, which may be changed on purpose."""
     stored = _read(lake) or {}
     return {name for name, value in rules_of(settings).items() if stored.get(name, value) != value} == {NUMBERING}
 
 
-def keep_rules(lake: Lake, settings: Settings) -> str:
+def write_rules(lake: Lake, settings: Settings) -> str:
     """Write down that the lake has the rules of the settings. Returns what was done."""
     _write(lake, {NUMBERING: "registered"} | rules_of(settings))
     return f"wrote the rules of these settings to {_path(lake)}"

@@ -20,14 +20,14 @@ from deltalake import DeltaTable
 from spark_app import failpoints
 from spark_app.errors import ContractError
 from spark_app.lake import Lake
-from spark_app.records import FileEntry, Layout
+from spark_app.records import FileEntry, TableNames
 from spark_app.store import rewrite
 from spark_app.store.findings import Finding
-from spark_app.store.synced import Synced
+from spark_app.store.synced import DurabilityMark
 from spark_app.store.tables import INDEXED, Tables
 from spark_app.worker import files
 
-OURS = "parquet-cpp"  # what a file of ours says of who wrote it
+OWN_WRITER = "parquet-cpp"  # what a file of ours says of who wrote it
 MOST_NAMED = 10
 MOST_SAID = 300  # of what a library says
 LOST = "a filter, such as `= 18446744073709551615` or `isnan(x)`, may not find rows that are there"
@@ -41,7 +41,7 @@ def earlier(lake: Lake) -> list[Finding]:
     return [Finding(what, "Stop the app and run `doctor --repair` once: it corrects them", fatal=False)]
 
 
-def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[Finding]:
+def examine(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMark) -> list[Finding]:
     """Tables whose statistics hide rows. A lake that is marked is looked at as far as its logs tell."""
     marked = lake.statistics.exists()
     found = [name for name in lake.tables() if _is_wrong(tables, name, inside=not marked)]
@@ -57,7 +57,7 @@ def examine(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> list[
     return [Finding(what, remedy, fatal=False, repair=lambda: _repair(lake, tables, layout, synced))]
 
 
-def _repair(lake: Lake, tables: Tables, layout: Layout, synced: Synced) -> str:
+def _repair(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMark) -> str:
     again, left = 0, []
     for name in lake.tables():
         tables.forget(name)  # what else was mended may have changed it
@@ -129,7 +129,7 @@ def _bounds(table: DeltaTable) -> set[str]:
 def _is_suspect(path: str) -> bool:
     """A file that is gone was replaced meanwhile, or is named by who looks for such files; so is a torn one."""
     with contextlib.suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:
-        return not file.metadata.created_by.startswith(OURS) or _hides_nan(file)
+        return not file.metadata.created_by.startswith(OWN_WRITER) or _hides_nan(file)
     return False
 
 

@@ -23,7 +23,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 REMEDY = "restore _protolake and the tables from the same backup; `doctor --repair` moves this file aside"
 
 
-class Synced:
+class DurabilityMark:
     """The mark. Threads may use it side by side; a table that begins anew under a sync keeps no version of the old one.
 
     Attributes:
@@ -97,12 +97,12 @@ class Synced:
             ContractError: units that were decided and durable are not among the manifests up to `last`.
         """
         if self.is_ahead(last):
-            raise ContractError(f"{self.ahead(last)}: {REMEDY}")
+            raise ContractError(f"{self.units_without_manifest(last)}: {REMEDY}")
 
     def is_ahead(self, last: int) -> bool:
         return max(self.unit, self.folded) > last
 
-    def ahead(self, last: int) -> str:
+    def units_without_manifest(self, last: int) -> str:
         """What is wrong when it is ahead of the manifests."""
         unit = max(self.unit, self.folded)
         return f"{self._path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"

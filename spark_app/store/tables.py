@@ -60,7 +60,7 @@ class Tables:
             self._handles[name] = DeltaTable(str(path))
         return self._handles[name]
 
-    def begin_by_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
+    def create_from_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
         """A new table, by `log_entry.append`; a handle is opened when it is needed."""
         log_entry.append(self._lake.table(name), 0, manifest, app, self._beginning(columns))
         self._appended[name] = 0, manifest.sequence
@@ -71,7 +71,7 @@ class Tables:
         self._appended[name] = 0, upto
 
     def _beginning(self, columns: pa.Schema) -> log_entry.Lines:
-        return log_entry.beginning(columns, self.configuration | skipping(columns))
+        return log_entry.create_table_actions(columns, self.configuration | skipping(columns))
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """`log_entry.append` behind all that is known of the table, which was opened or begun here; the handle learns

@@ -37,7 +37,7 @@ class Grouping(NamedTuple):
     aggregates: tuple[Aggregate, ...]
     fields: pa.Schema
 
-    def suits(self) -> bool:
+    def is_exact_in_arrow(self) -> bool:
         """Whether Arrow gives what Spark gives. It is another NaN, another zero and another mean that it knows."""
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 

@@ -94,7 +94,7 @@ def _format() -> ParquetFileFormat:
     return ParquetFileFormat(dictionary_columns=shared, coerce_int96_timestamp_unit=int96)
 
 
-def find_pieces(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
+def find_row_groups(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
     """The row groups of the files, without those that cannot have a record of the ranges, by their statistics."""
     wanted = None
     if ranges is not None:
@@ -111,7 +111,7 @@ def bounds(ranges: Ranges) -> tuple[int, int]:
     return min(int(r[0, 0]) for r in ranges.values()), max(int(r[-1, 1]) for r in ranges.values()) - 1
 
 
-def share_out(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, ...]]:
+def split_among_tasks(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, ...]]:
     """About as many rows for each task; one that would have none is left out.
 
     In the order of the units, which begins the names: columns that came later are met later.

@@ -61,19 +61,19 @@ def write_file(folder: Path, name: str, table: pa.Table, compression: str, durab
 
     The folder entry is made durable by the driver, once per folder, before the unit is decided.
     """
-    table = _spell_out(table)
+    table = _decode_dictionaries(table)
     compression = compression if table.nbytes > SMALL_BYTES else "snappy"
-    hollow = [path for path in _describe(table.schema).texts if _leaf(table, path).null_count]
-    return write_pieces(folder, name, table.schema, [table], compression, hollow, durable)
+    nullable_texts = [path for path in _describe(table.schema).texts if _leaf(table, path).null_count]
+    return write_row_groups(folder, name, table.schema, [table], compression, nullable_texts, durable)
 
 
-def write_pieces(
+def write_row_groups(
     folder: Path,
     name: str,
     schema: pa.Schema,
     pieces: Iterable[pa.Table],
     compression: str,
-    hollow: Collection[str],
+    nullable_texts: Collection[str],
     durable: bool = True,
 ) -> FileEntry:
     """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
@@ -88,7 +88,7 @@ def write_pieces(
     first = next(rest)
     options = {
         "compression": compression,
-        "use_dictionary": [*columns.dictionaries.choose(first, compression), *hollow],
+        "use_dictionary": [*columns.dictionaries.choose(first, compression), *nullable_texts],
         "write_statistics": columns.measured,
         "store_schema": False,  # a tenth of a small file, and nobody needs it: Parquet has all these types
         "metadata_collector": footer,
@@ -111,7 +111,7 @@ def write_pieces(
     )
 
 
-def find_hollow(footers: Iterable[pq.FileMetaData], columns: pa.Schema) -> set[str]:
+def find_nullable_texts(footers: Iterable[pq.FileMetaData], columns: pa.Schema) -> set[str]:
     """The Parquet paths of texts that may have NULLs in a file with these columns and the rows of these."""
     found: set[str] = set()
     texts = _describe(columns).texts
@@ -140,7 +140,7 @@ def _open(folder: Path, name: str) -> pa.OSFile:
         return pa.OSFile(path, "wb")
 
 
-def _spell_out(table: pa.Table) -> pa.Table:
+def _decode_dictionaries(table: pa.Table) -> pa.Table:
     """Text instead of dictionaries with more entries than the rows may need."""
     for position, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):

@@ -51,7 +51,7 @@ CAUSES = {
     WRONG_WRAPPER: Cause.FRAME_WRAPPER,
 }
 NO_SCHEMA = -1
-Bare = tuple[int, MessageIndex]  # schema id and message of values without a frame
+UnframedSchema = tuple[int, MessageIndex]  # schema id and message of values without a frame
 
 
 @dataclass
@@ -105,7 +105,9 @@ class Frames:
         self.schema[rows] = NO_SCHEMA
 
 
-def split(values: pa.Array, headers: pa.Array = None, header: str = VALUE_HEADER, bare: Bare | None = None) -> Frames:
+def split(
+    values: pa.Array, headers: pa.Array = None, header: str = VALUE_HEADER, bare: UnframedSchema | None = None
+) -> Frames:
     """Find the frame of each value.
 
     Args:
@@ -120,10 +122,10 @@ def split(values: pa.Array, headers: pa.Array = None, header: str = VALUE_HEADER
 class _Splitter:
     """Fills one `Frames`, kind of frame by kind of frame."""
 
-    def __init__(self, values: pa.Array, bare: Bare | None):
+    def __init__(self, values: pa.Array, bare: UnframedSchema | None):
         count = len(values)
         self._values = values
-        self._bare = bare
+        self._unframed_schema = bare
         self._start, self._length, self._data = _extents(values)
         self._guids: dict[str, int] = {}
         self._indexes: dict[MessageIndex, int] = {FIRST_MESSAGE: 0}
@@ -168,11 +170,11 @@ class _Splitter:
         self._read_indexes(rows, GUID_HEADER, self._bytes(rows, GUID_HEADER, 1)[:, 0])
 
     def _read_bare(self, rows: np.ndarray, otherwise: int) -> None:
-        if self._bare is None:
+        if self._unframed_schema is None:
             return self._frames.refuse(rows, otherwise)
-        schema_id, index = self._bare
+        schema_id, index = self._unframed_schema
         self._frames.schema[rows] = schema_id
-        self._frames.index[rows] = self._place_of(index)
+        self._frames.index[rows] = self._index_number(index)
 
     def _read_headers(self, headers: pa.Array, header: str, alive: np.ndarray) -> np.ndarray:
         """Which rows have their schema in a header: each distinct header is read once."""
@@ -189,7 +191,7 @@ class _Splitter:
             except (ValueError, binascii.Error):
                 self._frames.refuse(rows, WRONG_HEADER)
                 continue
-            self._frames.schema[rows], self._frames.index[rows] = schema, self._place_of(index)
+            self._frames.schema[rows], self._frames.index[rows] = schema, self._index_number(index)
             self._frames.verdict[rows] = OK if index else WRONG_HEADER
         return np.asarray(named)
 
@@ -204,7 +206,7 @@ class _Splitter:
         except ValueError:
             return schema, NO_MESSAGE
 
-    def _place_of(self, index: MessageIndex) -> int:
+    def _index_number(self, index: MessageIndex) -> int:
         return self._indexes.setdefault(index, len(self._indexes))
 
     def _guid(self, data: bytes) -> int:
@@ -228,7 +230,7 @@ class _Splitter:
                 path, size = read_message_index(self._data[first:end].tobytes())
             except ValueError:
                 found.verdict[row], path, size = WRONG_INDEX, NO_MESSAGE, 1
-            found.index[row] = self._place_of(path)
+            found.index[row] = self._index_number(path)
             found.body[row] = header + size
 
     def _heads(self) -> np.ndarray:

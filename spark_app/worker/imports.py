@@ -15,7 +15,7 @@ class _Absent:
             raise ModuleNotFoundError(f"{fullname} is left out of workers", name=fullname)
 
 
-def leave_out_pandas() -> None:
+def block_pandas() -> None:
     """For the life of this process, if it has not been loaded yet."""
     if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Absent())

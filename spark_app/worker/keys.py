@@ -23,7 +23,7 @@ class Keys:
     """`texts` has one entry per record; `unsettled` the rows whose key is of a schema that the catalog lacks."""
 
     texts: pa.Array
-    unsettled: dict[SchemaKey, np.ndarray]
+    unresolved: dict[SchemaKey, np.ndarray]
 
 
 def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
@@ -31,7 +31,7 @@ def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
     keys = batch.column("key")
     frames = framing.split(keys, batch.column("headers"), framing.KEY_HEADER)
     texts = np.full(len(keys), None, object)
-    unsettled: dict[SchemaKey, np.ndarray] = {}
+    unresolved: dict[SchemaKey, np.ndarray] = {}
     for rows in frames.groups():
         key, body = frames.key_of(rows[0]), int(frames.body[rows[0]])
         if frames.verdict[rows[0]] != framing.OK:
@@ -42,8 +42,8 @@ def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
             distinct = np.array([_text(decoder, p) for p in payloads.dictionary.to_pylist()], object)
             texts[rows] = distinct[payloads.indices.to_numpy()]
         elif key not in catalog.refused and not framing.is_beyond(key):
-            unsettled[key] = np.concatenate([unsettled.get(key, rows[:0]), rows])
-    return Keys(pa.array(texts, pa.string()), unsettled)
+            unresolved[key] = np.concatenate([unresolved.get(key, rows[:0]), rows])
+    return Keys(pa.array(texts, pa.string()), unresolved)
 
 
 def _text(decoder: Decoder | None, payload: bytes) -> str | None:

@@ -27,10 +27,10 @@ from spark_app.records import (
     Cause,
     DecodeOptions,
     FileEntry,
-    Layout,
     Reject,
     Report,
     SchemaKey,
+    TableNames,
     add_counts,
 )
 from spark_app.worker import files, framing, tables, unwrap
@@ -45,7 +45,7 @@ MOST_REPORTED = 10_000  # distinct new values or ids a task names; the rest wait
 
 
 @dataclass(frozen=True)
-class Plan:
+class TaskPlan:
     """All that a pass must know besides the catalog. Small: it travels with every task.
 
     Attributes:
@@ -69,28 +69,28 @@ class Plan:
 
     root: str
     prefix: str
-    layout: Layout
+    layout: TableNames
     routing: Routing
     topic_ids: dict[str, str]
     landed_at: int
     write_bronze: bool = True
     land_only: bool = False
     settled: bool = False
-    bare: framing.Bare | None = None
+    bare: framing.UnframedSchema | None = None
     framed_keys: bool = False
     options: DecodeOptions = STRICT
     wrapper: unwrap.Wrapper | None = None
     buffer_bytes: int = 256 << 20
-    alone_bytes: int = 16 << 20
+    own_file_bytes: int = 16 << 20
     max_record_bytes: int = 64 << 20
     compression: str = "zstd"
 
 
-def run(batches: Iterator[pa.RecordBatch], plan: Plan, catalog: Catalog, task: str) -> Report:
+def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """The pass over one task's records; `task` is part of the file names and must be unique."""
     failpoints.arm(plan.root)
-    work = _Task(plan, catalog, task)
-    for batch, is_alone in _set_apart(batches, plan.alone_bytes):
+    work = _TaskRun(plan, catalog, task)
+    for batch, is_alone in _set_apart(batches, plan.own_file_bytes):
         if is_alone:
             work.flush()
         work.take(batch)
@@ -132,8 +132,8 @@ class _Payloads:
 
 
 @dataclass
-class _Task:
-    plan: Plan
+class _TaskRun:
+    plan: TaskPlan
     catalog: Catalog
     task: str
     report: Report = field(default_factory=Report)
@@ -160,7 +160,7 @@ class _Task:
         if self.plan.write_bronze:
             self._bronze.append(self._records)
             self.buffered += self._records.nbytes
-        self._refuse_omitted(frames)
+        self._reject_oversized(frames)
         self.report.tombstones += int((frames.verdict == framing.TOMBSTONE).sum())
         if self.plan.land_only:
             self._defer(np.flatnonzero(~np.isin(frames.verdict, (framing.TOMBSTONE, framing.OMITTED))), None)
@@ -169,7 +169,7 @@ class _Task:
             self._decode(_Payloads(values, frames, np.arange(len(values))))
         self._keep_rejects()
 
-    def _refuse_omitted(self, frames: framing.Frames) -> None:
+    def _reject_oversized(self, frames: framing.Frames) -> None:
         """Refuse the records whose value was too large to be taken: nobody will ever decode them."""
         if OMITTED_SCHEMA.names[0] not in self._records.column_names:
             return
@@ -196,7 +196,7 @@ class _Task:
         if not self.plan.framed_keys:
             return None
         keys = read_keys(batch, self.catalog)
-        for key, rows in keys.unsettled.items():
+        for key, rows in keys.unresolved.items():
             rows = rows[frames.verdict[rows] == framing.OK]
             if len(rows):
                 self._wait(rows, key)
@@ -267,7 +267,7 @@ class _Task:
         if outer is not None and self.plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self.plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
-        self._answer_new(routed, rows, message)
+        self._report_new_values(routed, rows, message)
         self._reject(rows, routed.rejects(), message)
         for columns, codes in self._by_columns(routed):
             placed = np.flatnonzero(np.isin(routed.codes, codes))
@@ -312,7 +312,7 @@ class _Task:
         found: np.ndarray = numbers[codes]
         return found
 
-    def _answer_new(self, routed: Routed, rows: np.ndarray, message: str) -> None:
+    def _report_new_values(self, routed: Routed, rows: np.ndarray, message: str) -> None:
         """Report routing values and message types that are new; after settling their rows wait for the next pass."""
         if self.plan.settled:
             waits = [code for code, verdict in enumerate(routed.verdicts) if verdict.new]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_app.worker import framing
 
 COLUMN = "_wrapper"
-UNNAMED: framing.Bare = (framing.NO_SCHEMA, framing.FIRST_MESSAGE)
+UNNAMED: framing.UnframedSchema = (framing.NO_SCHEMA, framing.FIRST_MESSAGE)
 
 
 @dataclass(frozen=True)

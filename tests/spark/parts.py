@@ -21,25 +21,25 @@ from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from scripts.campaign import ledger
-from spark_app.driver.deferred import Deferred
+from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.shares import Records
-from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.gold.aggregate import Aggregator
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
-from spark_app.process.room import Room
+from spark_app.process.room import DiskSpaceGuard
 from spark_app.records import Offsets, Report, Span
-from spark_app.recovery.service import Service
+from spark_app.recovery.service import RequestExecutor
 from spark_app.settings import Settings
 from tests.support.frames import batch_of, leave_out
 from tests.support.protos import compile_text
 
 TOPIC = "t"
 NOW = 1_700_000_000_000_000
-ORIGIN = Origin({TOPIC: "id of t"})
+ORIGIN = UnitOptions({TOPIC: "id of t"})
 
 
 class Killed(BaseException):
@@ -60,20 +60,20 @@ class Parts:
         self.lake = Lake(root)
         self.lake.prepare()
         self.opened = OpenLake.of(self.lake, self.settings)
-        self.redone = self.opened.redone
+        self.redone_units = self.opened.redone_units
         self.manifests, self.committer = self.opened.manifests, self.opened.committer
         self.tables, self.schemas = self.opened.tables, self.opened.schemas
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
         self.status = Status(self.lake, self.settings.tables.layout)
         self.stop = threading.Event()
-        self.room = Room(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
+        self.room = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
         self.given: Records  # what Kafka has
         self.ingest = self.new_ingest()
-        self.between_units = lock = threading.Lock()
-        self.deferred = Deferred(spark, self.opened, self.units, lock)
-        self.gold = Aggregator(Calculator(spark, self.settings), self.opened, lock)
-        self.service = Service(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
+        self.unit_lock = lock = threading.Lock()
+        self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
+        self.gold = Aggregator(AggregateComputer(spark, self.settings), self.opened, lock)
+        self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
         """One that takes what is given."""
@@ -81,7 +81,7 @@ class Parts:
             self.opened, self.units, self.status, self.room, self.stop, lambda start, end, tasks: self.given, *confirm
         )
 
-    def take_batch(self, given: Records, batch: int, origin: Origin = ORIGIN) -> int:
+    def take_batch(self, given: Records, batch: int, origin: UnitOptions = ORIGIN) -> int:
         """A micro-batch of the checkpoint."""
         self.given = given
         return self.ingest.batch(batch, origin)
@@ -96,12 +96,12 @@ class Parts:
         last = self.manifests.last_ingest
         return int(last.source["end"][TOPIC]["0"]) if last else 0
 
-    def run(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
+    def run(self, values: Sequence[bytes | None], origin: UnitOptions = ORIGIN) -> Report:
         """The pass and what follows from it, over records that come after what is decided."""
         taken = records(self.spark, values, self.next_offset(), self.settings.batch.max_record_bytes)
         return self.units.run(taken, self.manifests.last + 1, origin)
 
-    def take(self, values: Sequence[bytes | None], origin: Origin = ORIGIN) -> Report:
+    def take(self, values: Sequence[bytes | None], origin: UnitOptions = ORIGIN) -> Report:
         """An ingest unit of the records, decided and committed."""
         start = self.next_offset()
         report = self.run(values, origin)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from polars.testing import assert_frame_equal
 
 from scripts.campaign.units import ingest_unit
-from spark_app.audit.gold import judge_gold
+from spark_app.audit.gold import check_gold
 from spark_app.audit.snapshot import Snapshot
 from spark_app.audit.verdict import Verdict
 from spark_app.settings import Aggregate
@@ -75,7 +75,7 @@ def check_audited(parts: Parts) -> None:
     """The audit's own computing of gold agrees, and leaves nothing out."""
     verdict = Verdict()
     if parts.manifests.last:
-        judge_gold(Snapshot.take(parts.settings, 10), verdict)
+        check_gold(Snapshot.take(parts.settings, 10), verdict)
     assert (verdict.faults(), dict(verdict.notes)) == ({}, {})
 
 

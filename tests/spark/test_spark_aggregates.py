@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_app.gold import shares
-from spark_app.gold.compute import Calculator
+from spark_app.gold.compute import AggregateComputer
 from spark_app.settings import Settings
 from spark_app.worker import aggregates
 
@@ -51,10 +51,10 @@ def fields_of(key: str) -> pa.Schema:
     return pa.schema([(name, kind) for name, (kind, _) in sorted({**VALUES, "k": VALUES[key]}.items())])
 
 
-def calculator(spark: SparkSession, key: str) -> Calculator:
+def calculator(spark: SparkSession, key: str) -> AggregateComputer:
     declared = {name: {"function": function, "field": field} for name, function, field in MADE}
     declared = {name: {k: v for k, v in how.items() if v is not None} for name, how in declared.items()}
-    return Calculator(spark, Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared}))
+    return AggregateComputer(spark, Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared}))
 
 
 def values(draw: random.Random, key: str, rows: int) -> pa.Table:
@@ -102,8 +102,10 @@ def same(first: dict[str, pa.Table], second: dict[str, pa.Table]) -> None:
 @pytest.fixture
 def nothing_by_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Switches to Spark SQL, and back."""
-    suits = aggregates.Grouping.suits
-    return lambda off: monkeypatch.setattr(aggregates.Grouping, "suits", (lambda _: False) if off else suits)
+    is_exact_in_arrow = aggregates.Grouping.is_exact_in_arrow
+    return lambda off: monkeypatch.setattr(
+        aggregates.Grouping, "suits", (lambda _: False) if off else is_exact_in_arrow
+    )
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -120,7 +120,7 @@ def test_crash_between_manifest_and_commits_is_redone_once(
     with pytest.raises(Killed):
         parts.deferred.step(None)
     parts = new_parts()
-    assert parts.redone == 1
+    assert parts.redone_units == 1
     assert parts.deferred.step(None) is None
     assert placed(parts) == {"deferred_events": [], "silver_rummy_events": [0, 2, 4], "silver_uno_events": [1, 3]}
 

@@ -15,9 +15,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_app.driver import unit
-from spark_app.driver.ingest import LANDINGS
+from spark_app.driver.ingest import MAX_LAND_ATTEMPTS
 from spark_app.errors import ContractError, SchemaBump
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.records import Span
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source
 from tests.support.answers import Answers
@@ -155,9 +155,9 @@ def test_crash_after_the_decision_is_redone_once(
         take(parts, 0, events(1, PLAYERS), 0)
     assert table not in parts.lake.tables()
     again = new_parts()
-    assert again.redone == 1
+    assert again.redone_units == 1
     take(again, 0, events(1, PLAYERS), 0)
-    assert (placed(again), new_parts().redone) == (FIRST, 0)
+    assert (placed(again), new_parts().redone_units) == (FIRST, 0)
 
 
 def test_unit_whose_commit_failed_is_finished_before_the_next_batch(
@@ -190,7 +190,7 @@ def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch:
         take(parts, 0, events(1, PLAYERS), 0)
     assert parts.lake.tables() == ["bronze_events", "silver_uno_events"]
     again = new_parts()
-    assert (again.redone, placed(again)) == (1, FIRST)
+    assert (again.redone_units, placed(again)) == (1, FIRST)
 
 
 def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewParts) -> None:
@@ -246,7 +246,7 @@ def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, m
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
     monkeypatch.setattr("spark_app.driver.ingest.RETRY_S", (0,))
-    run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(LANDINGS)]
+    run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(MAX_LAND_ATTEMPTS)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(deaths.pop())() if deaths else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
@@ -259,17 +259,17 @@ class Deadly:
         return os._exit, (1,)
 
 
-@pytest.mark.parametrize("why", Why)
+@pytest.mark.parametrize("why", ReadFailure)
 def test_what_kafka_does_not_give_is_no_failure_of_the_batch(
-    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, why: Why
+    new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, why: ReadFailure
 ) -> None:
     """Else an outage would land an innocent batch undecoded."""
     parts = new_parts(batch={"attempts": 1})
     parts.learn(1)
     with monkeypatch.context() as broken:
-        broken.setattr(parts.units, "run", raiser(Unread(why, "t/0 at 1", [])))
+        broken.setattr(parts.units, "run", raiser(ReadFailed(why, "t/0 at 1", [])))
         for _ in range(4):
-            with pytest.raises(Unread, match="t/0 at 1"):
+            with pytest.raises(ReadFailed, match="t/0 at 1"):
                 take(parts, 0, events(1, PLAYERS), 0)
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == FIRST
@@ -306,7 +306,7 @@ def test_a_range_that_was_not_read_as_planned_is_refused(
 def test_a_plan_that_goes_back_is_not_taken(new_parts: NewParts) -> None:
     parts = new_parts()
     plan_batch(parts, 0, 3, 5)
-    with pytest.raises(Unread, match="t/0 at 5: the partition ends at 3"):
+    with pytest.raises(ReadFailed, match="t/0 at 5: the partition ends at 3"):
         parts.take_batch(records(parts.spark, []), 0)
     assert parts.manifests.last == 0
 
@@ -368,10 +368,10 @@ def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.
     with pytest.raises(ConnectionRefusedError):
         take(parts, 0, events(1, PLAYERS), 0)
     assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
-    assert parts.ingest.under_way == "batch of t/0 0 to 3, try 1"
+    assert parts.ingest.batch_description == "batch of t/0 0 to 3, try 1"
     monkeypatch.undo()
     take(parts, 0, events(1, PLAYERS), 0)
-    assert (parts.ingest.under_way, placed(parts)) == ("", FIRST)
+    assert (parts.ingest.batch_description, placed(parts)) == ("", FIRST)
 
 
 def raiser(error: Exception) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ def take(parts: Parts, values: list[bytes], headers: pa.Array = None) -> None:
     parts.opened.decide(report, "ingest", source_of(start, start + len(values)))
 
 
-ORIGIN_IN_PLACE = type(ORIGIN)(ORIGIN.topic_ids, settle_in_place=True)
+ORIGIN_IN_PLACE = type(ORIGIN)(ORIGIN.topic_ids, bump_in_place=True)
 
 
 def gold(parts: Parts, name: str) -> list[dict[str, Any]]:

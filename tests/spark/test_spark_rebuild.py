@@ -40,7 +40,7 @@ def ask(parts: Parts, *names: str, dry_run: bool = False) -> dict[str, Any]:
 def answer(parts: Parts, request: Request) -> dict[str, Any]:
     while parts.service.step():
         pass
-    result = requests.take_answer(parts.lake, request)
+    result = requests.take_result(parts.lake, request)
     assert result is not None
     return result
 
@@ -110,7 +110,7 @@ def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.
     parts.gold.run()
     check(parts)
     again = new_parts()
-    assert (again.redone, counts(ask(again))) == (0, SOUND)
+    assert (again.redone_units, counts(ask(again))) == (0, SOUND)
     again.take(events(2, PLAYERS))
     again.gold.run()
     check(again)
@@ -229,7 +229,7 @@ def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatc
     with pytest.raises(Killed):
         answer(parts, request)
     parts = new_parts()
-    assert parts.redone == 1
+    assert parts.redone_units == 1
     result = answer(parts, request)  # it is still asked
     assert counts(result) == SOUND | {
         UNO: {"expected": 4, "added": 4},

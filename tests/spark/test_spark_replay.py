@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_request_where_it_is(
             execute(parts)
     assert [r.id for r in requests.pending(parts.lake)] == [request.id]
     execute(parts)
-    assert requests.take_answer(parts.lake, request) is not None
+    assert requests.take_result(parts.lake, request) is not None
     assert placed(parts) == RESOLVED
 
 
@@ -131,7 +131,7 @@ def test_what_lies_outside_of_a_request_leaves_it_where_it_is(
     assert [r.id for r in requests.pending(parts.lake)] == [request.id]
     again = new_parts()
     execute(again)
-    assert requests.take_answer(again.lake, request)["resolved"] == {"silver_uno_events": 2}
+    assert requests.take_result(again.lake, request)["resolved"] == {"silver_uno_events": 2}
     assert placed(again) == RESOLVED
 
 
@@ -147,7 +147,7 @@ def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypat
     monkeypatch.setattr(Replay, "_choose", lambda *given: raise_it(failures.pop()) if failures else choose(*given))
     execute(parts)
     assert failures == []
-    assert requests.take_answer(parts.lake, request)["resolved"] == {"silver_uno_events": 2}
+    assert requests.take_result(parts.lake, request)["resolved"] == {"silver_uno_events": 2}
     assert placed(parts) == RESOLVED
 
 
@@ -160,7 +160,7 @@ def test_a_step_that_always_fails_is_answered_with_what_it_said(
     requests.submit(parts.lake, request)
     monkeypatch.setattr(Replay, "_choose", lambda *_: raise_it(PySparkException("a worker died")))
     execute(parts)
-    answer = requests.take_answer(parts.lake, request)
+    answer = requests.take_result(parts.lake, request)
     assert (answer["exit_code"], f"after {MOST} tries" in answer["error"], "a worker died" in answer["error"]) == (
         ExitCode.BUG,
         True,
@@ -174,7 +174,7 @@ def test_a_request_of_another_release_is_answered_at_once(new_parts: NewParts) -
     request = Request("replay", {"of a newer release": 1})
     requests.submit(parts.lake, request)
     assert parts.service.step()
-    assert requests.take_answer(parts.lake, request)["exit_code"] == ExitCode.BUG
+    assert requests.take_result(parts.lake, request)["exit_code"] == ExitCode.BUG
 
 
 def raise_it(error: Exception) -> Any:
@@ -290,7 +290,7 @@ def test_crash_after_the_decision_is_redone_once(
     with pytest.raises(Killed):
         finish(parts, request)
     parts = new_parts()
-    assert parts.redone == 1
+    assert parts.redone_units == 1
     result = finish(parts, request)
     assert (result["resolved"], placed(parts)) == ({"silver_uno_events": 2}, RESOLVED)
     assert replay(parts)["resolved"] == {}

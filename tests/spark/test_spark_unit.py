@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_app.driver import unit
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.driver.shares import Records
-from spark_app.errors import SchemaBump, last_words
+from spark_app.errors import SchemaBump, last_message_line
 from spark_app.records import Report
 from tests.spark.parts import ORIGIN, Deadly, Parts, events, source
 from tests.support.answers import Answers
@@ -129,7 +129,7 @@ def test_settling_in_place_goes_on_to_the_tables_that_only_new_schemas_name(
     parts = new_parts(answers.url)
     parts.learn(1)
     values = events(1, PLAYERS) + events(2, [("poker", "d")]) + events(3, [("hearts", "e")])
-    report = parts.take(values, replace(ORIGIN, settle_in_place=True))
+    report = parts.take(values, replace(ORIGIN, bump_in_place=True))
     assert report.silver == {"rummy": 2, "uno": 1, "poker": 1}
     assert report.deferred == 1
     assert parts.files() == named(report)
@@ -167,7 +167,7 @@ def test_failing_pass_from_bronze_says_last_what_failed(spark: SparkSession, new
     parts.lake.table("silver_uno_events").touch()
     with pytest.raises(PySparkException) as failed:
         parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
-    assert "silver_uno_events" in last_words(failed.value)
+    assert "silver_uno_events" in last_message_line(failed.value)
 
 
 def test_worker_that_dies_fails_the_pass(spark: SparkSession, new_parts: NewParts) -> None:
@@ -175,7 +175,7 @@ def test_worker_that_dies_fails_the_pass(spark: SparkSession, new_parts: NewPart
     parts.learn(1)
     with pytest.raises(PySparkException) as failed:
         parts.units.run(Records(spark, (Deadly(batch_of(events(1, PLAYERS), 0, "t")),)), 1, ORIGIN)
-    assert "worker exited unexpectedly" in last_words(failed.value)
+    assert "worker exited unexpectedly" in last_message_line(failed.value)
 
 
 def test_temporary_space_stays_level_while_batches_bring_ids_that_nobody_knows(

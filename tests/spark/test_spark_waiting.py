@@ -143,7 +143,7 @@ def test_a_merge_that_crashes_is_redone_once(new_parts: NewParts, monkeypatch: p
     with pytest.raises(Killed):
         parts.deferred.merge()
     parts = new_parts(lake={"compact_files": 2})
-    assert (parts.redone, [*files_of(parts).values()]) == (1, [[0, 1]])
+    assert (parts.redone_units, [*files_of(parts).values()]) == (1, [[0, 1]])
     assert not parts.deferred.merge()
     assert parts.deferred.step(None) is not None
     assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [0, 1]}
@@ -178,7 +178,7 @@ def test_the_lock_is_only_held_for_the_unit(new_parts: NewParts, answers: Answer
     parts.learn(1)
     unknown = [b"\0" + number.to_bytes(4) + b"\0" for number in (2000, 2001)]
     parts.take(unknown)
-    lock, held = parts.between_units, []
+    lock, held = parts.unit_lock, []
 
     learn, wait_for = parts.deferred._waiting.learn, parts.schemas._resolvers.ask
     parts.deferred._waiting.learn = lambda: held.append(lock.locked()) or learn()

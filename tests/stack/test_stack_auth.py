@@ -14,7 +14,7 @@ from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
 from spark_app.errors import ExitCode
 from spark_app.kafka import access, topics
-from spark_app.kafka.topics import AccessRefused, BrokerUnreachable, Topics
+from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.settings import KafkaSettings
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
@@ -127,7 +127,7 @@ def client(kafka: SecureKafka, tmp_path: Path) -> Client:
 
 def _refusal(settings: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(topics, "ANSWER_S", 2.0)
-    with pytest.raises(AccessRefused) as refused:
+    with pytest.raises(BrokerAccessDenied) as refused:
         Topics(KafkaSettings(**settings | {"topic": topic})).look()
     return str(refused.value)
 

@@ -33,7 +33,7 @@ from confluent_kafka.cimpl import NewTopic
 from scripts.local.kafka import Kafka
 from spark_app.kafka.consumer import consumer, share
 from spark_app.kafka.consumer.consumer import Consumer as OwnConsumer
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.records import SOURCE_SCHEMA, Span
 from spark_app.settings import KafkaSettings
 
@@ -70,9 +70,9 @@ def new_consumer(kafka: Kafka, partitions: int = 1) -> OwnConsumer:
     return OwnConsumer(share.options_for(KafkaSettings(brokers=kafka.bootstrap), partitions))
 
 
-def refusal(kafka: Kafka, span: Span) -> Unread:
+def refusal(kafka: Kafka, span: Span) -> ReadFailed:
     """Why a new consumer cannot read the span."""
-    with contextlib.closing(new_consumer(kafka)) as opened, pytest.raises(Unread) as unread:
+    with contextlib.closing(new_consumer(kafka)) as opened, pytest.raises(ReadFailed) as unread:
         read(opened, span)
     return unread.value
 
@@ -257,7 +257,7 @@ def test_a_transaction_that_is_open_is_an_end_that_is_behind(
     transactional.produce(topic, b"c", partition=0)
     transactional.flush()
     unread = refusal(kafka, Span(topic, 0, 0, 3))
-    assert (unread.why, unread.what) == (Why.BEHIND, f"{topic}/0 at 2 of 0 to 3: the partition ends there")
+    assert (unread.why, unread.what) == (ReadFailure.BEHIND, f"{topic}/0 at 2 of 0 to 3: the partition ends there")
     transactional.commit_transaction(20)
     assert [one["value"] for one in read(own, Span(topic, 0, 2, 4))] == [b"c"]
 
@@ -302,7 +302,7 @@ def test_an_end_below_the_plan_is_a_broker_that_is_behind(
     monkeypatch.setattr(consumer, "BEHIND_S", 1.0)
     send(kafka.bootstrap, topic, [b"a", b"b"])
     unread = refusal(kafka, Span(topic, 0, 0, 3))
-    assert (unread.why, unread.what) == (Why.BEHIND, f"{topic}/0 at 2 of 0 to 3: the partition ends there")
+    assert (unread.why, unread.what) == (ReadFailure.BEHIND, f"{topic}/0 at 2 of 0 to 3: the partition ends there")
     threading.Timer(0.5, lambda: send(kafka.bootstrap, topic, [b"c"])).start()
     assert len(read(own, Span(topic, 0, 0, 3))) == 3
 
@@ -313,13 +313,13 @@ def test_records_that_kafka_no_longer_has_are_a_loss(kafka: Kafka, own: OwnConsu
     admin.delete_records([TopicPartition(topic, 0, 4)])[TopicPartition(topic, 0)].result()
     for span in (Span(topic, 0, 0, 10), Span(topic, 0, 3, 4), Span(topic, 0, 11, 12)):
         unread = refusal(kafka, span)
-        assert (unread.why, f"{topic}/0 at {span.start} of" in str(unread)) == (Why.LOST, True)
+        assert (unread.why, f"{topic}/0 at {span.start} of" in str(unread)) == (ReadFailure.LOST, True)
     assert len(read(own, Span(topic, 0, 4, 10))) == 6
 
 
 def test_a_topic_that_is_not_there_is_said(kafka: Kafka) -> None:
     unread = refusal(kafka, Span("nowhere", 0, 0, 1))
-    assert unread.why == Why.SILENT
+    assert unread.why == ReadFailure.SILENT
     assert "nowhere/0 at 0" in str(unread)
     assert "unknown topic" in str(unread).lower()
 
@@ -338,11 +338,11 @@ def test_a_broker_that_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         try:
-            with pytest.raises(Unread, match="no answer for 2 s") as unread:
+            with pytest.raises(ReadFailed, match="no answer for 2 s") as unread:
                 list(batches)
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert (unread.value.why, share._kept) == (Why.SILENT, {})
+        assert (unread.value.why, share._kept) == (ReadFailure.SILENT, {})
         assert first.column("value").to_pylist() == values[:100]
         assert [value for batch in part.read() for value in batch.column("value").to_pylist()] == values
         share.close()
@@ -364,9 +364,9 @@ def test_what_talks_nonsense_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
         threading.Thread(target=babble, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         opened = OwnConsumer(share.options_for(KafkaSettings(brokers=address), 1))
-        with pytest.raises(Unread, match=r"t/0 at 0 of 0 to 1") as unread:
+        with pytest.raises(ReadFailed, match=r"t/0 at 0 of 0 to 1") as unread:
             read(opened, Span("t", 0, 0, 1))
-        assert unread.value.why == Why.SILENT
+        assert unread.value.why == ReadFailure.SILENT
         assert unread.value.said
         opened.close()
 

@@ -13,7 +13,7 @@ from spark_app.audit import broker
 from spark_app.audit.broker import Kafka
 from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.kafka import topics
-from spark_app.kafka.topics import AccessRefused, BrokerUnreachable, Topics
+from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.settings import KafkaSettings
 from tests.support import tokens
 from tests.support.secure import SecureKafka
@@ -75,7 +75,7 @@ def _known(settings: dict[str, str]) -> KafkaSettings:
 def test_a_wrong_secret_is_named_and_not_echoed(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(AccessRefused, match=r"invalid_client.*kafka\.sasl_password_file") as refused:
+    with pytest.raises(BrokerAccessDenied, match=r"invalid_client.*kafka\.sasl_password_file") as refused:
         _ask(_settings(kafka, endpoint, tmp_path, "no-such-secret"), monkeypatch)
     assert "no-such-secret" not in str(refused.value)
 
@@ -83,7 +83,7 @@ def test_a_wrong_secret_is_named_and_not_echoed(
 def test_an_unknown_authority_of_the_endpoint_is_named(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(AccessRefused, match=r"self-signed certificate.*kafka\.oauth_ca_file"):
+    with pytest.raises(BrokerAccessDenied, match=r"self-signed certificate.*kafka\.oauth_ca_file"):
         _ask(_settings(kafka, endpoint, tmp_path) | {"KAFKA__OAUTH_CA_FILE": ""}, monkeypatch)
 
 

@@ -14,7 +14,7 @@ from spark_app.errors import ExitCode
 from spark_app.kafka import access
 from spark_app.kafka.consumer import share
 from spark_app.kafka.consumer.share import Share
-from spark_app.kafka.consumer.unread import Unread
+from spark_app.kafka.consumer.unread import ReadFailed
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
 from tests.support import tokens
@@ -115,7 +115,7 @@ def test_a_worker_reads_the_file_again_when_it_was_refused(
     try:
         first = _read(settings, 0, 10)
         kafka.add_scram_user(NEXT)
-        with pytest.raises(Unread) as refused:
+        with pytest.raises(ReadFailed) as refused:
             _read_on(settings)
         said = (KafkaError(code, words) for code, words in refused.value.said)
         assert "kafka.sasl_password_file" in (access.refusal(said, settings) or "")

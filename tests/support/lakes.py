@@ -14,7 +14,7 @@ from scripts.campaign import ledger
 from spark_app.audit import Verdict, audit
 from spark_app.audit.records import Records
 from spark_app.driver.opened import OpenLake
-from spark_app.driver.unit import Origin, UnitRunner
+from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.lake import Lake, write_quickly
 from spark_app.records import Decodable, Offsets, Report, Span
 from spark_app.settings import Settings
@@ -88,7 +88,7 @@ class SmallLake:
             self.opened.schemas.ledger.add_decodable(decodable.key, decodable.descriptor_set, 0.0, decodable.form)
         self.opened.schemas.ledger.save()
 
-    def take(self, *batches: pa.RecordBatch, origin: Origin | None = None) -> Report:
+    def take(self, *batches: pa.RecordBatch, origin: UnitOptions | None = None) -> Report:
         """An ingest unit of the batches, which go on where their partitions ended; what is larger than the settings
         allow comes as a source hands it on."""
         start = self._offsets()
@@ -97,7 +97,7 @@ class SmallLake:
             partition = batch["partition"][0].as_py()
             self.ends[partition] = batch["offset"][-1].as_py() + 1
         most = self.settings.batch.max_record_bytes
-        report = self._run([leave_out(batch, most) for batch in batches], origin or Origin({self.topic: TOPIC_ID}))
+        report = self._run([leave_out(batch, most) for batch in batches], origin or UnitOptions({self.topic: TOPIC_ID}))
         source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
         self.opened.decide(report, "ingest", source)
         return report
@@ -105,7 +105,7 @@ class SmallLake:
     def _offsets(self) -> Offsets:
         return {self.topic: {str(partition): end for partition, end in self.ends.items()}}
 
-    def _run(self, batches: Sequence[pa.RecordBatch], origin: Origin) -> Report:
+    def _run(self, batches: Sequence[pa.RecordBatch], origin: UnitOptions) -> Report:
         for settled in (False, False, False, True):
             plan = self.units._plan(self.opened.manifests.last + 1, origin)
             plan = one_pass.replace(plan, settled=settled)  # type: ignore[attr-defined]

@@ -156,7 +156,7 @@ class Watch:
 
 
 def main(canary: str) -> None:
-    from spark_app.schemas.caps import SchemaRefused
+    from spark_app.schemas.caps import SchemaInvalid
     from spark_app.schemas.registry import Registry
     from spark_app.schemas.resolution import resolve
     from spark_app.settings import RegistrySettings
@@ -177,7 +177,7 @@ def main(canary: str) -> None:
             try:
                 resolve(registry, number, CAPS)
                 outcomes["harmless"] += 1
-            except SchemaRefused:
+            except SchemaInvalid:
                 outcomes["refused"] += 1
         watch.on = False
         seen = {"outcomes": outcomes, "server": answers.url.removeprefix("http://"), **watch.seen}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_app.records import Layout, Report
+from spark_app.records import Report, TableNames
 from spark_app.worker import one_pass
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of, frame
@@ -93,7 +93,7 @@ def go(payload: bytes) -> Report:
     messages = {"g": tuple(catalog.columns)}
     routing = Routing("game_name", {"g": "g"}, frozenset(), room=False, messages=messages)
     with tempfile.TemporaryDirectory() as folder:
-        plan = one_pass.Plan(str(Path(folder)), "part-0-a", Layout(), routing, {}, 1, settled=True)
+        plan = one_pass.TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, settled=True)
         return one_pass.run(iter([batch_of(values)]), plan, catalog, "0")
 
 

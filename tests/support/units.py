@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.driver.settle import TableDesk
+from spark_app.driver.settle import TableAdmission
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.settings import Event, LakeSettings, Tables
 from spark_app.store import power
 from spark_app.store.commit import Committer
@@ -18,11 +18,11 @@ def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Ma
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
     committer = Committer(lake, manifests, settings or LakeSettings())
-    power.mend(lake, committer.synced, Layout())
+    power.mend(lake, committer.synced, TableNames())
     return manifests, committer
 
 
 def table_desk(
     lake: Lake, allowed: tuple[str, ...] = (), cap: int = 10, event: Mapping[str, Any] | None = None
-) -> TableDesk:
-    return TableDesk(lake, Event(**(event or {})), Tables(allowed=allowed, cap=cap))
+) -> TableAdmission:
+    return TableAdmission(lake, Event(**(event or {})), Tables(allowed=allowed, cap=cap))

@@ -17,7 +17,7 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_until
 
-DONE, UNREACHABLE, REFUSED_S = 0, 69, 15.0
+DONE, UNREACHABLE, ACCESS_DENIED_TIMEOUT_S = 0, 69, 15.0
 RECORDS = 300
 ASKED = (("replay",), ("rebuild",))  # an app that runs executes them itself
 REFUSED = (("doctor", "--repair"), ("run",), ("run", "--available-now"))
@@ -159,7 +159,11 @@ def _expect_refusal(stage: Stage, command: tuple[str, ...], tally: Tally, number
     done = stage.command(*command)
     seconds = round(time.monotonic() - began, 1)
     tally.decided_s.append(seconds)
-    if done.returncode != UNREACHABLE or "in use by another process" not in done.stderr or seconds > REFUSED_S:
+    if (
+        done.returncode != UNREACHABLE
+        or "in use by another process" not in done.stderr
+        or seconds > ACCESS_DENIED_TIMEOUT_S
+    ):
         tally.faults[f"{' '.join(command)} {number}"] = f"{done.returncode} after {seconds} s: {done.stderr[-200:]}"
 
 

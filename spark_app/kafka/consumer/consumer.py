@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 from spark_app.kafka import access
 from spark_app.kafka.consumer import library, messages
 from spark_app.kafka.consumer.queue import Queue
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.records import Span
 
 POLL_MS = 100
@@ -70,7 +70,7 @@ class Consumer:
         for span in spans:
             queue = self._open(span)
             while True:
-                while not queue.holds(span.end, most_records, most_bytes):
+                while not queue.has_full_batch(span.end, most_records, most_bytes):
                     self._receive(queue, span)
                 taken, offsets = queue.take(span.end, most_records, most_bytes)
                 if not len(taken):
@@ -105,7 +105,7 @@ class Consumer:
             topic = library.topic_new(self._client, name.encode(), None)
             if not topic:
                 said = library.describe(library.last_error()).decode()
-                raise Unread(Why.SILENT, f"topic {name} cannot be opened: {said}", [])
+                raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {said}", [])
             self._topics[name] = topic
         return self._topics[name]
 
@@ -140,13 +140,13 @@ class Consumer:
         said = [(code, access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
-            raise Unread(Why.LOST, f"{where} is not in Kafka", said)
+            raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", said)
         if queue.errors or any(code in REFUSALS for code, _ in said):
-            raise Unread(Why.SILENT, f"{where} cannot be read", said)
+            raise ReadFailed(ReadFailure.SILENT, f"{where} cannot be read", said)
         if queue.ended is not None and min(waited_s, time.monotonic() - queue.ended) > BEHIND_S:
-            raise Unread(Why.BEHIND, f"{where}: the partition ends there", said)
+            raise ReadFailed(ReadFailure.BEHIND, f"{where}: the partition ends there", said)
         if waited_s > PATIENCE_S:
-            raise Unread(Why.SILENT, f"{where}: no answer for {waited_s:.0f} s", said)
+            raise ReadFailed(ReadFailure.SILENT, f"{where}: no answer for {waited_s:.0f} s", said)
 
     def _hear(self, client: int, code: int, reason: bytes, opaque: int) -> None:
         self._said.append((code, reason.decode(errors="replace")))

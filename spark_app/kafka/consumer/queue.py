@@ -44,7 +44,7 @@ class Queue:
         self._hold(NONE)
         return True
 
-    def holds(self, end: int, most_records: int, most_bytes: int) -> bool:
+    def has_full_batch(self, end: int, most_records: int, most_bytes: int) -> bool:
         """Whether `take` gives as much as it may, or all there is before `end`."""
         sizes = self._held[1]
         return self.reached >= end or len(sizes) >= most_records or int(sizes.sum()) >= most_bytes

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import client_options
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
 
@@ -90,7 +90,7 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
         try:
             _kept[key] = Consumer(options_for(kafka, partitions))
         except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
-            raise Unread(Why.SILENT, f"no consumer can be created: {error}", []) from None
+            raise ReadFailed(ReadFailure.SILENT, f"no consumer can be created: {error}", []) from None
     return _kept[key]
 
 

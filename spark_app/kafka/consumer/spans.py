@@ -20,7 +20,7 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
     return sorted((span for span in found if span.offsets > 0), key=_place)
 
 
-def share_out(spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
+def split_among_tasks(spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
     """About as many offsets for each task; one that would have none is left out.
 
     Only a partition that is larger than a task's part is split: whoever reads one has what comes next at hand.

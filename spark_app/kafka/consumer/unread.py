@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Why(StrEnum):
+class ReadFailure(StrEnum):
     """What is the matter with a broker, or with what it has."""
 
     SILENT = "silent"  # it gives no answer, or one that makes no sense
@@ -15,14 +15,14 @@ class Why(StrEnum):
 
 
 @dataclass
-class Unread(Exception):
+class ReadFailed(Exception):
     """
     Attributes:
         what: which range, how far it was read, and what was wrong.
         said: codes and words of librdkafka's errors since the range was begun, as `access.words` has them.
     """
 
-    why: Why
+    why: ReadFailure
     what: str
     said: list[tuple[int, str]]
 

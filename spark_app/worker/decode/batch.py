@@ -40,7 +40,7 @@ def to_members(payloads: pa.Array) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), nothing)
 
 
-def together(members: pa.LargeBinaryArray) -> pa.Buffer:
+def concatenate_members(members: pa.LargeBinaryArray) -> pa.Buffer:
     """The batch of these members, which lie one after the other already."""
     _, offsets, data = members.buffers()
     ends = np.frombuffer(offsets, np.int64)

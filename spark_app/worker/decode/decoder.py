@@ -16,10 +16,10 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from spark_app.records import Cause, Decodable, DecodeOptions, MessageIndex, Reject
-from spark_app.worker.decode.batch import to_members, together
+from spark_app.worker.decode.batch import concatenate_members, to_members
 from spark_app.worker.decode.columns import ColumnBuilder
-from spark_app.worker.decode.defaults import Blanks
-from spark_app.worker.decode.doubt import Doubt
+from spark_app.worker.decode.conflict import IndexConflict
+from spark_app.worker.decode.defaults import DefaultsToNull
 from spark_app.worker.decode.fast import fast_columns
 from spark_app.worker.decode.json_text import to_json
 from spark_app.worker.decode.moments import OUT_OF_RANGE
@@ -28,7 +28,7 @@ from spark_app.worker.decode.reference import ReferenceParser, Refused, load_fil
 from spark_app.worker.decode.typemap import arrow_schema
 
 STRICT = DecodeOptions()
-DoubtOf = tuple[Descriptor, str]
+ConflictWith = tuple[Descriptor, str]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ class Decoded:
 class Decoder:
     """Decodes payloads of one message type of one schema id."""
 
-    def __init__(self, message: Descriptor, keep_alive: object, options: DecodeOptions, doubt: DoubtOf | None = None):
+    def __init__(
+        self, message: Descriptor, keep_alive: object, options: DecodeOptions, conflict: ConflictWith | None = None
+    ):
         """`doubt`: the message that its index names to other writers, and what is said of a payload that may be it."""
         self._keep_alive = keep_alive  # the pool owns the descriptors
         self.message = message
@@ -52,10 +54,10 @@ class Decoder:
         self._parser = ReferenceParser(message)
         self._builder = ColumnBuilder(message)
         self._fast = fast_columns(message, self._parser.batch)
-        self._blanks = None if options.defaults else Blanks(message)
+        self._defaults_to_null = None if options.defaults else DefaultsToNull(message)
         self._trusting = not options.strict and self._fast is not None
-        self._doubt = None if doubt is None else Doubt(self._parser, doubt[0])
-        self._doubted = "" if doubt is None else doubt[1]
+        self._doubt = None if conflict is None else IndexConflict(self._parser, conflict[0])
+        self._doubted = "" if conflict is None else conflict[1]
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Columns of the accepted payloads; `payloads` is plain binary without NULLs."""
@@ -71,7 +73,11 @@ class Decoder:
     def _decode(self, payloads: pa.Array) -> Decoded:
         decoded = self._decode_unread(payloads) if self._trusting else None
         decoded = decoded or self._decode_strictly(payloads)
-        return decoded if self._blanks is None else replace(decoded, table=self._blanks.apply(decoded.table))
+        return (
+            decoded
+            if self._defaults_to_null is None
+            else replace(decoded, table=self._defaults_to_null.apply(decoded.table))
+        )
 
     def to_text(self, payload: bytes) -> str:
         """One payload as JSON text.
@@ -85,7 +91,7 @@ class Decoder:
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
         """Without a judgement; None where ptars has no answer for one of them."""
-        batch = together(to_members(payloads)).to_pybytes()
+        batch = concatenate_members(to_members(payloads)).to_pybytes()
         return self._decode_fast([batch], np.arange(len(payloads)))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
@@ -142,8 +148,8 @@ def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
         return None, said
     if named.other is None or decodable.numbering is None:
         return Decoder(named.message, pool, options), ""
-    doubt = (named.other, f"{said}, but the payload is not a {named.message.full_name}")
-    return Decoder(named.message, pool, options, doubt), ""
+    conflict = (named.other, f"{said}, but the payload is not a {named.message.full_name}")
+    return Decoder(named.message, pool, options, conflict), ""
 
 
 def _rule(decodable: Decodable) -> str:

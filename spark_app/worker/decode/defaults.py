@@ -17,28 +17,28 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from spark_app.worker.decode.typemap import enum_names, is_map, map_fields, ordered_fields, value_type
 
-Blank = Callable[[pa.Array], pa.Array]
+ToNull = Callable[[pa.Array], pa.Array]
 
 
-class Blanks:
+class DefaultsToNull:
     """Makes NULLs of the defaults of one message type."""
 
     def __init__(self, message: Descriptor):
-        self._blanks = _field_blanks(message, (message.full_name,))
+        self._defaults_to_null = _field_blanks(message, (message.full_name,))
 
     def apply(self, table: pa.Table) -> pa.Table:
         columns = [
             column if blank is None else pa.chunked_array([blank(chunk) for chunk in column.chunks], column.type)
-            for blank, column in zip(self._blanks, table.columns, strict=True)
+            for blank, column in zip(self._defaults_to_null, table.columns, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _field_blanks(message: Descriptor, above: tuple[str, ...]) -> list[Blank | None]:
+def _field_blanks(message: Descriptor, above: tuple[str, ...]) -> list[ToNull | None]:
     return [_field_blank(field, above) for field in ordered_fields(message)]
 
 
-def _field_blank(field: FieldDescriptor, above: tuple[str, ...]) -> Blank | None:
+def _field_blank(field: FieldDescriptor, above: tuple[str, ...]) -> ToNull | None:
     """None where the column stays as it is."""
     if is_map(field):
         inner = _message_blank(map_fields(field)[1], above)
@@ -51,7 +51,7 @@ def _field_blank(field: FieldDescriptor, above: tuple[str, ...]) -> Blank | None
     return None if field.has_presence else partial(_blank_scalar, _default(field))
 
 
-def _message_blank(field: FieldDescriptor, above: tuple[str, ...]) -> Blank | None:
+def _message_blank(field: FieldDescriptor, above: tuple[str, ...]) -> ToNull | None:
     message = field.message_type
     if message is None or not pa.types.is_struct(value_type(field, above)):
         return None
@@ -70,16 +70,16 @@ def _blank_scalar(default: Any, array: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(array, pa.scalar(value, array.type)), pa.scalar(None, array.type), array)
 
 
-def _blank_struct(blanks: list[Blank | None], array: pa.Array) -> pa.Array:
+def _blank_struct(blanks: list[ToNull | None], array: pa.Array) -> pa.Array:
     children = [child if blank is None else blank(child) for blank, child in zip(blanks, array.flatten(), strict=True)]
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
 
 
-def _blank_list(blank: Blank, array: pa.Array) -> pa.Array:
+def _blank_list(blank: ToNull, array: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(_offsets(array), blank(array.values), type=array.type, mask=array.is_null())
 
 
-def _blank_map(blank: Blank, array: pa.Array) -> pa.Array:
+def _blank_map(blank: ToNull, array: pa.Array) -> pa.Array:
     items = blank(array.items)
     return pa.MapArray.from_arrays(_offsets(array), array.keys, items, type=array.type, mask=array.is_null())
 

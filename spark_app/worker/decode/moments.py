@@ -38,14 +38,14 @@ def any_out_of_range(batch: pa.RecordBatch) -> np.ndarray:
     """Which rows of a batch hold a moment that is out of range, at any depth."""
     bad = np.zeros(batch.num_rows, bool)
     for column in batch.columns:
-        if _holds_moments(column.type):
+        if _has_timestamps(column.type):
             bad |= out_of_range(column)
     return bad
 
 
-def _holds_moments(kind: pa.DataType) -> bool:
+def _has_timestamps(kind: pa.DataType) -> bool:
     moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-    return moment or any(_holds_moments(kind.field(i).type) for i in range(kind.num_fields))
+    return moment or any(_has_timestamps(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def out_of_range(array: pa.Array) -> np.ndarray:

@@ -15,7 +15,7 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from spark_app.worker.decode.batch import batch_of, to_batch, to_members, together
+from spark_app.worker.decode.batch import batch_of, concatenate_members, to_batch, to_members
 from spark_app.worker.decode.typemap import holds_maps
 
 SLICES = 512, 32  # payloads parsed by one call: a bad one sends as many to be parsed in smaller ones, then one by one
@@ -55,7 +55,7 @@ Refused = tuple[int, str]  # row, what the parser says
 
 
 @dataclass
-class Judgement:
+class StrictResult:
     """What the reference parser says of payloads: the accepted as it writes them, in batches, and the refused."""
 
     written: list[bytes] = field(default_factory=list)
@@ -72,27 +72,27 @@ class ReferenceParser:
         self._holds_maps = holds_maps(message)
         self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
 
-    def judge(self, payloads: pa.Array) -> Judgement:
+    def judge(self, payloads: pa.Array) -> StrictResult:
         """Parse the payloads and write them anew.
 
         What another encoder may have sent, and a faster decoder may read otherwise, is gone then: merged sub-messages,
         repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
         unknown, which would be written as it came.
         """
-        judgement = Judgement()
-        self._judge_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
+        judgement = StrictResult()
+        self._parse_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
         return judgement
 
-    def _judge_slices(
-        self, payloads: pa.Array, members: pa.Array, start: int, judgement: Judgement, size: int, *smaller: int
+    def _parse_slices(
+        self, payloads: pa.Array, members: pa.Array, start: int, judgement: StrictResult, size: int, *smaller: int
     ) -> None:
         for first in range(0, len(payloads), size):
             some, batch = payloads.slice(first, size), members.slice(first, size)
-            written = self._judge_together(together(batch))
+            written = self._judge_together(concatenate_members(batch))
             if written is not None:
                 judgement.written.append(written)
             elif smaller:
-                self._judge_slices(some, batch, start + first, judgement, *smaller)
+                self._parse_slices(some, batch, start + first, judgement, *smaller)
             else:
                 self._judge_each(some, start + first, judgement)
 
@@ -106,17 +106,17 @@ class ReferenceParser:
             return None
         return self._write(parsed, parsed.members)
 
-    def _judge_each(self, payloads: pa.Array, start: int, judgement: Judgement) -> None:
+    def _judge_each(self, payloads: pa.Array, start: int, judgement: StrictResult) -> None:
         """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
         accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
         judgement.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
 
-    def reads_all(self, payloads: pa.Array) -> bool:
+    def all_read_fully(self, payloads: pa.Array) -> bool:
         """Whether each payload is read without a rest, by one call; False also where one call cannot tell."""
-        batch = together(to_members(payloads))
+        batch = concatenate_members(to_members(payloads))
         return batch.size <= SLICE_BYTES and _reads_whole(self._batch_class, batch.to_pybytes())
 
-    def reads_whole(self, payload: bytes) -> bool:
+    def reads_fully(self, payload: bytes) -> bool:
         """Whether the payload is read without a rest: it is accepted, and has no unknown fields."""
         return _reads_whole(self.message_class, payload)
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_app.schemas.caps import Caps
+from spark_app.schemas.caps import SchemaLimits
 from tests.support.answers import Answers, serve
 
 
 @pytest.fixture
 def only_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has much else to do gives protoc its seconds of CPU late, but gives them."""
-    monkeypatch.setattr(Caps, "compile_clock_s", 600.0)
+    monkeypatch.setattr(SchemaLimits, "compile_clock_s", 600.0)
 
 
 @pytest.fixture

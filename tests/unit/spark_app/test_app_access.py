@@ -15,7 +15,7 @@ import pytest
 from spark_app import config
 from spark_app.errors import ConfigurationError
 from spark_app.pipeline import Pipeline
-from spark_app.schemas.registry import Registry, RegistryRefused, RegistryUnreachable
+from spark_app.schemas.registry import Registry, RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings import RegistrySettings, Settings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS
@@ -37,7 +37,7 @@ def ask(url: str, **settings: Any) -> None:
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_login_names_the_login(answers: Answers, status: int) -> None:
     answers["/schemas/ids/1"] = (status, {"error_code": status, "message": "no"})
-    with pytest.raises(RegistryRefused, match=r"registry\.password_file"):
+    with pytest.raises(RegistryAccessDenied, match=r"registry\.password_file"):
         ask(answers.url)
 
 
@@ -46,17 +46,17 @@ def test_other_answers_are_outages(answers: Answers, status: int) -> None:
     answers["/schemas/ids/1"] = (status, {"error_code": status, "message": "no"})
     with pytest.raises(RegistryUnreachable) as caught:
         ask(answers.url)
-    assert not isinstance(caught.value, RegistryRefused)
+    assert not isinstance(caught.value, RegistryAccessDenied)
 
 
 def test_a_registry_that_is_down_is_an_outage() -> None:
     with pytest.raises(RegistryUnreachable) as caught:
         ask("https://127.0.0.1:1")
-    assert not isinstance(caught.value, RegistryRefused)
+    assert not isinstance(caught.value, RegistryAccessDenied)
 
 
 def test_a_registry_without_tls_names_its_address(answers: Answers) -> None:
-    with pytest.raises(RegistryRefused, match=r"registry\.url: it answers without TLS"):
+    with pytest.raises(RegistryAccessDenied, match=r"registry\.url: it answers without TLS"):
         ask(answers.url.replace("http:", "https:"))
 
 
@@ -66,7 +66,7 @@ def test_a_connection_that_is_cut_in_the_handshake_is_an_outage() -> None:
         threading.Thread(target=lambda: [server.accept()[0].close() for _ in range(2)], daemon=True).start()
         with pytest.raises(RegistryUnreachable) as caught:
             ask(f"https://127.0.0.1:{server.getsockname()[1]}")
-    assert not isinstance(caught.value, RegistryRefused)
+    assert not isinstance(caught.value, RegistryAccessDenied)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +106,16 @@ def test_an_alert_is_a_refusal_where_a_setting_can_mend_it(alert: int, remedy: s
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         with pytest.raises(RegistryUnreachable, match=remedy) as caught:
             ask(f"https://127.0.0.1:{server.getsockname()[1]}")
-    assert isinstance(caught.value, RegistryRefused) == (remedy is not None)
+    assert isinstance(caught.value, RegistryAccessDenied) == (remedy is not None)
 
 
 def test_an_unknown_authority_names_its_file(authority: Authority) -> None:
-    with serve(authority.server_file) as answers, pytest.raises(RegistryRefused, match=r"registry\.ca_file"):
+    with serve(authority.server_file) as answers, pytest.raises(RegistryAccessDenied, match=r"registry\.ca_file"):
         ask(answers.url)
 
 
 def test_an_expired_certificate_of_the_registry_is_named(authority: Authority) -> None:
-    with serve(authority.expired_file) as answers, pytest.raises(RegistryRefused, match=r"expired.*certificate"):
+    with serve(authority.expired_file) as answers, pytest.raises(RegistryAccessDenied, match=r"expired.*certificate"):
         ask(answers.url, ca_file=str(authority.ca_file))
 
 
@@ -123,7 +123,7 @@ def test_an_expired_certificate_of_the_registry_is_named(authority: Authority) -
 def test_a_missing_or_expired_certificate_of_ours_names_its_file(authority: Authority, own: str) -> None:
     more = {} if own == "none" else dict.fromkeys(("certificate_file", "key_file"), str(authority.expired_file))
     more["ca_file"] = str(authority.ca_file)
-    refused = pytest.raises(RegistryRefused, match=r"registry\.certificate_file")
+    refused = pytest.raises(RegistryAccessDenied, match=r"registry\.certificate_file")
     with serve(authority.server_file, authority.ca_file) as answers, refused:
         ask(answers.url, **more)
 
@@ -249,11 +249,11 @@ def test_a_secret_is_read_again_when_it_is_refused(
     answers["/schemas/ids/1"] = answer
     assert registry.fetch(1).texts == {"": SCHEMA}
     known["secret"] = "second"
-    with pytest.raises(RegistryRefused, match=r"registry\.token_file"):
+    with pytest.raises(RegistryAccessDenied, match=r"registry\.token_file"):
         registry.fetch(1)
     assert len(answers.asked) == 2  # the same secret is not sent twice: some registries lock a user out for that
     (tmp_path / "secret").unlink()
-    with pytest.raises(RegistryRefused):
+    with pytest.raises(RegistryAccessDenied):
         registry.fetch(1)
     (tmp_path / "secret").write_text("second\n")
     assert registry.fetch(1).texts == {"": SCHEMA}
@@ -270,7 +270,7 @@ def test_no_secret_that_was_sent_is_told(
     sent = [header(settings, secret) for secret in ("first", "second")]
     answers["/schemas/ids/1"] = (401, {"error_code": 401, "message": f"neither {' nor '.join(sent)}: first, second"})
     (tmp_path / "secret").write_text("second\n")
-    with pytest.raises(RegistryRefused) as refused:
+    with pytest.raises(RegistryAccessDenied) as refused:
         registry.fetch(1)
     assert answers.logins == sent
     assert "neither Ba" in str(refused.value) or "neither Be" in str(refused.value)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_app.gold.shares import share_out
+from spark_app.gold.shares import split_among_tasks
 from spark_app.worker import aggregates
 from spark_app.worker.aggregates import Aggregate, Grouping
 
@@ -117,11 +117,11 @@ def test_a_column_of_another_kind_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_arrow_does_not_do_as_spark_does_is_left_to_spark(
-    key: pa.DataType, function: str, kind: pa.DataType, suits: bool
+    key: pa.DataType, function: str, kind: pa.DataType, is_exact_in_arrow: bool
 ) -> None:
     every = Aggregate("rows", "count", "")
     fields = pa.schema([("k", key), ("v", kind)])
-    assert Grouping("k", (every, Aggregate("made", function, "v")), fields).suits() is suits
+    assert Grouping("k", (every, Aggregate("made", function, "v")), fields).is_exact_in_arrow() is is_exact_in_arrow
 
 
 def test_files_are_shared_out_by_bytes(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_files_are_shared_out_by_bytes(tmp_path: Path) -> None:
             path.open("r+b").truncate(size)
             files.setdefault(name, []).append(str(path))
     files["e"] = [str(tmp_path / "gone")]
-    shares = share_out(files, 2)
+    shares = split_among_tasks(files, 2)
     assert [list(share) for share in shares] == [["a", "b"], ["b", "c", "e"]]
     assert {name: [p for share in shares for p in share.get(name, [])] for name in files} == files
-    assert share_out(files, 1) == [files]
-    assert share_out({"a": files["a"], "e": files["e"]}, 8) == [{"a": files["a"], "e": files["e"]}]
-    assert share_out({}, 2) == share_out({"d": []}, 2) == []
+    assert split_among_tasks(files, 1) == [files]
+    assert split_among_tasks({"a": files["a"], "e": files["e"]}, 8) == [{"a": files["a"], "e": files["e"]}]
+    assert split_among_tasks({}, 2) == split_among_tasks({"d": []}, 2) == []

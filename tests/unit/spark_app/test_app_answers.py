@@ -15,7 +15,7 @@ from google.type import money_pb2
 from spark_app.audit.expected import rows_of
 from spark_app.records import Decodable
 from spark_app.schemas import resolution
-from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.registry import Registry, RegistryUnreachable
@@ -42,7 +42,7 @@ def registry(answers: Answers, **settings: Any) -> Registry:
     return Registry(RegistrySettings(url=answers.url, **settings), CAPS)
 
 
-def resolve(registry: Registry, key: int, caps: Caps) -> bytes:
+def resolve(registry: Registry, key: int, caps: SchemaLimits) -> bytes:
     return resolution.resolve(registry, key, caps).descriptor_set
 
 
@@ -222,10 +222,10 @@ def test_compiled_form_that_is_none_is_asked_for_as_text(answers: Answers) -> No
 @pytest.mark.parametrize(
     ("second", "outcome"),
     [
-        ((200, {"schemaType": "PROTOBUF", "schema": "message M { badly printed }"}), SchemaRefused),
-        ((422, {"error_code": 422, "message": "no such format"}), SchemaRefused),
-        ((500, {"error_code": 500, "message": "unable to resolve option confluent.field_meta"}), SchemaRefused),
-        ((200, {"schemaType": "PROTOBUF", "schema": MANGLED}), SchemaRefused),
+        ((200, {"schemaType": "PROTOBUF", "schema": "message M { badly printed }"}), SchemaInvalid),
+        ((422, {"error_code": 422, "message": "no such format"}), SchemaInvalid),
+        ((500, {"error_code": 500, "message": "unable to resolve option confluent.field_meta"}), SchemaInvalid),
+        ((200, {"schemaType": "PROTOBUF", "schema": MANGLED}), SchemaInvalid),
         ((503, {"error_code": 503, "message": "starting"}), RegistryUnreachable),
     ],
     ids=["text again", "no such format", "cannot", "mangled", "no answer"],

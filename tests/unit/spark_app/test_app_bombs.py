@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.driver.settle import SchemaDesk, caps_of
-from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.descriptors import CompileFailed, compile_sources
+from spark_app.driver.settle import SchemaResolver, limits_of
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.schemas.descriptors import CompileUnavailable, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.registry import ROOT, Registry, Sources
 from spark_app.schemas.subjects import Subjects
@@ -62,7 +62,7 @@ def test_bomb_is_stopped(name: str) -> None:
     try:
         message_schemas(compile_sources(sources, CAPS if name in HARMLESS else replace(CAPS, compile_s=1)))
         outcome = "harmless"
-    except SchemaRefused:
+    except SchemaInvalid:
         outcome = "refused"
     assert outcome == ("harmless" if name in HARMLESS else "refused")
     assert cpu_s() - started <= 10
@@ -73,7 +73,7 @@ def test_bomb_is_stopped(name: str) -> None:
 
 def test_busy_machine_refuses_nothing() -> None:
     others = children()
-    with pytest.raises(CompileFailed, match="on the clock"):
+    with pytest.raises(CompileUnavailable, match="on the clock"):
         compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=0.1))
     assert children() == others
 
@@ -82,9 +82,9 @@ def test_bomb_is_compiled_once(answers: Answers, tmp_path: Path) -> None:
     answers.schema(7, BOMBS["exponential columns, never used"]().texts[ROOT])
     settings = Schemas()
     for _ in range(3):  # three starts of the app
-        registry = Registry(RegistrySettings(url=answers.url), caps_of(settings))
-        desk = SchemaDesk(Ledger(tmp_path), registry, settings, Subjects(()))
-        assert desk.meet([7]) == []
+        registry = Registry(RegistrySettings(url=answers.url), limits_of(settings))
+        desk = SchemaResolver(Ledger(tmp_path), registry, settings, Subjects(()))
+        assert desk.resolve_new([7]) == []
         assert not desk.retry_waiting()
         assert desk.ledger.entries[7].outcome == "refused"
     assert answers.asked == ["/schemas/ids/7"]
@@ -117,7 +117,7 @@ def deep(levels: int) -> str:
 def test_caps_on_messages(caps: dict[str, int], fits: str, over: str) -> None:
     limits = replace(CAPS, **caps)
     compile_sources(text(fits), limits)
-    with pytest.raises(SchemaRefused, match="cap"):
+    with pytest.raises(SchemaInvalid, match="cap"):
         compile_sources(text(over), limits)
 
 
@@ -147,7 +147,7 @@ def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
 
     most = (1000 - len(PROTO3) - 2) // len(letter.encode())
     assert size(most).size <= 1000
-    with pytest.raises(SchemaRefused, match="bytes are over"):
+    with pytest.raises(SchemaInvalid, match="bytes are over"):
         size(most + 1)
 
 
@@ -159,7 +159,7 @@ def test_cap_on_files(answers: Answers, count: int, asked: int) -> None:
     if count < 5:
         compile_sources(registry.fetch(1), CAPS)
     else:
-        with pytest.raises(SchemaRefused, match="6 files are over the cap of 5"):
+        with pytest.raises(SchemaInvalid, match="6 files are over the cap of 5"):
             registry.fetch(1)
     assert len(answers.asked) == asked
 
@@ -172,21 +172,21 @@ def test_cap_on_files(answers: Answers, count: int, asked: int) -> None:
     ],
 )
 def test_caps_on_compiling(tight: dict[str, int], bomb: str, reason: str) -> None:
-    with pytest.raises(SchemaRefused, match=reason):
+    with pytest.raises(SchemaInvalid, match=reason):
         compile_sources(BOMBS[bomb](), replace(CAPS, **tight))
 
 
 @pytest.mark.usefixtures("only_cpu_counts")
 def test_cap_on_cpu() -> None:
-    with pytest.raises(SchemaRefused, match="1 s of CPU"):
+    with pytest.raises(SchemaInvalid, match="1 s of CPU"):
         compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=1))
 
 
 def test_machine_that_cannot_run_protoc_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", sys._base_executable)  # type: ignore[attr-defined]  # has no packages
-    with pytest.raises(CompileFailed, match="could not run"):
+    with pytest.raises(CompileUnavailable, match="could not run"):
         compile_sources(text("message M {}"), CAPS)
 
 
 def test_every_cap_is_a_setting() -> None:
-    assert caps_of(Schemas()) == Caps(1 << 20, 100, 2000, 5, 512 << 20, 1000, 20_000)
+    assert limits_of(Schemas()) == SchemaLimits(1 << 20, 100, 2000, 5, 512 << 20, 1000, 20_000)

@@ -298,16 +298,16 @@ def test_who_is_to_be_held_is_held_for_a_wrong_setting_however_it_is_spelt(
     wrong.write_text("[kafka]\nbrokres = 'b'")
     monkeypatch.setenv("PROTOLAKE_RUN__HOLD", spelt)
     assert config.load().run.hold
-    assert config.wants_hold(wrong)
+    assert config.should_hold(wrong)
     monkeypatch.setenv("PROTOLAKE_RUN__HOLD", "off")
     wrong.write_text("[run]\nhold = true")
-    assert not config.wants_hold(wrong)
+    assert not config.should_hold(wrong)
     monkeypatch.delenv("PROTOLAKE_RUN__HOLD")
-    assert config.wants_hold(wrong)
+    assert config.should_hold(wrong)
 
 
 @pytest.mark.parametrize("text", ["", "[run", "run = 3", "[run]\nhold = 'perhaps'", "[run]\nhold = false"])
 def test_nobody_is_held_who_did_not_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
     monkeypatch.delenv("PROTOLAKE_RUN__HOLD", raising=False)
     (tmp_path / "settings.toml").write_text(text)
-    assert not config.wants_hold(tmp_path / "settings.toml")
+    assert not config.should_hold(tmp_path / "settings.toml")

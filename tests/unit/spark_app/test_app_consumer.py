@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from spark_app.kafka.consumer import headers, share
-from spark_app.kafka.consumer.unread import Unread, Why
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
 from spark_app.records import Span
 from spark_app.settings import KafkaSettings
 
 
-def read(kafka: KafkaSettings, topic: str = "t") -> Unread:
-    with pytest.raises(Unread) as unread:
+def read(kafka: KafkaSettings, topic: str = "t") -> ReadFailed:
+    with pytest.raises(ReadFailed) as unread:
         next(share.Share(kafka, (Span(topic, 0, 0, 1),), 1, 1, 1, 1).read())
     assert share._kept == {}
-    assert unread.value.why == Why.SILENT
+    assert unread.value.why == ReadFailure.SILENT
     return unread.value
 
 

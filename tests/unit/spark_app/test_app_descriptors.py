@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 from spark_app.records import Decodable
-from spark_app.schemas.caps import SchemaRefused
-from spark_app.schemas.descriptors import CompileFailed, compile_sources, digest
+from spark_app.schemas.caps import SchemaInvalid
+from spark_app.schemas.descriptors import CompileUnavailable, compile_sources, digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.worker.decode import decoder_for
@@ -40,13 +40,13 @@ def use(descriptor_set: bytes, payload: bytes) -> int:
 def test_own_message_under_googles_name_does_not_crash(name: str, fields: str, payload: bytes) -> None:
     try:
         descriptor_set = compile_text(GOOGLE % (name, name, fields)).descriptor_set
-    except SchemaRefused:
+    except SchemaInvalid:
         return
     assert use(descriptor_set, payload) == 1
 
 
 def test_own_timestamp_under_googles_name_is_not_read_as_a_time() -> None:
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         compile_text(GOOGLE % ("Timestamp", "Timestamp", "string seconds = 1; int32 nanos = 2;"))
 
 
@@ -60,14 +60,14 @@ def test_singular_map_entry_does_not_crash() -> None:
     )
     try:
         descriptor_set = compile_sources(Sources(compiled={ROOT: file}), CAPS)
-    except SchemaRefused:
+    except SchemaInvalid:
         return
     assert use(descriptor_set, b"\x0a\x00") == 1
 
 
 @pytest.mark.parametrize("name", ["nope.proto", "../../etc/passwd", "/etc/passwd", "a\0b", "protolake_value.proto"])
 def test_import_that_is_nowhere_is_refused(name: str) -> None:
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=[name])}), CAPS)
 
 
@@ -79,26 +79,26 @@ def test_a_name_that_no_text_could_have_is_refused_with_a_reason(what: str, name
         file.message_type[0].name = name
     else:
         file.package = name
-    with pytest.raises(SchemaRefused, match=r"^protoc: \S.{10}") as refused:
+    with pytest.raises(SchemaInvalid, match=r"^protoc: \S.{10}") as refused:
         compile_sources(Sources(compiled={ROOT: file}), CAPS)
     assert "E0000" not in str(refused.value)
 
 
 def test_import_with_an_endless_name_is_refused() -> None:
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         compile_sources(Sources(compiled={ROOT: FileDescriptorProto(name="x", dependency=["a" * 5000])}), CAPS)
 
 
 def test_reference_cannot_replace_the_schema() -> None:
     text = PROTO3 + "message M { string mine = 1; }"
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         compile_text(text, {"protolake_value.proto": PROTO3 + "message M { string theirs = 1; }"})
 
 
 def test_descriptor_without_a_required_field_is_refused() -> None:
     file = FileDescriptorProto(name="x", syntax="proto3")
     file.options.uninterpreted_option.add().name.add()
-    with pytest.raises(SchemaRefused, match="Unable to parse"):
+    with pytest.raises(SchemaInvalid, match="Unable to parse"):
         compile_sources(Sources(compiled={ROOT: file}), CAPS)
 
 
@@ -114,7 +114,7 @@ def full_disk() -> Iterator[None]:
 
 
 def test_full_disk_does_not_refuse_a_schema() -> None:
-    with pytest.raises(CompileFailed, match="File too large"), full_disk():
+    with pytest.raises(CompileUnavailable, match="File too large"), full_disk():
         compile_text(PROTO3 + "message M { string x = 1; }")
 
 

@@ -64,9 +64,9 @@ def test_no_rows_and_rows_too_large_for_a_sample() -> None:
 def test_texts_with_nulls_have_one(tmp_path: Path) -> None:
     """Else DuckDB takes the only value of a file for NULL."""
     texts: list[str | None] = [token() for _ in range(500)]
-    hollow = [None, *texts[1:]]
-    inside = [{"full": full, "hollow": text} for full, text in zip(texts, hollow, strict=True)]
-    rows = pa.table({"full": texts, "hollow": hollow, "inside": inside})
+    nullable_texts = [None, *texts[1:]]
+    inside = [{"full": full, "hollow": text} for full, text in zip(texts, nullable_texts, strict=True)]
+    rows = pa.table({"full": texts, "hollow": nullable_texts, "inside": inside})
     files.write_file(tmp_path, "x.parquet", rows, "zstd")
     assert encoded(tmp_path / "x.parquet") == {"hollow", "inside.hollow"}
     one = pa.table({"a": pa.array([None, "", None], pa.string()), "b": [{"c": "x"}, None, {"c": None}]})

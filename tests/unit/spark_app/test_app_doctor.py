@@ -104,7 +104,7 @@ def test_what_needs_no_judgement_is_mended(lake: Lake, name: str) -> None:
     assert lake.identity() == identity
     check_rules(lake, settings_of(lake))
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
-    assert open_again(lake).redone == 0
+    assert open_again(lake).redone_units == 0
 
 
 LEFT: dict[str, Callable[[Lake], None]] = {
@@ -221,7 +221,7 @@ def test_files_of_an_open_unit_are_no_orphans_however_old(lake: Lake) -> None:
     assert [f.what for f in doctor.examine(lake, settings_of(lake)) if "not finished" in f.what]
     assert everything(lake) == before
     assert any("of 1 units" in done for done in doctor.repair(lake, settings_of(lake)))
-    assert open_again(lake).redone == 0
+    assert open_again(lake).redone_units == 0
     assert values(lake) == [list(range(1, 10))] * len(TABLES)
 
 

@@ -47,7 +47,7 @@ def read_officially(value: bytes) -> Read | None:
     return (str(found.guid) if found.guid else found.id), tuple(found.message_indexes), rest.read()
 
 
-def read(values: pa.Array, headers: pa.Array = None, bare: framing.Bare | None = None) -> list[Read | None]:
+def read(values: pa.Array, headers: pa.Array = None, bare: framing.UnframedSchema | None = None) -> list[Read | None]:
     frames = framing.split(values, headers, bare=bare)
     return [
         (frames.key_of(row), frames.indexes[frames.index[row]], value[frames.body[row] :])

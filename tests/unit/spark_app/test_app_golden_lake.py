@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.recovery import requests
 from spark_app.settings import LakeSettings
 from spark_app.store import statistics
@@ -105,7 +105,7 @@ def test_rows_that_its_statistics_hide_are_found_once_they_are_put_right(lake: P
     assert 0 in rows_where(lake, table, where)
     manifests, settings = Manifests(Lake(lake)), LakeSettings()
     committer = Committer(Lake(lake), manifests, settings)
-    [finding] = statistics.examine(Lake(lake), committer.tables, Layout(), committer.synced)
+    [finding] = statistics.examine(Lake(lake), committer.tables, TableNames(), committer.synced)
     assert finding.repair is not None
     finding.repair()
     assert rows_where(lake, table, where) == (1, 1)

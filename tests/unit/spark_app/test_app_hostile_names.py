@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.schemas.caps import SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Sources
 from tests.support import names
@@ -44,7 +44,7 @@ def test_no_name_reaches_outside(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", names.hostile("canary")[::16])
 def test_hostile_import_in_text_is_refused(name: str) -> None:
     escaped = "".join(f"\\{byte:03o}" for byte in name.encode(errors="surrogatepass"))
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         compile_sources(Sources(texts={ROOT: PROTO3 + f'import "{escaped}"; message M {{}}'}), CAPS)
 
 
@@ -58,7 +58,7 @@ def test_names_that_differ_by_case_or_by_depth_are_other_files() -> None:
 
 def test_refusal_names_files_as_people_know_them() -> None:
     sources = Sources(texts={ROOT: PROTO3 + 'import "a/b.proto"; message M {}', "a/b.proto": "message {"})
-    with pytest.raises(SchemaRefused) as caught:
+    with pytest.raises(SchemaInvalid) as caught:
         compile_sources(sources, CAPS)
     assert "a/b.proto:1:9" in str(caught.value)
     assert "schema:2:1" in str(caught.value)

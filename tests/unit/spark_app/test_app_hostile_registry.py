@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.settings import RegistrySettings
@@ -31,7 +31,7 @@ def login(tmp_path: Path) -> dict[str, Any]:
     return {"username": "somebody", "password_file": str(tmp_path / "password")}
 
 
-def registry(answers: Answers, caps: Caps = CAPS, **settings: Any) -> Registry:
+def registry(answers: Answers, caps: SchemaLimits = CAPS, **settings: Any) -> Registry:
     return Registry(RegistrySettings(url=answers.url, **{"timeout_s": 2} | settings), caps)
 
 
@@ -57,7 +57,7 @@ def redirect(target: str, status: int) -> Callable[[BaseHTTPRequestHandler], Non
 
 def timed(question: Callable[[], Any]) -> float:
     started = time.monotonic()
-    with suppress(SchemaRefused, RegistryUnreachable):
+    with suppress(SchemaInvalid, RegistryUnreachable):
         question()
         pytest.fail("it answered")
     return time.monotonic() - started
@@ -106,14 +106,14 @@ def test_body_at_the_cap_is_read_and_one_byte_more_is_refused(answers: Answers) 
     answers["/schemas/ids/2"] = (200, body + " " * (5 * 1000 + 1 - len(body)))
     small = replace(CAPS, text_bytes=1000)
     assert registry(answers, small).fetch(1).size == len(GOOD["schema"])
-    with pytest.raises(SchemaRefused, match="5000 bytes"):
+    with pytest.raises(SchemaInvalid, match="5000 bytes"):
         registry(answers, small).fetch(2)
 
 
 @pytest.mark.parametrize("length", [(), (("Content-Length", str(10 << 30)),)], ids=["no length", "length"])
 def test_endless_body_is_refused(answers: Answers, length: tuple[tuple[str, str], ...]) -> None:
     answers["/schemas/ids/1"] = stream(200, *length, chunk=b" " * (1 << 20), times=10 << 10)
-    with pytest.raises(SchemaRefused, match="bytes"):
+    with pytest.raises(SchemaInvalid, match="bytes"):
         registry(answers).fetch(1)
     assert answers.asked == ["/schemas/ids/1"]
 
@@ -167,7 +167,7 @@ def test_failures_leave_the_client_whole(answers: Answers, what: str) -> None:
     }[what]
     client = registry(answers, replace(CAPS, text_bytes=1000), timeout_s=0.1)
     for _ in range(5):
-        with pytest.raises((SchemaRefused, RegistryUnreachable)):
+        with pytest.raises((SchemaInvalid, RegistryUnreachable)):
             client.fetch(1)
     assert client._client.connections <= 1
 
@@ -185,7 +185,7 @@ def test_tls_keeps_the_same_bounds(authority: Authority, login: dict[str, Any]) 
         client = registry(answers, ca_file=str(authority.ca_file), timeout_s=0.5, **login)
         assert client.fetch(1).size
         assert answers.logins == [f"Basic {ENCODED}"]
-        with pytest.raises(SchemaRefused):
+        with pytest.raises(SchemaInvalid):
             client.fetch(2)
         assert timed(lambda: client.fetch(3)) < 2.5
 
@@ -260,7 +260,7 @@ def test_subject_is_one_segment(answers: Answers, subject: str) -> None:
 @pytest.mark.parametrize("subject", ["", ".", "..", None, 5, ["a"], "a" * 5000, "\ud800"])
 def test_subject_that_is_none_is_refused(answers: Answers, subject: Any) -> None:
     answers["/schemas/ids/1"] = (200, GOOD | {"references": [{"name": "a.proto", "subject": subject, "version": 1}]})
-    with pytest.raises(SchemaRefused):
+    with pytest.raises(SchemaInvalid):
         registry(answers).fetch(1)
     assert len(answers.asked) == 1
 
@@ -268,7 +268,7 @@ def test_subject_that_is_none_is_refused(answers: Answers, subject: Any) -> None
 @pytest.mark.parametrize("version", [0, -2, 1 << 40, "1", "latest", "../../1", 1.5, True, [1], {}])
 def test_version_that_is_none_is_refused(answers: Answers, version: Any) -> None:
     answers["/schemas/ids/1"] = (200, GOOD | {"references": [{"name": "a.proto", "subject": "a", "version": version}]})
-    with pytest.raises(SchemaRefused, match="version"):
+    with pytest.raises(SchemaInvalid, match="version"):
         registry(answers).fetch(1)
     assert len(answers.asked) == 1
 
@@ -290,7 +290,7 @@ def test_references_that_are_none_say_nothing(answers: Answers, references: Any)
 def test_too_many_references_are_refused_before_one_is_asked_for(answers: Answers) -> None:
     references = [{"name": f"{i}.proto", "subject": f"s{i}", "version": 1} for i in range(10_000)]
     answers["/schemas/ids/1"] = (200, GOOD | {"references": references})
-    with pytest.raises(SchemaRefused, match="10001 files"):
+    with pytest.raises(SchemaInvalid, match="10001 files"):
         registry(answers).fetch(1)
     assert len(answers.asked) == 1
 
@@ -302,7 +302,7 @@ def test_chain_of_references_is_cut(answers: Answers) -> None:
     answers["/schemas/ids/1"] = (200, GOOD | link(0))
     for i in range(1000):
         answers[f"/subjects/s{i}/versions/1"] = (200, GOOD | link(i + 1))
-    with pytest.raises(SchemaRefused, match="101 files"):
+    with pytest.raises(SchemaInvalid, match="101 files"):
         registry(answers).fetch(1)
     assert len(answers.asked) == 100
 
@@ -312,14 +312,14 @@ def test_cycle_of_references_is_refused(answers: Answers) -> None:
     answers.version("a", 1, PROTO3 + 'import "b.proto"; message A {}', references=reference["b"])
     answers.version("b", 1, PROTO3 + 'import "a.proto"; message B {}', references=reference["a"])
     answers.schema(1, PROTO3 + 'import "a.proto"; message M {}', references=reference["a"])
-    with pytest.raises(SchemaRefused, match="recursively imports itself"):
+    with pytest.raises(SchemaInvalid, match="recursively imports itself"):
         compile_sources(registry(answers).fetch(1), CAPS)
     assert len(answers.asked) == 3
 
 
 def test_half_a_surrogate_pair_is_refused(answers: Answers) -> None:
     answers["/schemas/ids/1"] = (200, '{"schemaType": "PROTOBUF", "schema": "\\ud800"}')
-    with pytest.raises(SchemaRefused, match="Unicode"):
+    with pytest.raises(SchemaInvalid, match="Unicode"):
         registry(answers).fetch(1)
 
 

@@ -13,8 +13,8 @@ from scripts.local.server import last_line
 from spark_app.errors import ConfigurationError, ContractError
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
-from spark_app.records import Layout
-from spark_app.schemas.caps import SchemaRefused
+from spark_app.records import TableNames
+from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
 from spark_app.settings import RegistrySettings
@@ -54,14 +54,14 @@ def test_messages_of_a_registry_are_one_line(answers: Answers, status: int) -> N
     ],
 )
 def test_refusals_are_one_line(text: str) -> None:
-    with pytest.raises(SchemaRefused) as caught:
+    with pytest.raises(SchemaInvalid) as caught:
         compile_sources(Sources(texts={ROOT: text}), CAPS)
     assert str(caught.value).isprintable()
 
 
 def test_kinds_of_schemas_are_one_line(answers: Answers) -> None:
     answers["/schemas/ids/1"] = (200, {"schema": "x", "schemaType": EVIL})
-    with pytest.raises(SchemaRefused, match="not PROTOBUF") as caught:
+    with pytest.raises(SchemaInvalid, match="not PROTOBUF") as caught:
         Registry(RegistrySettings(url=answers.url), CAPS).fetch(1)
     assert str(caught.value).isprintable()
 
@@ -75,7 +75,7 @@ def test_last_words_of_the_app_are_one_line() -> None:
 def test_status_shows_no_control_characters(tmp_path: Path, healthy: list[str]) -> None:
     lake = Lake(tmp_path)
     lake.prepare()
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     status.waiting(EVIL)
     assert "all is well" in status.value["reason"]
     status.end("held", EVIL)

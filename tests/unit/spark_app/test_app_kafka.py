@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from spark_app.kafka import access
-from spark_app.kafka.sizes import Sizes
+from spark_app.kafka.sizes import RecordSizes
 from spark_app.kafka.source import is_unanswered, refusal
 from spark_app.settings import KafkaSettings
 
@@ -101,7 +101,7 @@ def test_an_endpoint_that_gives_no_token_refuses_only_when_it_says_so() -> None:
     refused, down = (KafkaError(KafkaError._AUTHENTICATION, f"{OIDC}: {why}") for why in ("invalid_client", "HTTP 503"))
     assert "kafka.sasl_password_file" in (access.refusal([down, refused], OAUTH) or "")
     assert access.refusal([down], OAUTH) is None
-    assert "gave no token" in access.without_token([down], OAUTH)
+    assert "gave no token" in access.no_token_note([down], OAUTH)
 
 
 @contextlib.contextmanager
@@ -131,25 +131,25 @@ def test_who_does_not_answer_as_kafka_speaks_no_protocol_of_it(says: bytes) -> N
 
 
 def test_batches_shrink_and_grow_with_the_records() -> None:
-    sizes = Sizes(records=10_000, most_bytes=1_000_000)
+    sizes = RecordSizes(records=10_000, most_bytes=1_000_000)
     assert sizes.limit() == 10_000
     sizes.add(1_000, 50_000)
-    assert (sizes.limit(), sizes.outgrow(10_000)) == (10_000, False)
+    assert (sizes.limit(), sizes.needs_new_limit(10_000)) == (10_000, False)
     sizes.add(10_000, 10_000_000)
-    assert (sizes.limit(), sizes.outgrow(10_000), sizes.outgrow(sizes.limit())) == (1094, True, False)
+    assert (sizes.limit(), sizes.needs_new_limit(10_000), sizes.needs_new_limit(sizes.limit())) == (1094, True, False)
     for _ in range(40):
         sizes.add(1_094, 54_700)
-    assert (sizes.limit() > 4 * 1094, sizes.outgrow(1094)) == (True, True)
+    assert (sizes.limit() > 4 * 1094, sizes.needs_new_limit(1094)) == (True, True)
 
 
 def test_a_single_large_record_among_many_small_ones_changes_nothing() -> None:
-    sizes = Sizes(records=10_000, most_bytes=1_000_000)
+    sizes = RecordSizes(records=10_000, most_bytes=1_000_000)
     sizes.add(10_000, 500_000)
     sizes.add(1, 300_000)
-    assert not sizes.outgrow(10_000)
+    assert not sizes.needs_new_limit(10_000)
 
 
 def test_a_record_larger_than_a_batch_is_a_batch_of_its_own() -> None:
-    sizes = Sizes(records=10_000, most_bytes=1_000)
+    sizes = RecordSizes(records=10_000, most_bytes=1_000)
     sizes.add(3, 30_000)
     assert sizes.limit() == 1

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from spark_app.audit import audit
 from spark_app.audit.snapshot import Table
 from spark_app.driver.counts import count_open_causes
-from spark_app.driver.unit import Origin
+from spark_app.driver.unit import UnitOptions
 from spark_app.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.lake import write_quickly
 from spark_app.settings import Settings
@@ -68,7 +68,7 @@ def test_a_topic_that_is_not_there_any_more(tmp_path: Path, found: str | None) -
 
 def test_records_that_were_only_landed_wait(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
-    lake.take(batch_of(KINDS), origin=Origin({TOPIC: TOPIC_ID}, land_only=True))
+    lake.take(batch_of(KINDS), origin=UnitOptions({TOPIC: TOPIC_ID}, land_only=True))
     assert check(lake, 0).rows["deferred_events"] == len(KINDS) - 1
 
 

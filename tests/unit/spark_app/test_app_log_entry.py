@@ -219,7 +219,7 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     write_deltalake(str(theirs), rows, configuration=configuration)
     add = files.write_file(ours, "x.parquet", rows, "zstd")
-    log_entry.overwrite(ours, 0, add, [], 1, "app", log_entry.beginning(columns, configuration))
+    log_entry.overwrite(ours, 0, add, [], 1, "app", log_entry.create_table_actions(columns, configuration))
     begun = [DeltaTable(str(folder)) for folder in (theirs, ours)]
     for what in ("schema", "protocol"):
         assert len({str(getattr(table, what)()) for table in begun}) == 1
@@ -234,7 +234,7 @@ def test_a_table_begins_as_one_of_delta_rs_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [NTZ, pa.list_(NTZ), pa.map_(pa.string(), NTZ), pa.struct([("at", NTZ)])], ids=str)
 def test_a_type_of_a_newer_protocol_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(ContractError, match="time zone"):
-        log_entry.beginning(pa.schema([("at", kind)]), {})
+        log_entry.create_table_actions(pa.schema([("at", kind)]), {})
 
 
 def test_a_field_may_have_the_name_of_a_type(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_accepting_writes_the_ranges_and_moves_the_end(tmp_path: Path) -> None:
         {"t": {"0": 6, "1": 0}},
     )
     assert loss.find_gaps(last, topic([6, 0], [9, 3])) == []
-    assert OpenLake.of(opened.lake, opened.settings).redone == 0
+    assert OpenLake.of(opened.lake, opened.settings).redone_units == 0
 
 
 def test_a_topic_made_again_begins_at_its_oldest_record(tmp_path: Path) -> None:

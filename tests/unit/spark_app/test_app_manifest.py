@@ -24,7 +24,7 @@ def decide(lake: Lake, count: int) -> Manifests:
     manifests = Manifests(lake)
     for _ in range(count):
         manifests.decide(ingest_unit(lake, manifests.last + 1, ROWS))
-        manifests.mark_finished(manifests.last)
+        manifests.mark_applied(manifests.last)
     return manifests
 
 
@@ -203,7 +203,7 @@ def test_forget_keeps_open_units_and_the_last_of_ingest(tmp_path: Path) -> None:
     manifests = decide(lake, 2)
     for sequence in range(3, 8):
         manifests.decide(replace(ingest_unit(lake, sequence, {}), kind="deferred", source={"records": 1}))
-    manifests.mark_finished(5)
+    manifests.mark_applied(5)
     manifests.forget(keep=0, needed_from=100)
     assert manifests.numbers() == [2, 6, 7]
     again = Manifests(lake)

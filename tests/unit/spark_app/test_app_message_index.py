@@ -16,19 +16,19 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from scripts.campaign.units import open_lake
 from spark_app.audit.verdict import MISPLACED
-from spark_app.driver.settle import SchemaDesk, caps_of, subjects_of
+from spark_app.driver.settle import SchemaResolver, limits_of, subjects_of
 from spark_app.errors import ConfigurationError
 from spark_app.lake import Lake
 from spark_app.records import Cause, Decodable, DecodeOptions, Form, Numbering
 from spark_app.recovery import doctor
-from spark_app.schemas.caps import SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.map_entries import entry_name
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.resolution import Resolved, resolve
 from spark_app.settings import RegistrySettings, Settings
-from spark_app.store.rules import check_rules, numbering_of, settle_numbering
+from spark_app.store.rules import check_rules, message_index_rule, record_message_index_rule
 from spark_app.worker.decode import decoder_for
 from spark_app.worker.decode.decoder import why_none
 from spark_app.worker.keys import read_keys
@@ -267,7 +267,7 @@ def old_lake(root: Path) -> Lake:
 def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
     """Entries count where protoc puts them, and nothing is doubted."""
     lake = old_lake(tmp_path)
-    assert numbering_of(lake) is None
+    assert message_index_rule(lake) is None
     assert "decode.message_index" not in json.loads((lake.state / "rules.json").read_text())
 
 
@@ -275,7 +275,7 @@ def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_p
     lake = old_lake(tmp_path)
     found = [finding for finding in doctor.examine(lake, lake_settings(lake)) if "message indexes" in finding.what]
     assert [(finding.fatal, finding.what.endswith("with the schemas 1")) for finding in found] == [(False, True)]
-    settle_numbering(lake, settings_of(lake.root, "descriptor"))
+    record_message_index_rule(lake, settings_of(lake.root, "descriptor"))
     assert not [f for f in doctor.examine(lake, lake_settings(lake)) if "message indexes" in f.what]
 
 
@@ -310,29 +310,29 @@ def test_a_lake_keeps_its_rule_whether_or_not_it_is_given_again(tmp_path: Path, 
     kept = given or "registered"
     for again in ("", kept):
         check_rules(lake, settings_of(tmp_path, again))
-        assert settle_numbering(lake, settings_of(tmp_path, again)) == kept
+        assert record_message_index_rule(lake, settings_of(tmp_path, again)) == kept
     other = "descriptor" if kept != "descriptor" else "registered"
     with pytest.raises(ConfigurationError, match=r"decode\.message_index.*doctor --repair"):
         check_rules(lake, settings_of(tmp_path, other))
-    assert numbering_of(lake) == kept
+    assert message_index_rule(lake) == kept
 
 
 def test_doctor_changes_the_rule_on_purpose_only(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
-    settle_numbering(lake, lake_settings(lake, "registered"))
+    record_message_index_rule(lake, lake_settings(lake, "registered"))
     given = lake_settings(lake, "descriptor")
     [finding] = [found for found in doctor.examine(lake, given) if "decode.message_index" in found.what]
-    assert numbering_of(lake) == "registered"
+    assert message_index_rule(lake) == "registered"
     assert finding.repair is not None
     assert "rules" in finding.repair()
-    assert numbering_of(lake) == "descriptor"
+    assert message_index_rule(lake) == "descriptor"
     check_rules(lake, given)
 
 
-def desk(answers: Answers, lake: Lake, numbering: Numbering) -> SchemaDesk:
+def desk(answers: Answers, lake: Lake, numbering: Numbering) -> SchemaResolver:
     settings = Settings(registry=RegistrySettings(url=answers.url))
-    registry = Registry(settings.registry, caps_of(settings.schemas))
-    return SchemaDesk(Ledger(lake.schemas, numbering), registry, settings.schemas, subjects_of(settings))
+    registry = Registry(settings.registry, limits_of(settings.schemas))
+    return SchemaResolver(Ledger(lake.schemas, numbering), registry, settings.schemas, subjects_of(settings))
 
 
 @pytest.mark.parametrize("writer", ["Java", "Java, normalize.schemas"])
@@ -348,7 +348,7 @@ def test_a_lake_that_gets_a_rule_asks_how_its_schemas_were_registered(
     ledger.save()
     of_rule = desk(answers, lake, "registered")
     assert message(of_rule.ledger.catalog().decodable[1], 0, 1) is None
-    of_rule.learn_forms()
+    of_rule.fetch_missing_forms()
     again = Ledger(lake.schemas, "registered")
     assert list(again.entries) == [1, 2]
     assert message(again.catalog().decodable[1], 0, 1) == (PLACED if writer == "Java" else CANCELLED)
@@ -361,7 +361,7 @@ def test_one_line_says_that_a_schema_depends_on_its_writers(
     confluent(answers, "Java")
     answers.schema(2, PROTO3 + "message A { map<string, int64> m = 1; }")
     of_rule = desk(answers, open_lake(tmp_path), "registered")
-    of_rule.meet([1, 2])
+    of_rule.resolve_new([1, 2])
     lines = [line for line in capsys.readouterr().err.splitlines() if "depend on its writers" in line]
     assert len(lines) == 1
     assert "schema=1" in lines[0]
@@ -458,7 +458,7 @@ def test_what_protoc_says_against_both_forms_is_told(answers: Answers) -> None:
     torn = FileDescriptorProto(name="a.proto", message_type=[{"name": "A", "field": [{"name": "x", "number": 1}]}])
     torn.message_type[0].field[0].type_name = "Nowhere"
     answers["/schemas/ids/1?format=serialized"] = (200, {"schemaType": "PROTOBUF", "schema": serialized(torn)})
-    with pytest.raises(SchemaRefused, match=r"(?s)schema:1:.*in another form: .*Nowhere"):
+    with pytest.raises(SchemaInvalid, match=r"(?s)schema:1:.*in another form: .*Nowhere"):
         resolve(registry(answers), 1, CAPS)
 
 

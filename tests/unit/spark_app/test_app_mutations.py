@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
 from spark_app.audit.expected import judged, rows_of
-from spark_app.records import Layout, SchemaKey
+from spark_app.records import SchemaKey, TableNames
 from spark_app.worker import one_pass
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of
@@ -37,7 +37,7 @@ JUDGED = min(1.0, 1_000_000 / FRAMES)
 CHUNK, BATCH = 20_000, 5_000
 SCHEMAS = {decodable.key: decodable for decodable in schemas()}
 CATALOG = catalog_of(*SCHEMAS.values())
-LAYOUT = Layout()
+LAYOUT = TableNames()
 TABLES = {game: game.lower() for game in GAMES}
 MESSAGES = {name: tuple(CATALOG.columns) for name in TABLES.values()}
 ROUTING = Routing("game_name", TABLES, frozenset(), room=False, messages=MESSAGES)
@@ -104,7 +104,7 @@ def mutated(dice: random.Random, count: int) -> list[bytes]:
 
 def land(folder: Path, values: list[bytes]) -> dict[str, pa.Table]:
     """The tables after a pass over the values, at offsets from 0 on; each is in bronze, and placed, once."""
-    plan = one_pass.Plan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, settled=True)
+    plan = one_pass.TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, settled=True)
     batches = [batch_of(values[first : first + BATCH], first) for first in range(0, len(values), BATCH)]
     report = one_pass.run(iter(batches), plan, CATALOG, "0")
     tables = read_back(folder, report)

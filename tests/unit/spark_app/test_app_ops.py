@@ -25,7 +25,7 @@ from spark_app.lake import read_json
 from spark_app.ops.events import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
 from spark_app.ops.words import status_lines
-from spark_app.records import CAUSE_HELP, Cause, Layout, Report
+from spark_app.records import CAUSE_HELP, Cause, Report, TableNames
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]
@@ -172,7 +172,7 @@ def test_no_status_is_not_healthy() -> None:
 
 def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     report = Report(bronze=5, silver={"a": 3}, quarantine={"frame_short": 1}, deferred=1, schema_ids={"a": {"7": 3}})
     status.batch_done(1, report, 0.5)
     status.end("stopped", None, bump=True)
@@ -180,16 +180,16 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     assert problem(value) == "stopped: not running"
     assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"frame_short": 1})
     assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}}}
-    again = Status(lake, Layout())
+    again = Status(lake, TableNames())
     # A start that is held looks at no table.
     assert (again.value["bronze"], again.value["tables"]) == (value["bronze"], value["tables"])
-    again.learn_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
+    again.set_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
     assert (again.value["starts"], again.value["bumps"]) == (2, 1)
     assert again.value["tables"]["a"]["schema_ids"] == {"7": 3}
 
 
 def test_a_reason_goes_with_its_cause_and_with_no_other(tmp_path: Path) -> None:
-    status = Status(open_lake(tmp_path), Layout())
+    status = Status(open_lake(tmp_path), TableNames())
     status.waiting("broker b: there is no topic t")
     status.waiting("registry r: refused")
     status.answered("broker b: there is no topic t")
@@ -200,7 +200,7 @@ def test_a_reason_goes_with_its_cause_and_with_no_other(tmp_path: Path) -> None:
 
 def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     assert not re.search("None|[{}]", "\n".join(status_lines(status.value)))
     report = Report(bronze=5_000, silver={"a": 3}, quarantine={"frame_short": 1_000}, schema_ids={"a": {"7": 3}})
     status.batch_done(1, report, 0.5)
@@ -215,14 +215,14 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
 
 
 def test_deferred_rows_are_counted_down(tmp_path: Path) -> None:
-    status = Status(open_lake(tmp_path), Layout())
+    status = Status(open_lake(tmp_path), TableNames())
     status.batch_done(1, Report(bronze=5, deferred=5), 0.1)
     status.deferred_done(Report(bronze=5, deferred=2, silver={"a": 3}, schema_ids={"a": {"7": 3}}))
     assert (status.value["deferred"], status.value["bronze"], status.value["tables"]["a"]["silver"]) == (2, 5, 3)
 
 
 def test_what_a_replay_resolved_is_no_longer_in_quarantine(tmp_path: Path) -> None:
-    status = Status(open_lake(tmp_path), Layout())
+    status = Status(open_lake(tmp_path), TableNames())
     status.batch_done(1, Report(bronze=6, quarantine={"route_refused": 3, "route_cap": 3}), 0.1)
     status.recovered(Report(bronze=4, silver={"a": 4}), {"route_refused": 3, "route_cap": 1})
     assert (status.value["quarantine"], status.value["tables"]["a"]["silver"]) == ({"route_cap": 2}, 4)
@@ -232,7 +232,7 @@ def test_what_a_replay_resolved_is_no_longer_in_quarantine(tmp_path: Path) -> No
 
 def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     lake.status.mkdir()  # nothing can be renamed onto it
     failed = threading.Event()
     write = status._write
@@ -256,7 +256,7 @@ def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pyte
 def test_two_things_that_are_waited_for_by_turns_are_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = Status(open_lake(tmp_path), Layout())
+    status = Status(open_lake(tmp_path), TableNames())
     for number in range(20):
         for reason in ("broker b does not answer", f"no space left at /lake ({number} MiB free)"):
             status.waiting(reason)
@@ -303,7 +303,7 @@ def test_every_cause_is_explained_and_used() -> None:
 def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = open_lake(tmp_path)
     monkeypatch.setattr("spark_app.ops.status.EVERY_S", 0.01)
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     asked = threading.Semaphore(0)
 
     def gone() -> int:

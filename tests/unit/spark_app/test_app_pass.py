@@ -17,9 +17,9 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.records import Catalog, Cause, Layout, Report
+from spark_app.records import Catalog, Cause, Report, TableNames
 from spark_app.worker import files, one_pass
-from spark_app.worker.bronze import Share, find_pieces
+from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
 from spark_app.worker.tables import BRONZE_SCHEMA
 from tests.support.examples import examples
@@ -39,7 +39,7 @@ CATALOG = replace(
 ADMITTED = {"rummy": "rummy", "Go_Fish": "go_fish"}
 MESSAGES = dict.fromkeys(ADMITTED.values(), ("Event", "Event#2"))  # the versions disagree on c0
 ROUTING = Routing("game_name", ADMITTED, frozenset(), True, messages=MESSAGES)
-LAYOUT = Layout()
+LAYOUT = TableNames()
 Identity = tuple[str, int, int]
 
 
@@ -75,14 +75,14 @@ KINDS: dict[str, tuple[bytes | None, str]] = {
 MIXED = st.lists(st.sampled_from(sorted(KINDS)), max_size=30)
 
 
-def plan_for(folder: Path, **more: Any) -> one_pass.Plan:
-    plan = one_pass.Plan(
+def plan_for(folder: Path, **more: Any) -> one_pass.TaskPlan:
+    plan = one_pass.TaskPlan(
         str(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000
     )
     return replace(plan, **more)
 
 
-def run(batches: Sequence[pa.RecordBatch], plan: one_pass.Plan, catalog: Catalog = CATALOG) -> Report:
+def run(batches: Sequence[pa.RecordBatch], plan: one_pass.TaskPlan, catalog: Catalog = CATALOG) -> Report:
     return Report.from_json(one_pass.run(iter(batches), plan, catalog, "00000-0").to_json())
 
 
@@ -242,7 +242,7 @@ def test_topics_are_text_in_every_file_however_many_a_task_has(tmp_path: Path, t
     first = run(batches, plan_for(tmp_path / "first", topic_ids=ids))
     bronze = read_back(tmp_path / "first", first)[LAYOUT.bronze]
     paths = [str(tmp_path / "first" / LAYOUT.bronze / entry.path) for entry in first.files[LAYOUT.bronze]]
-    share = Share(tuple(find_pieces(paths, None)), None, 100, 1 << 20)
+    share = Share(tuple(find_row_groups(paths, None)), None, 100, 1 << 20)
     again = run(list(share.read()), plan_for(tmp_path / "again", write_bronze=False, topic_ids={}))
     truth = {150 * n + row: topic for n, b in enumerate(batches) for row, topic in enumerate(b["topic"].to_pylist())}
     assert dict(zip(bronze["offset"].to_pylist(), bronze["topic"].to_pylist(), strict=True)) == truth

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_app.records import OMITTED_SCHEMA, Report
-from spark_app.worker.bronze import Share, find_pieces
+from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.framing import VALUE_HEADER
 from spark_app.worker.tables import BRONZE_SCHEMA
 from tests.support.frames import batch_of, frame, headers_of, leave_out
@@ -27,7 +27,7 @@ SMALL = event(OLD, "rummy", c0=5)
 def shares_of(folder: Path, report: Report) -> list[pa.RecordBatch]:
     """Bronze of the report, as a worker reads it."""
     paths = [str(folder / LAYOUT.bronze / entry.path) for entry in report.files[LAYOUT.bronze]]
-    return list(Share(tuple(find_pieces(paths, None)), None, 1_000, 1 << 20).read())
+    return list(Share(tuple(find_row_groups(paths, None)), None, 1_000, 1 << 20).read())
 
 
 def files_of(folder: Path, report: Report, table: str) -> list[list[bytes]]:
@@ -106,7 +106,7 @@ def test_a_large_record_has_files_of_its_own(tmp_path: Path, place: int) -> None
     large = event(OLD, "r" * 400)
     values = [SMALL, SMALL]
     values.insert(place, large)
-    report = run([batch_of(values), batch_of([SMALL], first=3)], plan_for(tmp_path, alone_bytes=300))
+    report = run([batch_of(values), batch_of([SMALL], first=3)], plan_for(tmp_path, own_file_bytes=300))
     found = files_of(tmp_path, report, LAYOUT.bronze)
     assert [large] in found
     assert Counter(value for values in found for value in values) == Counter({SMALL: 3, large: 1})

@@ -15,17 +15,17 @@ from scripts.campaign.commits import cut_often, gold_of, open_all
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.errors import ContractError, UnreachableError
 from spark_app.lake import Lake
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.settings import LakeSettings
 from spark_app.store import commit, delta_log, inventory, power
 from spark_app.store.commit import Committer
 from spark_app.store.findings import refuse
 from spark_app.store.maintain import Maintainer
-from spark_app.store.synced import Synced
+from spark_app.store.synced import DurabilityMark
 from tests.support.units import open_committer
 
 TABLES = ["bronze_events", "silver_a_events"]
-LAYOUT = Layout()
+LAYOUT = TableNames()
 SETTINGS = LakeSettings(checkpoint_every=3, compact_files=4)
 
 
@@ -58,7 +58,7 @@ def entry(lake: Lake, version: int) -> Path:
 
 
 def look(lake: Lake) -> list[str]:
-    return [finding.what for finding in power.look(lake, Synced(lake), LAYOUT)]
+    return [finding.what for finding in power.look(lake, DurabilityMark(lake), LAYOUT)]
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -103,7 +103,7 @@ def test_compaction_without_its_file_did_not_happen(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = open_lake(tmp_path)
-    monkeypatch.setattr(Synced, "sync", lambda *_, **__: None)
+    monkeypatch.setattr(DurabilityMark, "sync", lambda *_, **__: None)
     take(lake, 5, compact=True)
     [merged] = lake.table("silver_a_events").glob("merged-*.parquet")
     DAMAGES[damage](merged)
@@ -128,7 +128,7 @@ def test_commits_become_durable_beside_the_batches(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(commit, "SYNC_EVERY_S", 0.0)
     committer = take(lake, 5)
     committer._pool.shutdown()
-    synced = Synced(lake)
+    synced = DurabilityMark(lake)
     assert 0 < synced.unit <= 5
     assert synced.versions["silver_a_events"] >= synced.unit - 1
     assert open_committer(lake)[1].redo() == 0
@@ -158,7 +158,7 @@ def test_a_table_older_than_it_was_is_named_and_not_added_to(
     assert committer.redo() == 0
     with pytest.raises(ContractError, match="silver_a_events is an older copy"):
         refuse(inventory.examine(lake, manifests, committer, LAYOUT))
-    assert "silver_a_events" not in Synced(lake).versions
+    assert "silver_a_events" not in DurabilityMark(lake).versions
 
 
 def test_manifests_older_than_they_were_are_refused(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
     for version in range(3):
         entry(lake, version).unlink()
     (log_of(lake) / f"{2:020d}.checkpoint.parquet").write_bytes(b"")
-    [finding] = power.look(lake, Synced(lake), LAYOUT)
+    [finding] = power.look(lake, DurabilityMark(lake), LAYOUT)
     assert (finding.fatal, finding.repair) == (True, None)
     with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run `rebuild`"):
         open_committer(lake)
@@ -186,13 +186,13 @@ def test_gold_beyond_repair_is_computed_anew(tmp_path: Path, capsys: pytest.Capt
     take(lake, 2).close()
     lake.table("silver_a_events").rename(lake.table("gold_a_player_agg"))
     lake.gold.write_text("{}")
-    synced = Synced(lake)
+    synced = DurabilityMark(lake)
     synced.sync(["gold_a_player_agg"])
     (delta_log.folder(lake.table("gold_a_player_agg")) / f"{1:020d}.json").unlink()
     open_committer(lake)
     assert "gold is computed anew" in capsys.readouterr().err
     assert (lake.tables(), lake.gold.exists()) == (["bronze_events"], False)
-    assert "gold_a_player_agg" not in Synced(lake).versions
+    assert "gold_a_player_agg" not in DurabilityMark(lake).versions
 
 
 def test_a_table_that_is_made_anew_forgets_its_mark(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_table_that_is_made_anew_forgets_its_mark(tmp_path: Path) -> None:
     take(lake, 5).close()
     lake.table("silver_a_events").rename(tmp_path / "aside")
     take(lake, 1)
-    assert Synced(lake).versions == {"bronze_events": 4}
+    assert DurabilityMark(lake).versions == {"bronze_events": 4}
     assert look(lake) == []
     assert values(lake)[1] == [6]
 
@@ -216,7 +216,7 @@ def test_a_disk_that_does_not_keep_ends_the_app(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UnreachableError, match=r"does not keep what was written.*look at its disk"):
         committer.close()
     monkeypatch.undo()
-    assert Synced(lake).unit == 0
+    assert DurabilityMark(lake).unit == 0
 
 
 def test_the_mark_is_never_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) ->
     gold = gold_of(open_all(tmp_path))
     assert gold.run() == {}
     gold.close()
-    synced = Synced(opened.lake)
+    synced = DurabilityMark(opened.lake)
     assert (synced.folded, synced.versions["gold_a_player_agg"]) == (1, 0)
 
 
@@ -278,7 +278,7 @@ def test_a_table_that_is_removed_under_a_sync_begins_anew(tmp_path: Path, monkey
     """Else the first commits of a table that is made again would pass for durable ones."""
     lake = open_lake(tmp_path)
     take(lake, 3)
-    synced = Synced(lake)
+    synced = DurabilityMark(lake)
     sync = delta_log.sync
 
     def remove_meanwhile(table: Path, *rest: Any) -> Any:
@@ -289,7 +289,7 @@ def test_a_table_that_is_removed_under_a_sync_begins_anew(tmp_path: Path, monkey
 
     monkeypatch.setattr(delta_log, "sync", remove_meanwhile)
     synced.sync(TABLES, unit=3)
-    assert (Synced(lake).unit, Synced(lake).versions) == (3, {"bronze_events": 2})
+    assert (DurabilityMark(lake).unit, DurabilityMark(lake).versions) == (3, {"bronze_events": 2})
     monkeypatch.undo()
     synced.sync(TABLES, unit=3)
-    assert Synced(lake).versions == {"bronze_events": 2, "silver_a_events": 2}
+    assert DurabilityMark(lake).versions == {"bronze_events": 2, "silver_a_events": 2}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.schemas.caps import Caps, SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.settings import RegistrySettings
 from tests.support.answers import Answers, serve
@@ -20,7 +20,7 @@ def answers() -> Iterator[Answers]:
         yield answers
 
 
-def registry(answers: Answers, caps: Caps = CAPS) -> Registry:
+def registry(answers: Answers, caps: SchemaLimits = CAPS) -> Registry:
     return Registry(RegistrySettings(url=answers.url, timeout_s=2), caps)
 
 
@@ -55,7 +55,7 @@ def test_unknown_id_is_not_found(answers: Answers) -> None:
 
 def test_another_kind_of_schema_is_refused(answers: Answers) -> None:
     answers["/schemas/ids/5"] = (200, {"schema": '"string"'})
-    with pytest.raises(SchemaRefused, match="AVRO"):
+    with pytest.raises(SchemaInvalid, match="AVRO"):
         registry(answers).fetch(5)
 
 
@@ -65,8 +65,8 @@ def test_cap_on_text_counts_references(answers: Answers) -> None:
     for i in range(3):
         body = {"subject": f"r{i}", "id": 60 + i, "version": 1, "schemaType": "PROTOBUF", "schema": PROTO3 + " " * 600}
         answers[f"/subjects/r{i}/versions/1"] = (200, body)
-    with pytest.raises(SchemaRefused, match="cap"):
-        registry(answers, Caps(1000, 100, 2000, 15, 512 << 20)).fetch(6)
+    with pytest.raises(SchemaInvalid, match="cap"):
+        registry(answers, SchemaLimits(1000, 100, 2000, 15, 512 << 20)).fetch(6)
 
 
 def test_a_version_that_is_too_large_is_left_out(answers: Answers) -> None:

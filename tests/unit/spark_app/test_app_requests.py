@@ -13,10 +13,10 @@ import pytest
 from scripts.campaign.units import open_lake
 from spark_app.errors import UnreachableError
 from spark_app.ops.status import Status
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.recovery import requests, words
 from spark_app.recovery.requests import Request
-from spark_app.recovery.tries import MOST, UNTOLD, Tries
+from spark_app.recovery.tries import MOST, NO_REASON_KNOWN, RequestAttempts
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,11 +29,11 @@ def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -
         requests.submit(lake, request)
     (lake.requests / f"{asked[0].id}.progress.json").write_text("{}")
     assert requests.pending(open_lake(tmp_path)) == asked[::-1]
-    assert requests.take_answer(lake, asked[0]) is None
+    assert requests.take_result(lake, asked[0]) is None
     requests.answer(lake, asked[0], {"resolved": {"a": 1}})
     assert requests.pending(lake) == asked[1:]
-    assert requests.take_answer(lake, asked[0]) == {"resolved": {"a": 1}}
-    assert requests.take_answer(lake, asked[0]) is None
+    assert requests.take_result(lake, asked[0]) == {"resolved": {"a": 1}}
+    assert requests.take_result(lake, asked[0]) is None
     assert [path.name for path in lake.requests.iterdir()] == [f"{asked[1].id}.json"]
 
 
@@ -62,7 +62,7 @@ def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
         requests.submit(lake, request)
         requests.answer(lake, request, {})
     assert len(list(lake.requests.iterdir())) == requests.KEPT_RESULTS
-    assert requests.take_answer(lake, request) == {}
+    assert requests.take_result(lake, request) == {}
 
 
 def test_a_command_waits_as_long_as_there_is_progress(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_command_waits_as_long_as_there_is_progress(tmp_path: Path) -> None:
         else:
             requests.path_of(lake, request, "progress").write_text(str(number))
 
-    assert requests.wait_for_answer(lake, request, 0.2, nap) == {"resolved": {}}
+    assert requests.wait_for_result(lake, request, 0.2, nap) == {"resolved": {}}
 
 
 def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> Non
     request = Request("replay", {})
     requests.submit(lake, request)
     with pytest.raises(UnreachableError, match=rf"{request.id}\.json to withdraw it"):
-        requests.wait_for_answer(lake, request, 0.1)
+        requests.wait_for_result(lake, request, 0.1)
     assert requests.pending(lake) == [request]
 
 
@@ -135,7 +135,7 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     later = start(tmp_path, "rebuild")
     _, err = later.communicate(timeout=60)
     assert re.search(r"executed before it.*\nasked +replay [0-9a-f]+ at 20", err)
-    lake.status.write_text(json.dumps(Status(lake, Layout()).value))
+    lake.status.write_text(json.dumps(Status(lake, TableNames()).value))
     out, _ = start(tmp_path, "status").communicate(timeout=60)
     assert re.search(r"asked +replay .*remove .*\nasked +rebuild", out)
 
@@ -170,17 +170,17 @@ def test_usage_is_checked_first(tmp_path: Path, arguments: list[str], code: int,
 def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path) -> None:
     lake, request = open_lake(tmp_path), Request("replay", {})
     requests.submit(lake, request)
-    assert [Tries(lake, request).begin() for _ in range(MOST)] == [None] * MOST
-    assert Tries(lake, request).begin() == UNTOLD
+    assert [RequestAttempts(lake, request).begin() for _ in range(MOST)] == [None] * MOST
+    assert RequestAttempts(lake, request).begin() == NO_REASON_KNOWN
     requests.path_of(lake, request, "progress").write_text('{"unit": 1}')
     for _ in range(MOST):
-        tries = Tries(lake, request)
+        tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.failed("a worker died")
-    assert Tries(lake, request).begin() == "a worker died"
+    assert RequestAttempts(lake, request).begin() == "a worker died"
     requests.path_of(lake, request, "attempts").write_text('{"limit": 1}')
     for _ in range(3 * MOST):
-        tries = Tries(lake, request)
+        tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.take_back()
     requests.answer(lake, request, {})

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from spark_app.driver import resolvers
-from spark_app.driver.resolvers import Resolvers
-from spark_app.driver.settle import SchemaDesk, caps_of
-from spark_app.schemas.caps import Caps, SchemaRefused
-from spark_app.schemas.descriptors import ClockRanOut
+from spark_app.driver.resolvers import ResolverPool
+from spark_app.driver.settle import SchemaResolver, limits_of
+from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
@@ -37,24 +37,24 @@ def answers() -> Iterator[Answers]:
 def busy_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The clock runs out before protoc has had any CPU."""
     with monkeypatch.context() as patch:
-        patch.setattr(Caps, "compile_clock_s", property(lambda caps: 0.01 * caps.clocks))
+        patch.setattr(SchemaLimits, "compile_clock_s", property(lambda caps: 0.01 * caps.clocks))
         yield
 
 
 def registry(answers: Answers) -> Registry:
-    return Registry(RegistrySettings(url=answers.url, timeout_s=2), caps_of(SETTINGS))
+    return Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(SETTINGS))
 
 
-def run_out(asked: Resolvers, key: int) -> None:
+def run_out(asked: ResolverPool, key: int) -> None:
     wait([asked.ask(key)])
-    with pytest.raises(ClockRanOut):
+    with pytest.raises(CompileTimedOut):
         asked.take(key)
 
 
 def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Resolvers(registry(answers), caps_of(SETTINGS))
+    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
     pauses = [asked.pause(5)]
     with busy_machine(monkeypatch):
         for _ in range(3):
@@ -62,13 +62,13 @@ def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
             pauses.append(asked.pause(5))
     assert pauses == [0, *(resolvers.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
     wait([asked.ask(5)])
-    with pytest.raises(SchemaRefused, match="of CPU"):
+    with pytest.raises(SchemaInvalid, match="of CPU"):
         asked.take(5)
     assert asked.pause(5) == 0
 
 
 def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Resolvers(registry(answers), caps_of(SETTINGS))
+    asked = ResolverPool(registry(answers), limits_of(SETTINGS))
     with busy_machine(monkeypatch):
         for bomb in (4, 5):
             run_out(asked, bomb)
@@ -84,7 +84,7 @@ def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolvers, "PAUSE", 1000)
-    schemas = SchemaDesk(Ledger(tmp_path), registry(answers), SETTINGS, Subjects(()))
+    schemas = SchemaResolver(Ledger(tmp_path), registry(answers), SETTINGS, Subjects(()))
     with busy_machine(monkeypatch):
         schemas.settle(5)
         for _ in range(3):

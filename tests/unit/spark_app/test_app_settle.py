@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.driver.settle import SchemaDesk, caps_of
+from spark_app.driver.settle import SchemaResolver, limits_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
@@ -22,27 +22,27 @@ from tests.support.units import table_desk
 from tests.unit.spark_app.test_app_descriptors import full_disk
 
 
-def desk(answers: Answers, folder: Path, **more: float) -> SchemaDesk:
+def desk(answers: Answers, folder: Path, **more: float) -> SchemaResolver:
     settings = Schemas(**{"lookups": 3} | more)
-    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), caps_of(settings))
-    return SchemaDesk(Ledger(folder), registry, settings, Subjects(("orders-value",)))
+    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
+    return SchemaResolver(Ledger(folder), registry, settings, Subjects(("orders-value",)))
 
 
 def test_new_schema_is_met_once(answers: Answers, tmp_path: Path) -> None:
     answers.schema(7, PROTO3 + "message M { string x = 1; }")
-    assert desk(answers, tmp_path).meet([7]) == [7]
-    assert desk(answers, tmp_path).meet([7]) == []
+    assert desk(answers, tmp_path).resolve_new([7]) == [7]
+    assert desk(answers, tmp_path).resolve_new([7]) == []
 
 
 def test_unknown_ids_wait_and_are_looked_up_under_the_cap(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
-    assert schemas.meet(range(1000, 1100)) == []
+    assert schemas.resolve_new(range(1000, 1100)) == []
     assert len(answers.asked) == len(schemas.ledger.waiting()) == 3
 
 
 def test_refused_schema_is_no_bump(answers: Answers, tmp_path: Path) -> None:
     answers["/schemas/ids/8"] = (200, {"schema": '"string"'})
-    assert desk(answers, tmp_path).meet([8]) == []
+    assert desk(answers, tmp_path).resolve_new([8]) == []
 
 
 def test_helper_message_does_not_decide_the_types_of_the_event() -> None:
@@ -69,14 +69,14 @@ def test_what_a_full_disk_did_not_keep_is_not_known_either(tmp_path: Path) -> No
 def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
     with pytest.raises(OSError, match="File too large"), full_disk():
-        schemas.meet([7])
+        schemas.resolve_new([7])
     schemas.ledger.save()
     assert [entry.key for entry in Ledger(tmp_path).waiting()] == [7]
 
 
 def test_what_is_asked_for_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
-    schemas.meet([7])
+    schemas.resolve_new([7])
     catalog, written = schemas.ledger.catalog(), (tmp_path / "ledger.json").stat().st_ino
     assert not schemas.retry_waiting(None)
     assert answers.asked == ["/schemas/ids/7"] * 2
@@ -88,9 +88,9 @@ def test_what_is_asked_for_again_in_vain_changes_nothing_for_a_pass(answers: Ans
 def test_a_new_id_that_waits_leaves_the_compiled_schemas_as_they_are(answers: Answers, tmp_path: Path) -> None:
     answers.schema(6, PROTO3 + "message M { string x = 1; }")
     schemas = desk(answers, tmp_path)
-    schemas.meet([6])
+    schemas.resolve_new([6])
     before = schemas.ledger.catalog()
-    schemas.meet([7])
+    schemas.resolve_new([7])
     after = schemas.ledger.catalog()
     assert after is not before
     assert after.decodable is before.decodable
@@ -103,7 +103,7 @@ def test_no_more_than_so_many_ids_wait_and_the_next_are_met_when_there_is_room(
     monkeypatch.setattr("spark_app.schemas.ledger.MOST_WAITING", 4)
     schemas = desk(answers, tmp_path)
     for first in range(1000, 1100, 10):
-        assert schemas.meet(range(first, first + 10)) == []
+        assert schemas.resolve_new(range(first, first + 10)) == []
     assert [entry.key for entry in schemas.ledger.waiting()] == [1000, 1001, 1002, 1010]
     answers.schema(1001, PROTO3 + "message M { string x = 1; }")
     assert schemas.retry_waiting(None, [1050])
@@ -119,7 +119,7 @@ def test_ids_leave_as_fast_as_they_come_while_each_batch_brings_new_ones(answers
     most = 0
     for _ in range(30):
         for _ in range(2):
-            schemas.meet(itertools.islice(numbers, 3))
+            schemas.resolve_new(itertools.islice(numbers, 3))
         time.sleep(0.03)
         schemas.retry_waiting(None)
         most = max(most, len(schemas.ledger.waiting()))
@@ -129,7 +129,7 @@ def test_ids_leave_as_fast_as_they_come_while_each_batch_brings_new_ones(answers
 
 def test_the_lock_is_free_while_the_registry_is_waited_for(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
-    schemas.meet([7])
+    schemas.resolve_new([7])
     lock = threading.Lock()
     free = []
 
@@ -139,7 +139,7 @@ def test_the_lock_is_free_while_the_registry_is_waited_for(answers: Answers, tmp
         request.send_error(404)
 
     answers["/schemas/ids/7"] = say_no
-    assert not schemas.retry_waiting(None, between_units=lock)
+    assert not schemas.retry_waiting(None, unit_lock=lock)
     assert free == [True]
 
 
@@ -161,10 +161,10 @@ def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> N
     answers.schema(6, PROTO3 + "message M { string x = 1; }")
     schemas = desk(answers, tmp_path, settle_s=0.5)
     began = time.monotonic()
-    assert schemas.meet([5]) == []
+    assert schemas.resolve_new([5]) == []
     assert time.monotonic() - began < 2
     assert [entry.key for entry in schemas.ledger.waiting()] == [5]
-    assert schemas.meet([6]) in ([6], [])  # on a busy machine it may wait, too
+    assert schemas.resolve_new([6]) in ([6], [])  # on a busy machine it may wait, too
     assert schemas.retry_waiting(None)
     assert schemas.ledger.entries[5].outcome == "refused"
     assert answers.asked.count("/schemas/ids/5") == 1
@@ -184,7 +184,7 @@ def test_what_a_batch_has_settled_meanwhile_is_not_settled_again(answers: Answer
 
         def __exit__(self, *_: object) -> None:
             if 7 not in schemas.ledger.entries:
-                assert schemas.meet([7, 8]) == [7, 8]
+                assert schemas.resolve_new([7, 8]) == [7, 8]
                 answers["/schemas/ids/7"] = (500, {"message": "gone"})
 
     assert not schemas.retry_waiting(None, [7], BetweenUnits())

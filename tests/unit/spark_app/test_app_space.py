@@ -14,8 +14,8 @@ from scripts.campaign.units import open_lake
 from spark_app.errors import ConfigurationError, ExitCode
 from spark_app.lake import Lake
 from spark_app.ops.status import Status
-from spark_app.process.room import Room, Stopped
-from spark_app.records import Layout
+from spark_app.process.room import DiskSpaceGuard, StopRequested
+from spark_app.records import TableNames
 from spark_app.space import is_full, shortage
 from tests.support.disk import full_disk
 
@@ -73,30 +73,30 @@ def test_a_lake_on_a_full_disk_is_no_wrong_setting(disk: Path) -> None:
 
 def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, stop = open_lake(tmp_path), threading.Event()
-    status = Status(lake, Layout())
-    room = Room(lake, 1 << 60, status, stop)
+    status = Status(lake, TableNames())
+    room = DiskSpaceGuard(lake, 1 << 60, status, stop)
     monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
     threading.Timer(0.2, stop.set).start()
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         room.wait()
     assert status.value["state"] == "waiting"
     assert f"no space left at {tmp_path}" in status.value["reason"]
-    Room(lake, 1, status, threading.Event()).wait(OSError(errno.ENOSPC, "No space left on device"))
+    DiskSpaceGuard(lake, 1, status, threading.Event()).wait(OSError(errno.ENOSPC, "No space left on device"))
 
 
 def test_who_holds_what_discarding_takes_may_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit in the making waits with the lock that is taken to discard one: there is one room for both."""
     monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
-    lake, between_units, discarded = open_lake(tmp_path), threading.Lock(), []
+    lake, unit_lock, discarded = open_lake(tmp_path), threading.Lock(), []
 
     def discard() -> None:
-        assert between_units.acquire(timeout=5), "a deadlock"
+        assert unit_lock.acquire(timeout=5), "a deadlock"
         discarded.append(1)
-        between_units.release()
+        unit_lock.release()
 
-    room = Room(lake, 1, Status(lake, Layout()), threading.Event(), discard)
+    room = DiskSpaceGuard(lake, 1, Status(lake, TableNames()), threading.Event(), discard)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with between_units:
+    with unit_lock:
         room.wait(full)
     assert discarded == []
     failures = [full, full]

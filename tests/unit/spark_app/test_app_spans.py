@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.kafka.consumer.spans import UNEVEN, share_out, spans_between
+from spark_app.kafka.consumer.spans import UNEVEN, spans_between, split_among_tasks
 from spark_app.records import Span
 
 PARTITIONS = st.dictionaries(
@@ -24,7 +24,7 @@ def test_a_partition_that_came_begins_at_0_and_an_empty_one_is_left_out() -> Non
 @given(PARTITIONS, st.integers(1, 8))
 def test_each_offset_is_in_one_share(partitions: dict[tuple[str, int], tuple[int, int]], tasks: int) -> None:
     spans = [Span(*place, first, first + count) for place, (first, count) in partitions.items()]
-    shares = share_out(spans, tasks)
+    shares = split_among_tasks(spans, tasks)
     assert len(shares) <= tasks
     assert all(shares)
     pieces: dict[tuple[str, int], list[Span]] = {}
@@ -41,6 +41,6 @@ def test_each_offset_is_in_one_share(partitions: dict[tuple[str, int], tuple[int
 
 def test_only_a_large_partition_is_split() -> None:
     alike = [Span("t", number, 0, 100) for number in range(4)]
-    assert sorted(map(len, share_out(alike, 2))) == [2, 2]
-    assert share_out([Span("t", 0, 10, 110)], 2) == [(Span("t", 0, 10, 60),), (Span("t", 0, 60, 110),)]
-    assert share_out([], 2) == []
+    assert sorted(map(len, split_among_tasks(alike, 2))) == [2, 2]
+    assert split_among_tasks([Span("t", 0, 10, 110)], 2) == [(Span("t", 0, 10, 60),), (Span("t", 0, 60, 110),)]
+    assert split_among_tasks([], 2) == []

@@ -10,7 +10,7 @@ from scripts.campaign.units import open_lake
 from scripts.local.program import Exit, backoff_seconds
 from spark_app.errors import ExitCode
 from spark_app.lake import Lake
-from spark_app.process.starts import FREE, LONGEST_S, Starts, pause
+from spark_app.process.starts import IMMEDIATE_STARTS, LONGEST_S, StartBackoff, pause
 from spark_app.settings import Run
 
 HOUR_S = 3600.0
@@ -19,7 +19,7 @@ FIRST_S = Run().backoff_s
 
 
 def failed(lake: Lake) -> int:
-    starts = Starts(lake, FIRST_S)
+    starts = StartBackoff(lake, FIRST_S)
     starts.begin()
     return starts.failed
 
@@ -29,13 +29,13 @@ def test_starts_without_a_unit_are_counted_until_one_is_decided_or_ends_well(tmp
     assert [failed(lake) for _ in range(3)] == [0, 1, 2]
     (lake.manifests / "000000000001.json").touch()
     assert [failed(lake) for _ in range(3)] == [0, 1, 2]
-    Starts(lake, FIRST_S).succeeded()
+    StartBackoff(lake, FIRST_S).succeeded()
     assert failed(lake) == 0
 
 
 def test_the_first_starts_come_at_once_and_the_wait_has_an_end() -> None:
-    assert [pause(n, FIRST_S) for n in range(FREE)] == [0] * FREE
-    assert [pause(FREE + n, FIRST_S) for n in range(4)] == [5, 10, 20, 40]
+    assert [pause(n, FIRST_S) for n in range(IMMEDIATE_STARTS)] == [0] * IMMEDIATE_STARTS
+    assert [pause(IMMEDIATE_STARTS + n, FIRST_S) for n in range(4)] == [5, 10, 20, 40]
     assert pause(10**9, FIRST_S) == LONGEST_S
     assert pause(10**9, 0) == 0
 

@@ -28,7 +28,7 @@ from spark_app.recovery import doctor
 from spark_app.settings import LakeSettings, Settings
 from spark_app.store import statistics
 from spark_app.store.maintain import Maintainer
-from spark_app.store.rules import keep_rules
+from spark_app.store.rules import write_rules
 from spark_app.store.tables import INDEXED
 from spark_app.worker import files
 from tests.support import filters
@@ -86,7 +86,7 @@ def settings_of(lake: Lake) -> Settings:
 
 
 def examine(lake: Lake) -> list[str]:
-    keep_rules(lake, settings_of(lake))
+    write_rules(lake, settings_of(lake))
     (lake.state / "tables.json").write_text('{"names": {"a": "a"}, "messages": {}}')
     found = doctor.examine(lake, settings_of(lake))
     return [finding.what for finding in found if "statistics" in finding.what]
@@ -137,7 +137,7 @@ def test_statistics_are_put_right_beside_what_else_is_mended(earlier: Lake) -> N
     stray = earlier.table(TABLE) / "stray.parquet"
     stray.touch()
     os.utime(stray, (0, 0))
-    keep_rules(earlier, settings_of(earlier))
+    write_rules(earlier, settings_of(earlier))
     removed, written = doctor.repair(earlier, settings_of(earlier))
     assert not stray.exists()
     assert removed == f"removed 1 files of {TABLE}"

@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError
 from pyspark.errors import StreamingQueryException
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.driver.continuity import Continuity
+from spark_app.driver.continuity import TopicCheck
 from spark_app.driver.ingest import Ingest, describe_range
 from spark_app.driver.opened import OpenLake
 from spark_app.driver.streaming import Streaming
 from spark_app.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
-from spark_app.kafka.access import REFUSED_S
-from spark_app.kafka.consumer.unread import Unread, Why
-from spark_app.kafka.sizes import Sizes
-from spark_app.kafka.topics import AccessRefused, BrokerUnreachable, Topic
+from spark_app.kafka.access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
+from spark_app.kafka.sizes import RecordSizes
+from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topic
 from spark_app.ops.status import Status
-from spark_app.process.room import Room
+from spark_app.process.room import DiskSpaceGuard
 from spark_app.settings import KafkaSettings, Settings
 
 LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"
@@ -43,7 +43,7 @@ class Brokers:
 
     def ids(self) -> dict[str, str]:
         if self.refused:
-            raise AccessRefused(self.refused)
+            raise BrokerAccessDenied(self.refused)
         raise BrokerUnreachable("nobody")
 
     def log_in_again(self) -> None:
@@ -62,11 +62,11 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     opened.manifests.decide(unit)
     opened.committer.finish(unit)
     status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
-    room = Room(lake, 1, status, stop)
+    room = DiskSpaceGuard(lake, 1, status, stop)
     ingest = Ingest(opened, None, status, room, stop, None)  # type: ignore[arg-type]
     brokers: Any = Brokers(first)
-    continuity = Continuity(opened, brokers)
-    sizes = Sizes(1, 1)
+    continuity = TopicCheck(opened, brokers)
+    sizes = RecordSizes(1, 1)
     return Streaming(None, opened, ingest, continuity, room, status, threading.Lock(), stop, True, sizes)  # type: ignore[arg-type]
 
 
@@ -78,26 +78,30 @@ def judge(query: Streaming, text: str, now: float = 0.0) -> str:
 
 def test_a_loss_that_is_none_does_not_blame_the_broker(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    for query._outcome in (None, Unread(Why.LOST, "t/0 at 6", []), Unread(Why.BEHIND, "t/0 at 6", [])):
+    for query._outcome in (
+        None,
+        ReadFailed(ReadFailure.LOST, "t/0 at 6", []),
+        ReadFailed(ReadFailure.BEHIND, "t/0 at 6", []),
+    ):
         assert judge(query, LOST).startswith("records are missed, but Kafka has all that were not taken")
         with pytest.raises(UnreachableError, match="records are missed"):
             judge(query, LOST, 601)
 
 
-@pytest.mark.parametrize("why", [Why.LOST, Why.BEHIND])
-def test_a_batch_that_kafka_does_not_have_is_planned_anew(tmp_path: Path, why: Why) -> None:
+@pytest.mark.parametrize("why", [ReadFailure.LOST, ReadFailure.BEHIND])
+def test_a_batch_that_kafka_does_not_have_is_planned_anew(tmp_path: Path, why: ReadFailure) -> None:
     query = streaming(tmp_path)
     planned = query._checkpoint / "offsets" / "1"
     planned.parent.mkdir(parents=True)
     planned.write_text("a batch")
-    query._outcome = Unread(why, "t/0 at 6 of 5 to 10: the partition ends there", [])
+    query._outcome = ReadFailed(why, "t/0 at 6 of 5 to 10: the partition ends there", [])
     judge(query, "of Spark's own")
     assert not query._checkpoint.exists()
 
 
 def test_a_loss_is_one_when_the_brokers_say_so(tmp_path: Path) -> None:
     query = streaming(tmp_path, first=7)
-    for query._outcome in (None, Unread(Why.LOST, "t/0 at 6", [])):
+    for query._outcome in (None, ReadFailed(ReadFailure.LOST, "t/0 at 6", [])):
         with pytest.raises(ContractError, match=r"t/0 5 to 7 \(expired\)"):
             judge(query, LOST)
 
@@ -112,7 +116,9 @@ def test_silence_is_waited_for_with_patience(tmp_path: Path) -> None:
 
 def test_a_worker_that_gets_no_answer_waits_with_the_same_patience(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    query._outcome = Unread(Why.SILENT, "t/0 at 6 of 5 to 10: no answer for 60 s", [(-195, "connection refused")])
+    query._outcome = ReadFailed(
+        ReadFailure.SILENT, "t/0 at 6 of 5 to 10: no answer for 60 s", [(-195, "connection refused")]
+    )
     assert "does not answer" in judge(query, "of Spark's own")
     with pytest.raises(UnreachableError, match="t/0 at 6 of 5 to 10: no answer for 60 s: connection refused"):
         judge(query, "of Spark's own", 601)
@@ -120,34 +126,36 @@ def test_a_worker_that_gets_no_answer_waits_with_the_same_patience(tmp_path: Pat
 
 def test_a_worker_that_is_refused_names_the_settings(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    query._outcome = Unread(Why.SILENT, "t/0 at 6", [(KafkaError._AUTHENTICATION, "SASL authentication error")])
+    query._outcome = ReadFailed(
+        ReadFailure.SILENT, "t/0 at 6", [(KafkaError._AUTHENTICATION, "SASL authentication error")]
+    )
     assert "refuses access: SASL authentication error: check kafka.sasl_mechanism" in judge(query, "")
     with pytest.raises(ConfigurationError, match=r"kafka\.sasl_password_file"):
-        judge(query, "", REFUSED_S + 1)
+        judge(query, "", ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:
     query = streaming(tmp_path)
     assert "refuses access: TopicAuthorizationException: Not authorized" in judge(query, REFUSED)
     with pytest.raises(ConfigurationError, match="Not authorized"):
-        judge(query, REFUSED, REFUSED_S + 1)
+        judge(query, REFUSED, ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 @pytest.mark.parametrize("said", ["Failed to create new KafkaAdminClient", SILENT])
 def test_where_tokens_are_used_the_brokers_are_asked_why_nobody_answers(tmp_path: Path, said: str) -> None:
     query = streaming(tmp_path, kafka=OAUTH)
     brokers: Any = query._continuity._topics
-    assert "does not answer" in judge(query, said, REFUSED_S + 1)
+    assert "does not answer" in judge(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
     brokers.refused = "no token (invalid_client)"
     assert "refuses access: no token (invalid_client)" in judge(query, said)
     with pytest.raises(ConfigurationError, match="invalid_client"):
-        judge(query, said, REFUSED_S + 1)
+        judge(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 def test_after_a_refusal_nobody_goes_on_with_the_old_login(tmp_path: Path) -> None:
     query = streaming(tmp_path)
     brokers: Any = query._continuity._topics
-    assert "does not answer" in judge(query, SILENT, REFUSED_S + 1)
+    assert "does not answer" in judge(query, SILENT, ACCESS_DENIED_TIMEOUT_S + 1)
     assert brokers.logins == 0
     judge(query, REFUSED)
     assert brokers.logins == 1
@@ -160,7 +168,7 @@ def test_a_refusal_in_the_first_moment_after_an_outage_is_waited_for_too(tmp_pat
     judge(query, SILENT, 220)
     assert "refuses access" in judge(query, REFUSED, 240)
     with pytest.raises(ConfigurationError, match="Not authorized"):
-        judge(query, REFUSED, 241 + REFUSED_S)
+        judge(query, REFUSED, 241 + ACCESS_DENIED_TIMEOUT_S)
 
 
 def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
     with pytest.raises(StreamingQueryException):
         judge(query, "of Spark's own")
     query._outcome = KeyError("nobody thought of this")
-    query._ingest.under_way = "batch of t/0 5 to 10, try 1"
+    query._ingest.batch_description = "batch of t/0 5 to 10, try 1"
     with pytest.raises(BrokenError, match=r"batch of t/0 5 to 10, try 1 ended the app .KeyError"):
         judge(query, "of Spark's own")
 

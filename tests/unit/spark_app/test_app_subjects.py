@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.driver.settle import SchemaDesk, caps_of
+from spark_app.driver.settle import SchemaResolver, limits_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
@@ -28,10 +28,12 @@ def register(answers: Answers, key: int | str, *subjects: str, message: str = "M
         answers[f"/schemas/guids/{key}/ids"] = (200, [{"context": ".", "id": number}])
 
 
-def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> SchemaDesk:
+def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> SchemaResolver:
     settings = Schemas(lookups=3)
-    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), caps_of(settings))
-    return SchemaDesk(Ledger(folder), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more")))
+    registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
+    return SchemaResolver(
+        Ledger(folder), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> Sc
 def test_a_new_schema_of_the_topics_own_is_a_bump(answers: Answers, tmp_path: Path, subject: str) -> None:
     register(answers, 7, "foreign-value", subject)
     schemas = desk(answers, tmp_path)
-    assert schemas.bumps(schemas.meet([7]), []) == [7]
+    assert schemas.bumps(schemas.resolve_new([7]), []) == [7]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_a_new_schema_of_the_topics_own_is_a_bump(answers: Answers, tmp_path: Pa
 def test_a_new_schema_of_a_foreign_subject_is_none(answers: Answers, tmp_path: Path, subject: str) -> None:
     register(answers, 7, subject)
     schemas = desk(answers, tmp_path)
-    assert schemas.meet([7]) == [7]
+    assert schemas.resolve_new([7]) == [7]
     assert schemas.bumps([7], ["shop.Known"]) == []
 
 
@@ -61,13 +63,13 @@ def test_a_new_version_in_a_subject_named_after_a_message_of_the_tables_is_a_bum
 ) -> None:
     register(answers, 7, "shop.M")
     schemas = desk(answers, tmp_path)
-    assert schemas.bumps(schemas.meet([7]), [known]) == [7]
+    assert schemas.bumps(schemas.resolve_new([7]), [known]) == [7]
 
 
 def test_what_a_wrapper_holds_is_a_bump_where_the_tables_have_its_message(answers: Answers, tmp_path: Path) -> None:
     register(answers, 7, "game-of-somebody")
     schemas = desk(answers, tmp_path, Subjects(("orders-value",), ("orders",), wrapped=True))
-    assert schemas.meet([7]) == [7]
+    assert schemas.resolve_new([7]) == [7]
     assert schemas.bumps([7], ["Wrapper/shop.Other"]) == []
     assert schemas.bumps([7], ["Wrapper/shop.M"]) == [7]
 
@@ -76,13 +78,13 @@ def test_a_registry_that_does_not_say_whose_schema_it_is_makes_nobody_leave(answ
     register(answers, 7, "orders-value")
     answers["/schemas/ids/7/versions"] = (500, "x")
     schemas = desk(answers, tmp_path)
-    assert schemas.bumps(schemas.meet([7]), []) == []
+    assert schemas.bumps(schemas.resolve_new([7]), []) == []
 
 
 def test_guids_have_subjects_and_versions(answers: Answers, tmp_path: Path) -> None:
     register(answers, GUID, "orders-value")
     schemas = desk(answers, tmp_path)
-    assert schemas.bumps(schemas.meet([GUID]), []) == [GUID]
+    assert schemas.bumps(schemas.resolve_new([GUID]), []) == [GUID]
     assert schemas.ledger.versions() == {GUID: 10}
 
 
@@ -93,7 +95,7 @@ def test_versions_are_those_of_the_first_configured_subject_that_has_the_schema(
     register(answers, 2, "orders-key")
     register(answers, 3, "foreign-value")
     schemas = desk(answers, tmp_path, Subjects(("orders-value", "orders-key")))
-    schemas.meet([1, 2, 3])
+    schemas.resolve_new([1, 2, 3])
     assert schemas.ledger.versions() == {"1": 1, "2": 2}
     assert Ledger(tmp_path).versions() == {"1": 1, "2": 2}
 
@@ -101,11 +103,11 @@ def test_versions_are_those_of_the_first_configured_subject_that_has_the_schema(
 def test_nobody_is_asked_again_for_the_version_of_a_foreign_schema(answers: Answers, tmp_path: Path) -> None:
     register(answers, 3, "foreign-value")
     schemas = desk(answers, tmp_path)
-    schemas.meet([3])
+    schemas.resolve_new([3])
     asked = list(answers.asked)
-    assert schemas.ask_versions() == {}
+    assert schemas.fetch_missing_versions() == {}
     later = desk(answers, tmp_path)  # another start asks once
-    assert [later.ask_versions() for _ in range(3)] == [{}, {}, {}]
+    assert [later.fetch_missing_versions() for _ in range(3)] == [{}, {}, {}]
     assert answers.asked == [*asked, "/schemas/ids/3/versions"]
 
 
@@ -113,11 +115,11 @@ def test_a_version_is_asked_for_until_the_registry_answers(answers: Answers, tmp
     register(answers, 7, "orders-value")
     answer, answers["/schemas/ids/7/versions"] = answers["/schemas/ids/7/versions"], (500, "x")
     schemas = desk(answers, tmp_path)
-    schemas.meet([7])
-    assert schemas.ask_versions() == {}
+    schemas.resolve_new([7])
+    assert schemas.fetch_missing_versions() == {}
     answers["/schemas/ids/7/versions"] = answer
-    found = schemas.ask_versions()
-    schemas.ledger.name_versions(found)
+    found = schemas.fetch_missing_versions()
+    schemas.ledger.set_versions(found)
     assert (found, schemas.ledger.versions()) == ({7: 7}, {"7": 7})
 
 
@@ -127,9 +129,9 @@ def test_all_configured_subjects_are_learnt(answers: Answers, tmp_path: Path) ->
         answers.version(subject, number, PROTO3, id=number)
         register(answers, number, subject)
     schemas = desk(answers, tmp_path, Subjects(("orders-value", "orders-key")))
-    schemas.learn_subjects()
+    schemas.load_subject_versions()
     assert schemas.ledger.versions() == {"1": 1, "2": 2}
-    assert schemas.meet([1, 2]) == []
+    assert schemas.resolve_new([1, 2]) == []
 
 
 def test_versions_can_be_asked_for_while_schemas_are_met(answers: Answers, tmp_path: Path) -> None:
@@ -139,15 +141,15 @@ def test_versions_can_be_asked_for_while_schemas_are_met(answers: Answers, tmp_p
         schemas.ledger.add_waiting(key, "", 0)
     done = threading.Event()
 
-    def meet() -> None:
+    def resolve_new() -> None:
         for key in range(10_000, 30_000):
             schemas.ledger.add_waiting(key, "", 0)
         done.set()
 
-    thread = threading.Thread(target=meet)
+    thread = threading.Thread(target=resolve_new)
     thread.start()
     while not done.is_set():
-        schemas.ask_versions()
+        schemas.fetch_missing_versions()
         schemas.ledger.versions()
         schemas.ledger.waiting()
     thread.join()

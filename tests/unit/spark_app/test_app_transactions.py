@@ -10,7 +10,7 @@ from scripts.campaign.units import open_lake
 from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.lake import read_json
 from spark_app.ops.status import Status
-from spark_app.records import Layout
+from spark_app.records import TableNames
 from spark_app.settings import KafkaSettings
 
 
@@ -58,9 +58,9 @@ def test_no_answer_is_no_finding_and_begins_anew() -> None:
 
 def test_it_is_said_once_and_stays_in_the_status(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)  # type: ignore[arg-type]
-    status = Status(lake, Layout())
+    status = Status(lake, TableNames())
     for offsets in ({"t/0": 7}, {"t/0": 9}):
-        status.held_back(offsets)
+        status.set_blocked_offsets(offsets)
     status.end("stopped", None)
     assert read_json(lake.status)["held_back"] == {"t/0": 9}
     assert capsys.readouterr().err.count("records wait behind an open transaction") == 1

@@ -5,7 +5,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.records import Decodable
-from spark_app.schemas.caps import SchemaRefused
+from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import compile_sources, digest
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import spare_files
@@ -50,7 +50,7 @@ def test_rules_of_a_compiled_schema_need_no_reference_either() -> None:
 def test_rules_that_are_registered_count() -> None:
     """Their versions differ: what ours has not, or no longer, is known to the registered one."""
     text = f'{PROTO3} import "{NAME}"; message M {{ string x = 1 [(own.rule) = true]; }}'
-    with pytest.raises(SchemaRefused, match=r"own\.rule"):
+    with pytest.raises(SchemaInvalid, match=r"own\.rule"):
         compile_sources(Sources(texts={ROOT: text}), CAPS)
     files = FileDescriptorSet.FromString(compile_sources(Sources(texts={ROOT: text, NAME: OWN}), CAPS)).file
     own = next(file for file in files if file.name == NAME)

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import waiting
-from spark_app.driver.waiting import MIXED, Waiting, arrange
+from spark_app.driver.waiting import MIXED, DeferredFiles, group_by_schema
 from spark_app.worker.tables import DEFERRED_SCHEMA
 from tests.support.units import open_committer
 
@@ -31,14 +31,14 @@ def rows(keys: list[str | None], first: int = 0) -> pa.Table:
     return pa.table(arrays, schema=DEFERRED_SCHEMA)
 
 
-def known(folder: Path, *files: list[str | None]) -> Waiting:
+def known(folder: Path, *files: list[str | None]) -> DeferredFiles:
     lake = open_lake(folder)
     manifests, committer = open_committer(lake)
     for number, keys in enumerate(files, 1):
         manifest = ingest_unit(lake, number, {TABLE: rows(keys)}, records=10)
         manifests.decide(manifest)
         committer.finish(manifest)
-    found = Waiting(committer.tables, TABLE)
+    found = DeferredFiles(committer.tables, TABLE)
     found.refresh()
     return found
 
@@ -49,7 +49,7 @@ def test_the_log_tells_what_a_file_waits_for_and_only_others_are_read(
     found = known(tmp_path, ["7", "7"], [None] * 3, ["7", None], [GUID] * 2, ["7", "8", "8"])
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3)]
     read: list[str] = []
-    monkeypatch.setattr(found, "_sum_up", lambda path, own=found._sum_up: read.append(path) or own(path))
+    monkeypatch.setattr(found, "_sum_up", lambda path, own=found._count_keys: read.append(path) or own(path))
     found.learn()
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3), (MIXED, 2), (GUID, 2), (MIXED, 3)]
     assert len(read) == 3
@@ -64,7 +64,7 @@ def test_rows_are_cut_into_files_and_those_that_many_share_are_apart(monkeypatch
     monkeypatch.setattr(waiting, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(waiting, "ALONE", 2)
     keys = ["7", None, "9", "7", "7", None, "8", "7"]
-    files = [part["waits_for"].to_pylist() for part in arrange(rows(keys).to_batches())]
+    files = [part["waits_for"].to_pylist() for part in group_by_schema(rows(keys).to_batches())]
     assert files == [["7"] * 3, ["7"], [None] * 2, ["9", "8"]]
 
 
@@ -76,10 +76,10 @@ def test_a_file_of_millions_that_an_earlier_release_made_is_never_held_whole(tmp
     with pq.ParquetWriter(path, DEFERRED_SCHEMA) as writer:
         for _ in range(count // part.num_rows):
             writer.write_table(part)
-    file = found._sum_up(path.name)
+    file = found._count_keys(path.name)
     assert (file.kind, file.rows) == (None, count)
     before, most, pieces = pa.total_allocated_bytes(), 0, []
-    for piece in arrange(found.read([file])):
+    for piece in group_by_schema(found.read([file])):
         pieces.append(piece.num_rows)
         most = max(most, pa.total_allocated_bytes() - before)
     assert pieces == [waiting.MOST_AT_ONCE] * (count // waiting.MOST_AT_ONCE)
