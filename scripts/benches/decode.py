@@ -27,12 +27,14 @@ from scripts.benches.result import Figure, Finding
 from scripts.benches.row_udf import spark_rates
 from scripts.benches.targets import BAD
 from scripts.local.errors import LocalError
-from spark_app import session
-from spark_app.records import SOURCE_SCHEMA, Catalog, DecodeOptions, TableNames
-from spark_app.worker import one_pass
-from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.decode.columns import ColumnBuilder
-from spark_app.worker.decode.reference import ReferenceParser
+from spark_app.decode import Decoder, decoder_for
+from spark_app.decode.columns import ColumnBuilder
+from spark_app.decode.reference import ReferenceParser
+from spark_app.model.catalog import Catalog, DecodeOptions
+from spark_app.model.record_schemas import SOURCE_SCHEMA
+from spark_app.model.table_names import TableNames
+from spark_app.spark import session
+from spark_app.worker import task
 from spark_app.worker.route import Routing
 
 SHARES = (0.0, 0.01, 0.5, 1.0)
@@ -182,9 +184,9 @@ def _pass(records: pa.Table, catalog: Catalog) -> tuple[int, int]:
     games = {f"game_{n}": f"game_{n}" for n in range(7)}
     messages = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=messages)
-    plan = one_pass.TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, settled=True)
+    plan = task.TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, settled=True)
     try:
-        report = one_pass.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
+        report = task.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
     finally:
         shutil.rmtree(folder)
     return sum(report.silver.values()), sum(report.quarantine.values())

@@ -33,10 +33,10 @@ from scripts.benches.stand import Workshop, open_workshop
 from scripts.benches.targets import DEMUX
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.driver.unit import UnitOptions
-from spark_app.lake import Lake
+from spark_app.storage.lake import Lake
 
 WRONG = 65
 FILES = 4  # of bronze: as many tasks

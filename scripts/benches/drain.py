@@ -32,7 +32,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
 from scripts.local.server import last_line
-from spark_app.settings import Batch
+from spark_app.settings.models import Batch
 
 WRONG = 65
 LOOK_S = 0.05

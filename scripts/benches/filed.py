@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from spark_app.driver.shares import Records
-from spark_app.records import SOURCE_SCHEMA, Span
+from spark_app.driver.job_input import Records
+from spark_app.model.offsets import Span
+from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.worker.bronze import first_records
 
 BATCH = 50_000  # records

@@ -14,7 +14,7 @@ from producer.encoder import Encoder
 from producer.games import Event, make_events
 from producer.schemas import compile_version
 from scripts.benches.shape import game_names
-from spark_app.records import SOURCE_SCHEMA
+from spark_app.model.record_schemas import SOURCE_SCHEMA
 
 GAMERS = 1000
 SEED = 7

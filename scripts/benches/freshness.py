@@ -26,7 +26,7 @@ from scripts.benches.targets import AGE_P50, AGE_P99, CORES, GROWTH, MEMORY, MEM
 from scripts.benches.usage import Meter
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
-from spark_app.lake import Lake, read_json
+from spark_app.storage.lake import Lake, read_json
 
 WARMTH_S = 60.0
 WARM_RECORDS = 20_000  # before the clock runs

@@ -8,7 +8,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from scripts.benches import messages
-from spark_app.records import Decodable
+from spark_app.model.catalog import Decodable
 from spark_app.schemas.descriptors import digest
 
 SEED = 7

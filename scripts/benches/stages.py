@@ -27,15 +27,18 @@ from scripts.benches.servers import open_servers
 from scripts.benches.shape import Shape, game_names
 from scripts.local.errors import LocalError
 from scripts.local.options import TOPIC
-from spark_app.kafka.consumer import share
-from spark_app.kafka.consumer.share import Share
-from spark_app.records import Catalog, Decodable, DecodeOptions, Report, Span, TableNames
+from spark_app.decode import Decoder, decoder_for
+from spark_app.kafka.consumer import kafka_input
+from spark_app.kafka.consumer.kafka_input import Share
+from spark_app.model.catalog import Catalog, Decodable, DecodeOptions
+from spark_app.model.offsets import Span
+from spark_app.model.reports import Report
+from spark_app.model.table_names import TableNames
 from spark_app.schemas.descriptors import digest
-from spark_app.settings import Batch, KafkaSettings
-from spark_app.worker import one_pass
-from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.one_pass import TaskPlan
+from spark_app.settings.models import Batch, KafkaSettings
+from spark_app.worker import task
 from spark_app.worker.route import Routing
+from spark_app.worker.task import TaskPlan
 
 WRONG = 65
 END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
@@ -101,7 +104,7 @@ def _time(whole: Share, take: Run, records: int) -> float:
     """Microseconds of CPU a record, of all threads."""
     began = time.process_time()
     taken = take(whole.read())
-    share.close()
+    kafka_input.close()
     if taken != records:
         raise LocalError(f"{taken:,} of {records:,} records were taken", WRONG)
     return (time.process_time() - began) / records * 1e6
@@ -121,7 +124,7 @@ def _runs(shape: Shape, schema_id: int, folder: Path) -> dict[str, Run]:
         def take(batches: Iterator[pa.RecordBatch]) -> int:
             lake = tempfile.mkdtemp(dir=folder)
             try:
-                made = one_pass.run(batches, replace(plan, root=lake, write_bronze=write_bronze), catalog, "0")
+                made = task.run(batches, replace(plan, root=lake, write_bronze=write_bronze), catalog, "0")
             finally:
                 shutil.rmtree(lake)
             return _placed(made)

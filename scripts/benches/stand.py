@@ -22,13 +22,14 @@ from scripts.benches import frames
 from scripts.benches.filed import Filed
 from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
-from spark_app import config, session
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.lake import Lake
-from spark_app.ops.events import LEVELS, log
-from spark_app.records import Report
-from spark_app.settings import Settings
+from spark_app.model.reports import Report
+from spark_app.ops.log import LEVELS, log
+from spark_app.settings import config
+from spark_app.settings.models import Settings
+from spark_app.spark import session
+from spark_app.storage.lake import Lake
 
 NOBODY = "127.0.0.1:9"
 ORIGIN = UnitOptions({}, bump_in_place=True)

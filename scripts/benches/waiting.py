@@ -29,8 +29,8 @@ from scripts.benches.targets import CATCH_UP, FEW_WAITING, MANY_WAITING, WAITING
 from scripts.benches.usage import cpu_seconds
 from scripts.local.errors import LocalError
 from spark_app.driver.deferred import DeferredDecoder
-from spark_app.records import Report
-from spark_app.worker.tables import deferred_rows
+from spark_app.model.reports import Report
+from spark_app.worker.table_rows import deferred_rows
 
 WRONG = 65
 TABLES = 7

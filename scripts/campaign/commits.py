@@ -19,17 +19,17 @@ from deltalake import DeltaTable
 
 from scripts.campaign.mount import Mount
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.driver.opened import OpenLake
-from spark_app.driver.settle import TableAdmission
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.schema_resolver import TableAdmission
 from spark_app.gold import aggregate
-from spark_app.gold import tables as gold_tables
+from spark_app.gold import gold_tables as gold_tables
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer, Computed
-from spark_app.lake import Lake
-from spark_app.records import TableNames
-from spark_app.settings import Settings
-from spark_app.store import commit, maintain, power
-from spark_app.store.synced import DurabilityMark
+from spark_app.model.table_names import TableNames
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from spark_app.store import commit, maintenance, torn_logs
+from spark_app.store.durability import DurabilityMark
 
 NAMES = ("a", "b", "c")
 SETTINGS: dict[str, Any] = {
@@ -138,7 +138,7 @@ def faults(root: Path, decided: int) -> Iterator[str]:
     gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
-    if again.redone_units or power.look(again.lake, again.committer.synced, again.settings.tables.layout):
+    if again.redone_units or torn_logs.look(again.lake, again.committer.synced, again.settings.tables.layout):
         yield "the second start still found work to do"
 
 
@@ -180,10 +180,10 @@ def _in_a_hurry() -> Iterator[None]:
         (commit, "SYNC_EVERY_S"),
         (aggregate, "SYNC_EVERY_S"),
         (gold_tables, "CLEAN_EVERY"),
-        (maintain, "SWEEP_AFTER"),
+        (maintenance, "SWEEP_AFTER"),
     ]
     usual = [getattr(module, name) for module, name in paces]
-    maintain.SWEEP_AFTER, gold_tables.CLEAN_EVERY = 1, 3
+    maintenance.SWEEP_AFTER, gold_tables.CLEAN_EVERY = 1, 3
     try:
         yield
     finally:
@@ -220,7 +220,7 @@ def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts
 
 
 def _is_torn(lake: Lake) -> bool:
-    return bool(power.look(lake, DurabilityMark(lake), TableNames()))
+    return bool(torn_logs.look(lake, DurabilityMark(lake), TableNames()))
 
 
 def _faults(root: Path, decided: int) -> list[str]:

@@ -18,9 +18,9 @@ from scripts.local.downloads import ensure
 from scripts.local.environment import class_archive
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
-from spark_app import failpoints
-from spark_app.errors import ExitCode
-from spark_app.lake import Lake, read_json
+from spark_app.model.errors import ExitCode
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake, read_json
 
 HANGS_S = 600.0  # only against waiting for ever: what is promised in seconds is measured
 QUICK = "-XX:TieredStopAtLevel=1"  # an app that lives for seconds does not earn back what the second compiler costs

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_app.lake import Lake
-from spark_app.records import TableNames
+from spark_app.model.table_names import TableNames
+from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Manifest
 from spark_app.worker import files
 

@@ -10,7 +10,7 @@ from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import Options
 from scripts.local.program import Program
 from scripts.local.supervision import Supervisor
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 
 def accept_loss(options: Options) -> int:

@@ -130,8 +130,8 @@ def _read_settings(path: Path | None) -> dict[str, Any]:
         raise LocalError(f"--settings {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LocalError(f"--settings {path} is not TOML: {error}") from None
-    from spark_app import config  # late: --help must work before anything is installed
-    from spark_app.errors import ConfigurationError
+    from spark_app.model.errors import ConfigurationError
+    from spark_app.settings import config
 
     try:
         config.load(path)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from scripts.local.artifacts import ROOT
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 HEALTHY_AFTER_S = 60  # a program that lived this long starts again at once
 LONGEST_BACKOFF_SECONDS = 30

@@ -21,7 +21,7 @@ from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.java import Java
 from scripts.local.ports import free_port, require_free
 from scripts.local.program import Program, attended
-from spark_app.text import one_line
+from spark_app.model.text import one_line
 
 START_SECONDS = 120.0
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from scripts.local.program import Exit, Process
 from scripts.local.status import Status
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 RELAUNCHING = "relaunching for the new schema"
 

@@ -51,7 +51,7 @@ def _run(app: dict[str, str], log: Path) -> str | None:
     surroundings = os.environ | environment.shared(os.environ) | app | {"JAVA_TOOL_OPTIONS": options}
     with log.open("w") as file:
         try:
-            command = [sys.executable, "-m", "spark_app.warm"]
+            command = [sys.executable, "-m", "spark_app.app.training"]
             code = subprocess.run(
                 command, env=surroundings, cwd=ROOT, stdout=file, stderr=file, timeout=LONGEST_S, check=False
             ).returncode

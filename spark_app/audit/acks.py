@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spark_app.errors import ConfigurationError
-from spark_app.records import Span
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.offsets import Span
 
 Digests = tuple[np.ndarray, np.ndarray]  # offsets, ascending; 32 bytes each, zeros for a tombstone
 NONE: Digests = (np.empty(0, np.int64), np.empty((0, 32), np.uint8))

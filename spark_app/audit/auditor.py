@@ -12,20 +12,20 @@ import numpy as np
 
 from spark_app.audit.acks import Acknowledged, read_acks
 from spark_app.audit.broker import Kafka
+from spark_app.audit.check_bronze import check_bronze
+from spark_app.audit.check_extra_rows import check_outside
+from spark_app.audit.check_gold import check_gold
+from spark_app.audit.check_placement import check_placed
+from spark_app.audit.check_quarantine import check_quarantine
+from spark_app.audit.check_silver import check_silver
 from spark_app.audit.chunk import Chunk
-from spark_app.audit.gold import check_gold
-from spark_app.audit.outside import check_outside
-from spark_app.audit.place import RecordRules
-from spark_app.audit.placed import check_placed
-from spark_app.audit.quarantine import check_quarantine
-from spark_app.audit.raw import check_bronze
-from spark_app.audit.records import Records, Source
-from spark_app.audit.silver import check_silver
-from spark_app.audit.slots import OffsetIndex
+from spark_app.audit.offset_index import OffsetIndex
+from spark_app.audit.record_rules import RecordRules
 from spark_app.audit.snapshot import Snapshot
+from spark_app.audit.source_records import Records, Source
 from spark_app.audit.verdict import Verdict
-from spark_app.records import Span
-from spark_app.settings import Settings
+from spark_app.model.offsets import Span
+from spark_app.settings.models import Settings
 
 RECORDS = 200_000  # of a chunk
 VALUE_BYTES = 48 << 20  # of a chunk

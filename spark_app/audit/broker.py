@@ -15,12 +15,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from spark_app.audit.records import NO_TYPE, Records
-from spark_app.errors import ConfigurationError, ProtolakeError, UnreachableError
-from spark_app.kafka import access
+from spark_app.audit.source_records import NO_TYPE, Records
+from spark_app.kafka import broker_access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
-from spark_app.records import Span
-from spark_app.settings import KafkaSettings
+from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
+from spark_app.model.offsets import Span
+from spark_app.settings.models import KafkaSettings
 
 AT_ONCE = 10_000
 BYTES_AT_ONCE = 32 << 20  # of messages, about, when they are all as large as the largest ones before
@@ -161,10 +161,10 @@ class Kafka:
     def _unreachable(self, error: KafkaException) -> ProtolakeError:
         self._admin.poll(0)  # calls back with what was said meanwhile
         reason: KafkaError = error.args[0]
-        refused = access.refusal([reason, *self._said], self._settings)
+        refused = broker_access.refusal([reason, *self._said], self._settings)
         if refused:
             return ConfigurationError(f"kafka: {self._brokers} refuses access: {refused}")
-        said = access.words(reason) + access.no_token_note(self._said, self._settings)
+        said = broker_access.words(reason) + broker_access.no_token_note(self._said, self._settings)
         return UnreachableError(f"broker {self._brokers} did not answer ({said}): is it up?")
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.audit.place import RecordRules
-from spark_app.audit.records import Records
-from spark_app.audit.slots import OffsetIndex
+from spark_app.audit.offset_index import OffsetIndex
+from spark_app.audit.record_rules import RecordRules
 from spark_app.audit.snapshot import Snapshot, Table
+from spark_app.audit.source_records import Records
 from spark_app.audit.verdict import ALTERED, Verdict
-from spark_app.records import OMITTED_SCHEMA
+from spark_app.model.record_schemas import OMITTED_SCHEMA
 
 TIME = pa.timestamp("us", "UTC")
 OMITTED = OMITTED_SCHEMA.names[0]

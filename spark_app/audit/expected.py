@@ -18,7 +18,8 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.records import RESERVED, Cause
+from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import RESERVED
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 AS_JSON = {f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")}

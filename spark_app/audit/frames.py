@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_app.records import Cause, MessageIndex, SchemaKey
+from spark_app.model.catalog import MessageIndex, SchemaKey
+from spark_app.model.causes import Cause
 
 Header = tuple[str, bytes | None]
 FIRST: MessageIndex = (0,)

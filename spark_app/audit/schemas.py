@@ -11,8 +11,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
-from spark_app.lake import Lake, read_durable
-from spark_app.records import MessageIndex, SchemaKey
+from spark_app.model.catalog import MessageIndex, SchemaKey
+from spark_app.storage.lake import Lake, read_durable
 
 COUNTS, SKIPS = True, False  # what a writer does with the entries of maps when it numbers messages
 

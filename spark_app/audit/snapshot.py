@@ -17,10 +17,10 @@ from deltalake.exceptions import DeltaError
 from pyarrow.fs import LocalFileSystem
 
 from spark_app.audit.schemas import Schemas
-from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.lake import Lake, read_durable, read_json
-from spark_app.records import Offsets, Span
-from spark_app.settings import Settings
+from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.model.offsets import Offsets, Span
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, read_durable, read_json
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")

@@ -14,9 +14,9 @@ import typer
 from spark_app import __version__
 from spark_app.cli import examining, recovering, running
 from spark_app.cli.exits import say
-from spark_app.errors import ExitCode, NoSpaceError, ProtolakeError
-from spark_app.ops.events import log
-from spark_app.space import is_full
+from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
+from spark_app.ops.log import log
+from spark_app.storage.disk import is_full
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,8 +55,8 @@ def main() -> None:
         traceback.print_exc()
         sys.exit(ExitCode.BUG)
     finally:
-        if "spark_app.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
-            sys.modules["spark_app.session"].end(clean=False)
+        if "spark_app.spark.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
+            sys.modules["spark_app.spark.session"].end(clean=False)
 
 
 def _show_version(asked: bool) -> None:

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from spark_app import config
 from spark_app.cli.options import AsJson, LakeFolder, SettingsFile, load, load_to_write
-from spark_app.errors import ConfigurationError, ExitCode
-from spark_app.lake import Lake, read_json
-from spark_app.ops.events import LEVELS, log
+from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.ops.log import LEVELS, log
 from spark_app.ops.status import problem
-from spark_app.ops.words import status_lines
-from spark_app.recovery import requests, words
+from spark_app.ops.status_text import status_lines
+from spark_app.recovery import requests, result_text
+from spark_app.settings import config
+from spark_app.storage.lake import Lake, read_json
 
 LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
 
@@ -40,7 +40,7 @@ def status(
     if as_json:
         print(json.dumps(value, indent=1))
     elif value is not None:
-        print("\n".join([*status_lines(value), *words.request_lines(own, requests.pending(own))]))
+        print("\n".join([*status_lines(value), *result_text.request_lines(own, requests.pending(own))]))
     if trouble:
         print(f"not healthy: {trouble}")
         raise typer.Exit(1)
@@ -68,7 +68,7 @@ def doctor(
         for done in doctor.repair(own, loaded):
             print(f"repaired    {done}", file=sys.stderr, flush=True)
     findings = doctor.examine(own, loaded)
-    print("\n".join(words.doctor_json(findings) if as_json else words.doctor_lines(findings)))
+    print("\n".join(result_text.doctor_json(findings) if as_json else result_text.doctor_lines(findings)))
     raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)
 
 
@@ -82,7 +82,7 @@ def audit(
 ) -> None:
     """Compare the lake with Kafka, record by record, and gold with silver. Exits with 65 if anything is wrong."""
     from spark_app.audit import audit as look
-    from spark_app.audit.words import verdict_lines
+    from spark_app.audit.verdict_text import verdict_lines
 
     verdict = look(load(settings, lake), acks, tell=_print_progress if sys.stderr.isatty() else lambda *_: None)
     print(json.dumps(verdict.to_json(), indent=1) if as_json else "\n".join(verdict_lines(verdict)))
@@ -112,6 +112,6 @@ def settings(
 
 def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
     """Start a pyspark shell in which every table of the lake is a view of the same name."""
-    from spark_app.shell import start
+    from spark_app.app.shell import start
 
     start(load(settings, lake))

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from spark_app.errors import ExitCode, ProtolakeError
+from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.process import children
 
 HOLD_SAYS_S = 60.0
@@ -23,8 +23,8 @@ def hold(code: ExitCode, reason: str) -> None:
     JVM gone: whoever repairs the lake need not stop this process first."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
-    if "spark_app.session" in sys.modules:
-        sys.modules["spark_app.session"].end(clean=False, last=False)
+    if "spark_app.spark.session" in sys.modules:
+        sys.modules["spark_app.spark.session"].end(clean=False, last=False)
     children.kill_all(children.descendants(os.getpid()))
     while True:
         print(f"protolake: held with exit code {int(code)}: {reason}\n", end="", file=sys.stderr, flush=True)
@@ -33,7 +33,7 @@ def hold(code: ExitCode, reason: str) -> None:
 
 def leave(code: ExitCode) -> None:
     """End at once: everything is durable. After a clean stop the JVM may still write its class archive."""
-    from spark_app import session
+    from spark_app.spark import session
 
     session.end(clean=code == ExitCode.DONE)
     sys.stderr.flush()

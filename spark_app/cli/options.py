@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from spark_app import config
-from spark_app.errors import UsageError
-from spark_app.settings import Settings
+from spark_app.model.errors import UsageError
+from spark_app.settings import config
+from spark_app.settings.models import Settings
 
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="TOML file; `protolake settings` shows what it may hold")

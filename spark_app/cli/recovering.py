@@ -8,25 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_app import failpoints
 from spark_app.cli.examining import LOCK_S
 from spark_app.cli.exits import say
-from spark_app.cli.options import (
-    AsJson,
-    LakeFolder,
-    SettingsFile,
-    load_to_write,
-    moment_of,
-    offsets_of,
-    schema_key,
-)
-from spark_app.errors import ConfigurationError, UnreachableError, UsageError
-from spark_app.lake import Lake
-from spark_app.ops.events import LEVELS, log
-from spark_app.records import Cause
-from spark_app.recovery import requests, words
+from spark_app.cli.options import AsJson, LakeFolder, SettingsFile, load_to_write, moment_of, offsets_of, schema_key
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
+from spark_app.ops.log import LEVELS, log
+from spark_app.recovery import requests, result_text
 from spark_app.recovery.requests import Request
-from spark_app.settings import Settings
+from spark_app.settings.models import Settings
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 
 INTERRUPTED = 130
 Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these causes; may be repeated")]
@@ -65,7 +57,7 @@ def replay(
         raise UsageError(f"--since {since} is not before --until {until}")
     filtered = any(value not in (None, []) for value in arguments.values())
     result = _ask(load_to_write(settings, lake), Request("replay", arguments, dry_run))
-    print(json.dumps(result, indent=1) if as_json else "\n".join(words.replay_lines(result, filtered)))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.replay_lines(result, filtered)))
 
 
 def rebuild(
@@ -77,7 +69,7 @@ def rebuild(
 ) -> None:
     """Compare silver and gold with bronze: add missing rows, list differing ones. Exits with 65 if rows differ."""
     result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
-    print(json.dumps(result, indent=1) if as_json else "\n".join(words.rebuild_lines(result, dry_run)))
+    print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
 
 
@@ -91,7 +83,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     try:
         if _is_free(lake):
             failpoints.arm(lake.root)
-            from spark_app.recovery.alone import execute
+            from spark_app.recovery.offline import execute
 
             _submit(lake, request, "the app does not run, so this command starts its own Spark session")
             result = execute(settings, lake, request)
@@ -117,7 +109,7 @@ def _stays(lake: Lake, request: Request) -> str:
 
 
 def _submit(lake: Lake, request: Request, how: str) -> None:
-    older = words.request_lines(lake, requests.pending(lake))
+    older = result_text.request_lines(lake, requests.pending(lake))
     requests.submit(lake, request)
     first = ["", "these earlier requests are executed first:", *older] if older else []
     print("\n".join([f"request {request.id}. {how}", *first]), file=sys.stderr, flush=True)

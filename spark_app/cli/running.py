@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from spark_app import config, failpoints
 from spark_app.cli.exits import hold, leave, say
 from spark_app.cli.options import LakeFolder, SettingsFile, load_to_write
-from spark_app.errors import ExitCode, ProtolakeError, SchemaBump
-from spark_app.ops.events import LEVELS, log
-from spark_app.settings import Settings
+from spark_app.model.errors import ExitCode, ProtolakeError, SchemaBump
+from spark_app.ops.log import LEVELS, log
+from spark_app.settings import config
+from spark_app.settings.models import Settings
+from spark_app.storage import failpoints
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
-    from spark_app.pipeline import Pipeline
+    from spark_app.app.pipeline import Pipeline
 
     pipeline = Pipeline(settings, *how)
     try:

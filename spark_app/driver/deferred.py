@@ -16,19 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from spark_app.driver.attempts import SizeBackoff
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.deferred_files import KEY, MOST_READ, DeferredFile, DeferredFiles, fitting, group_by_schema
+from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.driver.settle import NO_LOCK, RETRY_WAIT_S
-from spark_app.driver.shares import Records
+from spark_app.driver.schema_resolver import NO_LOCK, RETRY_WAIT_S
+from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
-from spark_app.driver.waiting import KEY, MOST_READ, DeferredFile, DeferredFiles, fitting, group_by_schema
-from spark_app.errors import ContractError
-from spark_app.ops.events import log
-from spark_app.records import Catalog, Cause, FileEntry, Report, SchemaKey, read_schema_key
+from spark_app.model.catalog import Catalog, SchemaKey, read_schema_key
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ContractError
+from spark_app.model.reports import FileEntry, Report
+from spark_app.ops.log import log
 from spark_app.store.manifest import Change
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, quarantine_rows
+from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, quarantine_rows
 
 
 class DeferredDecoder:

@@ -17,18 +17,19 @@ from dataclasses import replace
 
 from pyspark.errors import PySparkException
 
-from spark_app.driver.opened import OpenLake
-from spark_app.driver.shares import Records
+from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.errors import ContractError, SchemaBump, last_message_line
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.kafka.consumer.spans import spans_between
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.lake import read_json, write_quickly
-from spark_app.ops.events import log
+from spark_app.model.errors import ContractError, SchemaBump, last_message_line
+from spark_app.model.offsets import Offsets
+from spark_app.model.reports import Report
+from spark_app.ops.log import log
 from spark_app.ops.status import Status
-from spark_app.process.room import DiskSpaceGuard
-from spark_app.records import Offsets, Report
-from spark_app.space import is_full
+from spark_app.process.disk_space import DiskSpaceGuard
+from spark_app.storage.disk import is_full
+from spark_app.storage.lake import read_json, write_quickly
 from spark_app.store.checkpoint import REMEDY, read_range
 from spark_app.store.manifest import follows
 

@@ -13,13 +13,14 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_app.driver.opened import OpenLake
-from spark_app.errors import ContractError
+from spark_app.driver.open_lake import OpenLake
 from spark_app.kafka.topics import Topic, Topics
-from spark_app.ops.events import log
-from spark_app.records import Offsets, Report
+from spark_app.model.errors import ContractError
+from spark_app.model.offsets import Offsets
+from spark_app.model.reports import Report
+from spark_app.ops.log import log
 from spark_app.store.manifest import Manifest
-from spark_app.worker.tables import TIMESTAMP
+from spark_app.worker.table_rows import TIMESTAMP
 
 MOST_NAMED = 20
 LOOKS, LOOK_EVERY_S = 4, 1.0

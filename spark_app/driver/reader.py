@@ -13,15 +13,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.driver.opened import OpenLake
-from spark_app.driver.shares import Records
+from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions
-from spark_app.kafka.consumer.share import Share as KafkaShare
+from spark_app.kafka.consumer.kafka_input import Share as KafkaShare
 from spark_app.kafka.consumer.spans import spans_between, split_among_tasks
-from spark_app.records import LINEAGE_SCHEMA, Offsets
-from spark_app.settings import Settings
+from spark_app.model.offsets import Offsets
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.settings.models import Settings
 from spark_app.worker import bronze
-from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES
+from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES
 
 FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
 

@@ -17,23 +17,23 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app import failpoints
-from spark_app.driver.continuity import TopicCheck
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions
-from spark_app.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_message_line
-from spark_app.kafka import access, source
-from spark_app.kafka.access import ACCESS_DENIED_TIMEOUT_S
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.kafka.sizes import RecordSizes
+from spark_app.kafka import broker_access, spark_source
+from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.kafka.record_sizes import RecordSizes
 from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic
-from spark_app.ops.events import log
+from spark_app.model.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_message_line
+from spark_app.model.offsets import Offsets
+from spark_app.ops.log import log
 from spark_app.ops.status import Status
-from spark_app.process.room import DiskSpaceGuard, StopRequested
-from spark_app.records import Offsets
-from spark_app.session import count_rows, jvm_lives
-from spark_app.space import is_full
+from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
+from spark_app.spark.session import count_rows, jvm_lives
+from spark_app.storage import failpoints
+from spark_app.storage.disk import is_full
 from spark_app.store import checkpoint
 from spark_app.store.findings import refuse
 
@@ -132,7 +132,7 @@ class Streaming:
             shutil.rmtree(self._checkpoint)  # nothing was ever decided
         self._outcome = None
         self._limit = self._sizes.limit()
-        records = source.stream(self._session, self._settings, start, self._limit)
+        records = spark_source.stream(self._session, self._settings, start, self._limit)
         writer = records.writeStream.foreachBatch(self._take(origin)).option(
             "checkpointLocation", str(self._checkpoint)
         )
@@ -213,7 +213,7 @@ class Streaming:
             if now - self._failing.setdefault("refused", now) > min(patience, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
-        elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not source.is_unanswered(text):
+        elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not spark_source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
                 self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
@@ -228,9 +228,9 @@ class Streaming:
             return str(outcome)
         kafka = self._settings.kafka
         if isinstance(outcome, ReadFailed):
-            return access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
-        refused = source.refusal(text)
-        if refused is None and outcome is None and kafka.uses_oauth and source.is_unanswered(text):
+            return broker_access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
+        refused = spark_source.refusal(text)
+        if refused is None and outcome is None and kafka.uses_oauth and spark_source.is_unanswered(text):
             return self._continuity.refusal()  # the JVM does not say whether it is the token that is missing
         return refused
 

@@ -14,14 +14,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_app import failpoints
-from spark_app.driver.settle import SchemaResolver, TableAdmission
-from spark_app.driver.shares import Records
-from spark_app.errors import ConfigurationError, SchemaBump
-from spark_app.lake import Lake, unit_file_prefix
-from spark_app.records import Catalog, DecodeOptions, Report, read_schema_key
-from spark_app.settings import Settings
-from spark_app.worker import one_pass
+from spark_app.driver.job_input import Records
+from spark_app.driver.schema_resolver import SchemaResolver, TableAdmission
+from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
+from spark_app.model.errors import ConfigurationError, SchemaBump
+from spark_app.model.reports import Report
+from spark_app.settings.models import Settings
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake, unit_file_prefix
+from spark_app.worker import task
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.unwrap import Wrapper
 
@@ -128,9 +129,9 @@ class UnitRunner:
             )
         return schema_id, index
 
-    def _plan(self, sequence: int, origin: UnitOptions) -> one_pass.TaskPlan:
+    def _plan(self, sequence: int, origin: UnitOptions) -> task.TaskPlan:
         decode, wrapper = self._settings.decode, self._settings.wrapper
-        return one_pass.TaskPlan(
+        return task.TaskPlan(
             root=origin.root or str(self._lake.root),
             prefix=unit_file_prefix(sequence),
             layout=self._settings.tables.layout,
@@ -149,11 +150,11 @@ class UnitRunner:
             compression=self._settings.lake.compression,
         )
 
-    def _execute(self, records: Records, plan: one_pass.TaskPlan) -> Report:
+    def _execute(self, records: Records, plan: task.TaskPlan) -> Report:
         catalog = self._share(self._schemas.ledger.catalog())
         try:
             with failpoints.around("pass"):
-                return records.run(lambda batches, name: one_pass.run(batches, plan, catalog.value, name))
+                return records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
         except Exception as error:
             Lake(plan.root).remove_files(plan.prefix)
             if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only

@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from spark_app.driver.opened import OpenLake
-from spark_app.errors import ContractError
+from spark_app.driver.open_lake import OpenLake
 from spark_app.gold.compute import AggregateComputer
 from spark_app.gold.definition import Definition
 from spark_app.gold.failures import TableFailures
+from spark_app.gold.gold_tables import GoldTables
 from spark_app.gold.plan import GoldPlan, Planner
-from spark_app.gold.tables import GoldTables
-from spark_app.space import is_full
+from spark_app.model.errors import ContractError
+from spark_app.storage.disk import is_full
 from spark_app.store.commit import THREADS
 
 SYNC_EVERY_S = 30.0

@@ -25,13 +25,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_app.driver.reader import folder_of_row
-from spark_app.gold import shares
+from spark_app.gold import worker_tasks
 from spark_app.gold.definition import Definition
-from spark_app.gold.fold import narrow
-from spark_app.settings import Settings
-from spark_app.space import is_full
+from spark_app.gold.merging import narrow
+from spark_app.settings.models import Settings
+from spark_app.storage.disk import is_full
 from spark_app.worker.aggregates import Aggregate, Grouping
-from spark_app.worker.tables import split_by_value
+from spark_app.worker.table_rows import split_by_value
 
 TABLE = "_protolake_table"
 FUNCTIONS: dict[str, Callable[[Column], Column]] = {
@@ -69,7 +69,7 @@ class AggregateComputer:
         """Aggregates of the rows of the files."""
         groupings = {name: self._grouping(fields[name]) for name in files}
         suited = {name: files[name] for name, grouping in groupings.items() if grouping.is_exact_in_arrow()}
-        found = shares.aggregate(self._session, suited, groupings) if suited else {}
+        found = worker_tasks.aggregate(self._session, suited, groupings) if suited else {}
         computed = Computed({name: narrow(part) for name, part in found.items() if part.num_rows}, {})
         for schema, names in _alike((name for name in files if name not in found), fields):
             self._compute(names, partial(self._read, files, schema), computed)

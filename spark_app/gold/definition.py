@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_app.settings import Aggregate, Settings
+from spark_app.settings.models import Aggregate, Settings
 
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 

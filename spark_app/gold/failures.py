@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_app.errors import last_message_line
-from spark_app.ops.events import log
+from spark_app.model.errors import last_message_line
+from spark_app.ops.log import log
 
 PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the second, and so on
 

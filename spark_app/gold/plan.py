@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.gold.definition import Definition
-from spark_app.gold.tables import GoldTables
-from spark_app.lake import read_json, write_durably
+from spark_app.gold.gold_tables import GoldTables
+from spark_app.storage.lake import read_json, write_durably
 
 
 @dataclass

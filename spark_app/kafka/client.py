@@ -6,8 +6,8 @@ import logging
 import ssl
 from typing import Any
 
-from spark_app import config
-from spark_app.settings import KafkaSettings
+from spark_app.settings import config
+from spark_app.settings.models import KafkaSettings
 
 ANSWER_S = 10.0  # that a broker may take for an answer
 

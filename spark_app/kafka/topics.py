@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_app.errors import ConfigurationError
-from spark_app.kafka import access
+from spark_app.kafka import broker_access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
-from spark_app.settings import KafkaSettings
+from spark_app.model.errors import ConfigurationError
+from spark_app.settings.models import KafkaSettings
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
@@ -99,10 +99,12 @@ class Topics:
                 raise TopicMissing(f"there is no topic {self._kafka.topic}") from None
             self._open().poll(0)  # calls back with what was said meanwhile
             self._client = None  # the next one reads the password and the addresses again
-            refused = access.mismatch(self._kafka) or access.refusal([reason, *self._said], self._kafka)
+            refused = broker_access.mismatch(self._kafka) or broker_access.refusal([reason, *self._said], self._kafka)
             if refused:
                 raise BrokerAccessDenied(refused) from None
-            raise BrokerUnreachable(access.words(reason) + access.no_token_note(self._said, self._kafka)) from None
+            raise BrokerUnreachable(
+                broker_access.words(reason) + broker_access.no_token_note(self._said, self._kafka)
+            ) from None
 
     def _open(self) -> AdminClient:
         if self._client is None:

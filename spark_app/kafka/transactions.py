@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from spark_app.errors import ConfigurationError
 from spark_app.kafka.client import ANSWER_S, client_options, silent
-from spark_app.ops.events import log
-from spark_app.settings import KafkaSettings
+from spark_app.model.errors import ConfigurationError
+from spark_app.ops.log import log
+from spark_app.settings.models import KafkaSettings
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
 

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from spark_app.lake import Lake, read_json, write_quickly
-from spark_app.ops.events import log
-from spark_app.records import Report, TableNames, add_counts
-from spark_app.text import one_line
+from spark_app.model.reports import Report, add_counts
+from spark_app.model.table_names import TableNames
+from spark_app.model.text import one_line
+from spark_app.ops.log import log
+from spark_app.storage.lake import Lake, read_json, write_quickly
 
 EVERY_S = 1.0
 RATE_WINDOW_S = 60.0

@@ -15,9 +15,6 @@ import socket
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
-from spark_app.kafka.consumer import consumer, share  # noqa: F401
-from spark_app.worker import one_pass  # noqa: F401
-
 _work = daemon.worker
 
 

@@ -16,19 +16,19 @@ from functools import partial
 from pathlib import Path
 
 from spark_app.driver import loss
-from spark_app.errors import ConfigurationError, ContractError
 from spark_app.kafka.topics import UNANSWERED, Topics
-from spark_app.lake import Lake, read_durable
-from spark_app.recovery import contents, identity, requests
+from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.recovery import file_checks, lake_id, requests
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
-from spark_app.settings import Settings
-from spark_app.store import checkpoint, inventory, power, statistics
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, read_durable
+from spark_app.store import checkpoint, inventory, statistics, torn_logs
 from spark_app.store.commit import Committer
+from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
 from spark_app.store.rules import check_rules, message_index_rule, only_message_index_rule_differs, write_rules
-from spark_app.store.synced import DurabilityMark
 
 MOST_LOOKS = 10  # at what a running app changes
 MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
@@ -66,7 +66,7 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
             yield mend()
         pending = requests.pending(lake)
         if pending:
-            from spark_app.recovery.alone import execute
+            from spark_app.recovery.offline import execute
 
             result = execute(settings, lake, pending[-1])
             yield f"executed the pending requests: {result.get('error', 'done')}"
@@ -76,9 +76,9 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         lake.identity()
     except ContractError as error:
-        found = identity.find(lake.table(settings.tables.bronze))
+        found = lake_id.find(lake.table(settings.tables.bronze))
         remedy = f"`doctor --repair` restores the id {found} from bronze" if found else "Restore it from a backup"
-        return [Finding(error.what, remedy, repair=(lambda: identity.restore(lake, found)) if found else None)]
+        return [Finding(error.what, remedy, repair=(lambda: lake_id.restore(lake, found)) if found else None)]
     return []
 
 
@@ -143,7 +143,7 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
     except ContractError as error:
         remedy = "`doctor --repair` moves it aside; the next start then checks every commit"
         return [Finding(error.what, remedy, repair=lambda: lake.set_aside(lake.synced))]
-    found = power.look(lake, synced, settings.tables.layout)
+    found = torn_logs.look(lake, synced, settings.tables.layout)
     if not found or any(finding.fatal for finding in found):
         return found
     what, remedy = "; ".join(finding.what for finding in found), "The app repairs it, at its next start if it is down"
@@ -158,7 +158,7 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
     """
     manifests = Manifests(lake)
     committer = Committer(lake, manifests, settings.lake)
-    power.mend(lake, committer.synced, settings.tables.layout)
+    torn_logs.mend(lake, committer.synced, settings.tables.layout)
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 
@@ -248,8 +248,8 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     _inventory,
     _open_units,
     _checkpoint,
-    lambda p: contents.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
-    lambda p: contents.orphans(p.lake, p.manifests, p.committer),
+    lambda p: file_checks.torn(p.lake, p.committer, p.settings.tables.layout, lambda name: _ask_rebuild(p.lake, name)),
+    lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
     lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     _scratch,
     _numbering,

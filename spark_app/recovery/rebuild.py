@@ -19,16 +19,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.attempts import SizeBackoff
-from spark_app.driver.opened import OpenLake
+from spark_app.decode.merged_columns import merge_columns
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
+from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
-from spark_app.errors import ExitCode, UsageError
 from spark_app.gold.aggregate import Aggregator
-from spark_app.ops.events import log
-from spark_app.records import FileEntry, Report, add_counts
-from spark_app.recovery import compare
-from spark_app.recovery.compare import (
+from spark_app.model.errors import ExitCode, UsageError
+from spark_app.model.reports import FileEntry, Report, add_counts
+from spark_app.ops.log import log
+from spark_app.recovery import classification
+from spark_app.recovery.classification import (
     ACTUAL,
     DIFFERING,
     DOUBLED,
@@ -41,12 +42,11 @@ from spark_app.recovery.compare import (
     Range,
     Silver,
 )
-from spark_app.recovery.progress import load_progress, save_progress
 from spark_app.recovery.replay import open_quarantine
+from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
-from spark_app.schemas.columns import merge_columns
 from spark_app.store.commit import schemas_of
-from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values
+from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
 MAX_EXTRA_ROWS = 1_000_000  # phantoms that are counted; more of them say nothing new
@@ -212,15 +212,15 @@ class Rebuild:
         """Where the records of the ranges should be and are."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
-        places = compare.locate_silver(self._session, silver, ranges)
+        places = classification.locate_silver(self._session, silver, ranges)
         for name, (rows, side) in self._outside_silver().items():
             if rows is not None:
-                places.append(compare.locate_others(rows.where(compare.within(ranges)), name, side))
+                places.append(classification.locate_others(rows.where(classification.within(ranges)), name, side))
             paths = self._paths(name, expected.files.get(name, []))
             if paths:
-                places.append(compare.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
+                places.append(classification.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
         more = [*names, self._layout.resolved]
-        return compare.judge(self._session, places, *self._others, more) if places else pa.table({})
+        return classification.judge(self._session, places, *self._others, more) if places else pa.table({})
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
         """What is not in silver: open in quarantine, or waiting. And what once was open."""
@@ -313,10 +313,10 @@ class Rebuild:
         rows = read_silver(self._session, self._opened, sorted(self._names()))
         if rows is None:
             return
-        rows = rows.where(~compare.within(ranges))
+        rows = rows.where(~classification.within(ranges))
         bronze = read_table(self._session, self._opened, self._layout.bronze)
         if bronze is not None:
-            rows = rows.join(bronze.where(~compare.within(ranges)), COORDINATES, "left_anti")
+            rows = rows.join(bronze.where(~classification.within(ranges)), COORDINATES, "left_anti")
         phantoms = rows.limit(MAX_EXTRA_ROWS).toArrow()
         columns = {"expected": pa.nulls(phantoms.num_rows, pa.string()), "actual": phantoms["table"]}
         columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows, pa.string())

@@ -17,19 +17,21 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.driver.attempts import SizeBackoff
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_table
-from spark_app.driver.settle import RETRY_WAIT_S
+from spark_app.driver.schema_resolver import RETRY_WAIT_S
+from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
-from spark_app.errors import ContractError
-from spark_app.ops.events import log
-from spark_app.records import Cause, Report, add_counts, read_schema_key
-from spark_app.recovery.candidates import ReplayQueue
-from spark_app.recovery.progress import load_progress, save_progress
+from spark_app.model.catalog import read_schema_key
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ContractError
+from spark_app.model.reports import Report, add_counts
+from spark_app.ops.log import log
+from spark_app.recovery.replay_queue import ReplayQueue
+from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, path_of
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.tables import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
+from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
 

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from spark_app.errors import UnreachableError
-from spark_app.lake import Lake, read_json, write_durably
+from spark_app.model.errors import UnreachableError
+from spark_app.storage.lake import Lake, read_json, write_durably
 
 POLL_S = 0.2
 KEPT_RESULTS = 20  # of commands that no longer waited

@@ -22,12 +22,12 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
+from spark_app.decode.reference import load_files, own_file
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.schemas.map_entries import name_entries
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
-from spark_app.worker.decode.reference import load_files, own_file
 
 OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
 OUTPUT_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors

@@ -16,14 +16,15 @@ from typing import Literal
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 
-from spark_app.errors import ContractError
-from spark_app.lake import read_durable, write_durably
-from spark_app.records import Catalog, Cause, Decodable, Form, MessageIndex, Numbering, SchemaKey
-from spark_app.schemas.columns import find_clash, grows, merge_columns
+from spark_app.decode.merged_columns import find_clash, grows, merge_columns
+from spark_app.decode.numbering import depends_on_writer, index_within
+from spark_app.decode.reference import load_files
+from spark_app.decode.typemap import arrow_schema
+from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numbering, SchemaKey
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ContractError
 from spark_app.schemas.descriptors import digest
-from spark_app.worker.decode.numbering import depends_on_writer, index_within
-from spark_app.worker.decode.reference import load_files
-from spark_app.worker.decode.typemap import arrow_schema
+from spark_app.storage.lake import read_durable, write_durably
 
 Outcome = Literal["decodable", "refused", "waiting"]
 MOST_UNKNOWN = 10_000  # ids that no registry knows are remembered; corrupt frames can name billions

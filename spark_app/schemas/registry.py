@@ -19,12 +19,12 @@ from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRefe
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
-from spark_app.contexts import context_of, name_in_context, qualify
-from spark_app.schemas import access, transport
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
-from spark_app.schemas.login import Login
+from spark_app.schemas import registry_access, transport
+from spark_app.schemas.credentials import Login
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.schemas.well_known import is_well_known
-from spark_app.settings import RegistrySettings
+from spark_app.settings.contexts import context_of, name_in_context, qualify
+from spark_app.settings.models import RegistrySettings
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
 MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them
@@ -216,7 +216,7 @@ def _within(context: str) -> dict[str, str]:
 
 
 def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> RegistryUnreachable:
-    remedy = access.remedy_of(status, error)
+    remedy = registry_access.remedy_of(status, error)
     return RegistryUnreachable(text) if remedy is None else RegistryAccessDenied(text, remedy)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.records import Form
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.decode.reference import own_file
+from spark_app.model.catalog import Form
 from spark_app.schemas.descriptors import OWN_FILE, CompileUnavailable, ProtocRejected, compile_sources
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.map_entries import holds_entry_and_other
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
-from spark_app.worker.decode.reference import own_file
 
 
 @dataclass(frozen=True)

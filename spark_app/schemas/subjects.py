@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from spark_app.contexts import name_in_context
+from spark_app.settings.contexts import name_in_context
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from spark_app import failpoints
-from spark_app.errors import ContractError
-from spark_app.lake import Lake
-from spark_app.ops.events import log
-from spark_app.records import Offsets
+from spark_app.model.errors import ContractError
+from spark_app.model.offsets import Offsets
+from spark_app.ops.log import log
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 from spark_app.store.findings import Finding, refuse
 from spark_app.store.manifest import Manifest, follows
 

@@ -16,18 +16,18 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from spark_app import failpoints
-from spark_app.errors import ContractError
-from spark_app.lake import Lake
-from spark_app.ops.events import log
-from spark_app.records import FileEntry
-from spark_app.schemas.columns import grows, merge_columns
-from spark_app.settings import LakeSettings
+from spark_app.decode.merged_columns import grows, merge_columns
+from spark_app.model.errors import ContractError
+from spark_app.model.reports import FileEntry
+from spark_app.ops.log import log
+from spark_app.settings.models import LakeSettings
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE, UNIT
+from spark_app.store.durability import DurabilityMark
 from spark_app.store.manifest import Change, Manifest, Manifests
-from spark_app.store.synced import DurabilityMark
-from spark_app.store.tables import Tables
+from spark_app.store.table_handles import Tables
 
 SYNC_EVERY_S = 10.0
 TRIES = 10  # of a commit that others come before

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_app.lake import read_json, sync_folder
+from spark_app.storage.lake import read_json, sync_folder
 
 SEQUENCE = "protolake.sequence"  # in the metadata of each commit of ours: the unit, or the last unit folded
 UNIT = "protolake.digest"  # of a unit's commits only: of its manifest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from spark_app.errors import ContractError
-from spark_app.ops.events import log
+from spark_app.model.errors import ContractError
+from spark_app.ops.log import log
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-from spark_app.lake import Lake, write_durably
-from spark_app.records import TableNames
+from spark_app.model.table_names import TableNames
+from spark_app.storage.lake import Lake, write_durably
 from spark_app.store.commit import Committer
+from spark_app.store.durability import REMEDY, DurabilityMark
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOST_SCANNED, Manifests
-from spark_app.store.synced import REMEDY, DurabilityMark
 
 MOST_NAMED = 10
 Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of this lake, None = there is no such table

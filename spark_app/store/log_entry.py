@@ -23,8 +23,8 @@ from urllib.parse import quote
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from spark_app.errors import ContractError
-from spark_app.records import FileEntry
+from spark_app.model.errors import ContractError
+from spark_app.model.reports import FileEntry
 from spark_app.store.delta_log import SEQUENCE, UNIT, entry_name, folder
 from spark_app.store.manifest import Manifest
 

@@ -20,10 +20,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from spark_app import failpoints
-from spark_app.errors import ContractError
-from spark_app.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
-from spark_app.records import FileEntry, Offsets, Report, TableNames
+from spark_app.model.errors import ContractError
+from spark_app.model.offsets import Offsets
+from spark_app.model.reports import FileEntry, Report
+from spark_app.model.table_names import TableNames
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from spark_app.records import FileEntry
+from spark_app.model.reports import FileEntry
 from spark_app.worker import files
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)

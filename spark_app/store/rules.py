@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spark_app.errors import ConfigurationError, ContractError
-from spark_app.lake import Lake, read_durable, write_durably
-from spark_app.records import Numbering
-from spark_app.settings import Settings
+from spark_app.model.catalog import Numbering
+from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, read_durable, write_durably
 
 KEPT = {
     "tables": ("bronze", "silver", "gold", "quarantine", "deferred", "resolved", "lost"),

@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from spark_app import failpoints
-from spark_app.errors import ContractError
-from spark_app.lake import Lake
-from spark_app.records import FileEntry, TableNames
+from spark_app.model.errors import ContractError
+from spark_app.model.reports import FileEntry
+from spark_app.model.table_names import TableNames
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 from spark_app.store import rewrite
+from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
-from spark_app.store.synced import DurabilityMark
-from spark_app.store.tables import INDEXED, Tables
+from spark_app.store.table_handles import INDEXED, Tables
 from spark_app.worker import files
 
 OWN_WRITER = "parquet-cpp"  # what a file of ours says of who wrote it

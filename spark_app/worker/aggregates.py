@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from spark_app.worker.tables import TIMESTAMP
+from spark_app.worker.table_rows import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # that are reduced at once: at most so many, and about so many
 WIDE = pa.decimal128(38, 0)  # of a sum of integers, which is exact in it

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
 
-from spark_app.records import OMITTED_SCHEMA, Span
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
+from spark_app.model.offsets import Span
+from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
     from pyarrow.dataset import ParquetFileFormat

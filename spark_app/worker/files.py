@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
-from spark_app import failpoints
-from spark_app.records import LINEAGE_SCHEMA, FileEntry
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.model.reports import FileEntry
+from spark_app.storage import failpoints
 from spark_app.worker.dictionaries import Dictionaries
 
 SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway

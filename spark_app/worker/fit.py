@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import RESERVED, Cause, Reject
-from spark_app.schemas.columns import find_clash, grows, merge_columns
+from spark_app.decode.merged_columns import find_clash, grows, merge_columns
+from spark_app.model.causes import Cause, Reject
+from spark_app.model.record_schemas import RESERVED
 from spark_app.worker import unwrap
 from spark_app.worker.conversions import CONVERSIONS
 

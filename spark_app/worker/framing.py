@@ -30,7 +30,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Cause, MessageIndex, SchemaKey
+from spark_app.model.catalog import MessageIndex, SchemaKey
+from spark_app.model.causes import Cause
 
 ID_MAGIC, GUID_MAGIC = 0, 1
 ID_HEADER = 5  # magic byte and schema id

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from spark_app.records import Catalog, SchemaKey
+from spark_app.decode import Decoder, decoder_for
+from spark_app.model.catalog import Catalog, SchemaKey
 from spark_app.worker import framing
-from spark_app.worker.decode import Decoder, decoder_for
 
 
 @dataclass

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.records import Cause, Reject
+from spark_app.model.causes import Cause, Reject
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
 LONGEST_DETAIL = 200  # characters of a hostile value that are worth keeping; the raw record has all of it

@@ -46,9 +46,9 @@ from scripts.campaign import ledger
 from scripts.campaign.stage import BUMP, Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
-from spark_app.lake import Lake
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
+from spark_app.storage.lake import Lake
 from tests.support import golden_lake
 from tests.support.golden_lake import EARLIER, FOLDER, LATER, PATIENCE, SUBJECT, TOPIC
 from tests.support.protos import compile_text, message_class

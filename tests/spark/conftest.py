@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from scripts.local import java
 from scripts.local.downloads import ensure
 from scripts.local.environment import class_archive
-from spark_app import session
-from spark_app.config import load
-from spark_app.settings import Settings
+from spark_app.settings.config import load
+from spark_app.settings.models import Settings
+from spark_app.spark import session
 from tests.spark.parts import Parts
 from tests.support.answers import Answers, serve
 

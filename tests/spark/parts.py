@@ -23,17 +23,18 @@ from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
 from scripts.campaign import ledger
 from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
-from spark_app.driver.opened import OpenLake
-from spark_app.driver.shares import Records
+from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
-from spark_app.lake import Lake
+from spark_app.model.offsets import Offsets, Span
+from spark_app.model.reports import Report
 from spark_app.ops.status import Status
-from spark_app.process.room import DiskSpaceGuard
-from spark_app.records import Offsets, Report, Span
-from spark_app.recovery.service import RequestExecutor
-from spark_app.settings import Settings
+from spark_app.process.disk_space import DiskSpaceGuard
+from spark_app.recovery.executor import RequestExecutor
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
 from tests.support.frames import batch_of, leave_out
 from tests.support.protos import compile_text
 

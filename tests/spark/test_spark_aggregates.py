@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_app.gold import shares
+from spark_app.gold import worker_tasks
 from spark_app.gold.compute import AggregateComputer
-from spark_app.settings import Settings
+from spark_app.settings.models import Settings
 from spark_app.worker import aggregates
 
 pytestmark = pytest.mark.spark
@@ -119,7 +119,7 @@ def test_workers_give_what_spark_sql_gives(
     draw = random.Random(key)
     fields = fields_of(key)
     asked = calculator(spark, "k")
-    monkeypatch.setattr(shares, "TASK_BYTES", 256 << 10)  # two tasks, which share a table
+    monkeypatch.setattr(worker_tasks, "TASK_BYTES", 256 << 10)  # two tasks, which share a table
     kinds = set()
     for turn in range(3):
         found = files(tmp_path / str(turn), draw, key, 8)
@@ -146,7 +146,7 @@ def test_a_dead_worker_leaves_its_tables_to_spark_sql(
     of = dict.fromkeys(found, fields_of("s"))
     asked = calculator(spark, "k")
     expected = asked.of_files(found, of)
-    monkeypatch.setattr(shares, "_reduce", die)
+    monkeypatch.setattr(worker_tasks, "_reduce", die)
     actual = asked.of_files(found, of)
     assert (expected.failed, actual.failed) == ({}, {})
     same(actual.parts, expected.parts)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_app.lake import Lake
+from spark_app.storage.lake import Lake
 from tests.support import filters
 from tests.support.examples import examples
 from tests.unit.spark_app.test_app_filters import TABLE, write

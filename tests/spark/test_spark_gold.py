@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from deltalake.table import TableMerger
 from pyspark.sql import SparkSession
 
-from spark_app.gold import tables
-from spark_app.store.maintain import sweep
-from spark_app.store.tables import Tables
+from spark_app.gold import gold_tables
+from spark_app.store.maintenance import sweep
+from spark_app.store.table_handles import Tables
 from tests.spark.parts import Parts
 from tests.spark.silver import add, check, check_audited, decide, learn, rows_of
 from tests.support.protos import PROTO3, compile_text
@@ -311,7 +311,7 @@ def test_a_merge_that_failed_after_its_commit_does_not_stop_gold(
         raise Broken
 
     with monkeypatch.context() as full:
-        full.setattr(tables, "SMALL_BYTES", tables.SMALL_BYTES if small else -1)
+        full.setattr(gold_tables, "SMALL_BYTES", gold_tables.SMALL_BYTES if small else -1)
         full.setattr(Tables, "replace_rows", write_late)
         full.setattr(table, "merge", lambda *how, **more: FailsLate(DeltaTable(table.table_uri).merge(*how, **more)))
         with pytest.raises(Broken):
@@ -345,7 +345,7 @@ def test_a_sum_beyond_64_bits_is_exact_and_stops_nobody(
     aggregates: dict[str, Any],
     small: bool,
 ) -> None:
-    monkeypatch.setattr(tables, "SMALL_BYTES", tables.SMALL_BYTES if small else -1)
+    monkeypatch.setattr(gold_tables, "SMALL_BYTES", gold_tables.SMALL_BYTES if small else -1)
     parts = opened(new_parts, aggregates)
     add(parts, a=rows_of([("x", 1, MOST), ("y", 1, 5)]), b=ONE)
     parts.gold.run()

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 
 from spark_app.driver import unit
 from spark_app.driver.ingest import MAX_LAND_ATTEMPTS
-from spark_app.errors import ContractError, SchemaBump
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.records import Span
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.errors import ContractError, SchemaBump
+from spark_app.model.offsets import Span
 from tests.spark.parts import ORIGIN, Killed, Parts, events, killed, offsets, records, source
 from tests.support.answers import Answers
 

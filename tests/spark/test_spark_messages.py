@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from spark_app.driver.shares import Records
-from spark_app.errors import ConfigurationError
-from spark_app.records import SchemaKey
+from spark_app.driver.job_input import Records
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.errors import ConfigurationError
 from tests.spark.parts import ORIGIN, TOPIC, Given, Parts, source_of
 from tests.spark.test_spark_rebuild import ask as rebuild
 from tests.spark.test_spark_replay import replay

@@ -14,14 +14,14 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.errors import PySparkException
 
 from scripts.campaign import ledger
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import read_table
-from spark_app.errors import ExitCode, UnreachableError
-from spark_app.records import Cause
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ExitCode, UnreachableError
 from spark_app.recovery import requests
 from spark_app.recovery.replay import Replay
+from spark_app.recovery.request_attempts import MOST
 from spark_app.recovery.requests import Request
-from spark_app.recovery.tries import MOST
 from tests.spark.parts import Killed, Parts, events, source
 from tests.support.answers import Answers
 

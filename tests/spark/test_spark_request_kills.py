@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Parts, events

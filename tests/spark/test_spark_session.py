@@ -19,10 +19,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from scripts.local.artifacts import ROOT
-from spark_app import session, shell
-from spark_app.errors import UsageError
-from spark_app.kafka import source
-from spark_app.settings import KafkaSettings, Settings
+from spark_app.app import shell
+from spark_app.kafka import spark_source
+from spark_app.model.errors import UsageError
+from spark_app.settings.models import KafkaSettings, Settings
+from spark_app.spark import session
 from tests.spark.parts import Parts, events
 
 pytestmark = pytest.mark.spark
@@ -52,7 +53,7 @@ def test_password_is_not_in_a_plan(spark: SparkSession, tmp_path: Path) -> None:
     kafka = KafkaSettings(
         security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="u", sasl_password_file=str(secret)
     )
-    options = source.jvm_options(kafka)
+    options = spark_source.jvm_options(kafka)
     assert CANARY in options["kafka.sasl.jaas.config"]
     text = explained(spark, options)
     assert "kafka.sasl.jaas.config" in text

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.driver import unit
+from spark_app.driver.job_input import Records
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
-from spark_app.driver.shares import Records
-from spark_app.errors import SchemaBump, last_message_line
-from spark_app.records import Report
+from spark_app.model.errors import SchemaBump, last_message_line
+from spark_app.model.reports import Report
 from tests.spark.parts import ORIGIN, Deadly, Parts, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from scripts.campaign.stage import Stage, kill, wait_until
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 

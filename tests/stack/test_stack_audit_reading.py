@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from scripts.local.kafka import Kafka as Broker
 from spark_app.audit.broker import Kafka
-from spark_app.audit.records import Records
-from spark_app.errors import UnreachableError
-from spark_app.records import Span
-from spark_app.settings import KafkaSettings
+from spark_app.audit.source_records import Records
+from spark_app.model.errors import UnreachableError
+from spark_app.model.offsets import Span
+from spark_app.settings.models import KafkaSettings
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 ALL = 1 << 40  # bytes

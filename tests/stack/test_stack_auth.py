@@ -12,10 +12,10 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
-from spark_app.errors import ExitCode
-from spark_app.kafka import access, topics
+from spark_app.kafka import broker_access, topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
-from spark_app.settings import KafkaSettings
+from spark_app.model.errors import ExitCode
+from spark_app.settings.models import KafkaSettings
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -138,7 +138,7 @@ def test_a_wrong_protocol_is_named_with_the_right_one(
 ) -> None:
     listeners = {"PLAINTEXT": kafka.bootstrap, "SASL_SSL": kafka.secure_bootstrap}
     for right, address in listeners.items():
-        assert access.speaks(address) == right
+        assert broker_access.speaks(address) == right
         if right != protocol:
             said = _refusal(client(address, protocol), "t", monkeypatch)
             assert said == f"{address} speaks {right}: check kafka.security_protocol"

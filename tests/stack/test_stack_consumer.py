@@ -31,11 +31,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from scripts.local.kafka import Kafka
-from spark_app.kafka.consumer import consumer, share
+from spark_app.kafka.consumer import consumer, kafka_input
 from spark_app.kafka.consumer.consumer import Consumer as OwnConsumer
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.records import SOURCE_SCHEMA, Span
-from spark_app.settings import KafkaSettings
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.offsets import Span
+from spark_app.model.record_schemas import SOURCE_SCHEMA
+from spark_app.settings.models import KafkaSettings
 
 pytestmark = pytest.mark.stack
 MOST = 50_000, 16 << 20, 128 << 20
@@ -67,7 +68,7 @@ def own(kafka: Kafka) -> Iterator[OwnConsumer]:
 
 
 def new_consumer(kafka: Kafka, partitions: int = 1) -> OwnConsumer:
-    return OwnConsumer(share.options_for(KafkaSettings(brokers=kafka.bootstrap), partitions))
+    return OwnConsumer(kafka_input.options_for(KafkaSettings(brokers=kafka.bootstrap), partitions))
 
 
 def refusal(kafka: Kafka, span: Span) -> ReadFailed:
@@ -331,7 +332,7 @@ def test_a_broker_that_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         values = [os.urandom(10_000) for _ in range(5000)]  # more than is fetched beforehand
         send(kafka.bootstrap, topic, values)
         settings = KafkaSettings(brokers=kafka.bootstrap)
-        part = share.Share(settings, (Span(topic, 0, 0, 5000),), 1, 100, 1 << 20, 1 << 20)
+        part = kafka_input.Share(settings, (Span(topic, 0, 0, 5000),), 1, 100, 1 << 20, 1 << 20)
         batches = part.read()
         first = next(batches)
         pid = kafka.pid
@@ -342,10 +343,10 @@ def test_a_broker_that_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
                 list(batches)
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert (unread.value.why, share._kept) == (ReadFailure.SILENT, {})
+        assert (unread.value.why, kafka_input._kept) == (ReadFailure.SILENT, {})
         assert first.column("value").to_pylist() == values[:100]
         assert [value for batch in part.read() for value in batch.column("value").to_pylist()] == values
-        share.close()
+        kafka_input.close()
 
 
 def test_what_talks_nonsense_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +364,7 @@ def test_what_talks_nonsense_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
         threading.Thread(target=babble, daemon=True).start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        opened = OwnConsumer(share.options_for(KafkaSettings(brokers=address), 1))
+        opened = OwnConsumer(kafka_input.options_for(KafkaSettings(brokers=address), 1))
         with pytest.raises(ReadFailed, match=r"t/0 at 0 of 0 to 1") as unread:
             read(opened, Span("t", 0, 0, 1))
         assert unread.value.why == ReadFailure.SILENT
@@ -383,7 +384,7 @@ def test_nothing_is_left_of_a_closed_consumer(kafka: Kafka, topic: str) -> None:
 
 def test_a_share_with_a_limit_reads_no_more(kafka: Kafka, topic: str) -> None:
     send(kafka.bootstrap, topic, [b"%d" % number for number in range(100)])
-    part = share.Share(KafkaSettings(brokers=kafka.bootstrap), (Span(topic, 0, 0, 100),), 1, 30, 1 << 20, 1 << 20)
+    part = kafka_input.Share(KafkaSettings(brokers=kafka.bootstrap), (Span(topic, 0, 0, 100),), 1, 30, 1 << 20, 1 << 20)
     assert [batch.num_rows for batch in part.limited(40).read()] == [30, 10]
     assert [batch.num_rows for batch in part.read()] == [30, 30, 30, 10]
-    share.close()
+    kafka_input.close()

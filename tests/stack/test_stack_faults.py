@@ -15,7 +15,7 @@ from scripts.campaign.disk import empty, fill, small_disk
 from scripts.campaign.flow import Flow, flowing
 from scripts.campaign.stage import Stage, wait_until
 from scripts.local.errors import LocalError
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 STALL_S = 20.0

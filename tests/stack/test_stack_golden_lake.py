@@ -13,8 +13,8 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from scripts.campaign import ledger
-from spark_app.lake import Lake
 from spark_app.recovery import requests
+from spark_app.storage.lake import Lake
 from tests.support import golden_lake
 from tests.support.golden_lake import EARLIER, LATER, ROWS, SAID, TOPIC
 

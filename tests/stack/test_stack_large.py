@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage, kill
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 GIANT = bytes(300 << 20)  # a broker counts it compressed: 30 KiB

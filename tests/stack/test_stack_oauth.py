@@ -11,10 +11,10 @@ from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
 from spark_app.audit import broker
 from spark_app.audit.broker import Kafka
-from spark_app.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.kafka import topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
-from spark_app.settings import KafkaSettings
+from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.settings.models import KafkaSettings
 from tests.support import tokens
 from tests.support.secure import SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint

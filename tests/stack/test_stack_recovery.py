@@ -14,7 +14,7 @@ import pytest
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage, kill, wait_until
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 ONLY = {"TABLES__ALLOWED": '["rummy", "uno"]'}

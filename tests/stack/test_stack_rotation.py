@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import KafkaError
 
 from scripts.campaign.stage import Stage, kill, wait_for
-from spark_app.errors import ExitCode
-from spark_app.kafka import access
-from spark_app.kafka.consumer import share
-from spark_app.kafka.consumer.share import Share
-from spark_app.kafka.consumer.unread import ReadFailed
-from spark_app.records import Span
-from spark_app.settings import KafkaSettings
+from spark_app.kafka import broker_access
+from spark_app.kafka.consumer import kafka_input
+from spark_app.kafka.consumer.kafka_input import Share
+from spark_app.kafka.consumer.read_failed import ReadFailed
+from spark_app.model.errors import ExitCode
+from spark_app.model.offsets import Span
+from spark_app.settings.models import KafkaSettings
 from tests.support import tokens
 from tests.support.secure import PASSWORD, USER, SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint
@@ -118,11 +118,11 @@ def test_a_worker_reads_the_file_again_when_it_was_refused(
         with pytest.raises(ReadFailed) as refused:
             _read_on(settings)
         said = (KafkaError(code, words) for code, words in refused.value.said)
-        assert "kafka.sasl_password_file" in (access.refusal(said, settings) or "")
+        assert "kafka.sasl_password_file" in (broker_access.refusal(said, settings) or "")
         secret.write_text(NEXT)
         assert first + _read(settings, 10, 20) == list(range(20))
     finally:
-        share.close()
+        kafka_input.close()
 
 
 def _read(settings: KafkaSettings, start: int, end: int) -> list[int]:

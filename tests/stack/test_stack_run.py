@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import BUMP, Stage, kill, wait_until
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from scripts.campaign.stage import Stage
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 from spark_app.store.manifest import read_manifest
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]

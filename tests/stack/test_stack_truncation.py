@@ -11,7 +11,7 @@ from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 TAKEN, PLANNED, KEPT, LATER = 1000, 700, 200, 300

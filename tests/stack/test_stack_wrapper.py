@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from scripts.campaign import ledger
 from scripts.campaign.stage import Stage
-from spark_app.errors import ExitCode
+from spark_app.model.errors import ExitCode
 from tests.support.protos import PROTO3, compile_text, message_class, renamed
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]

@@ -7,7 +7,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from spark_app.records import Offsets
+from spark_app.model.offsets import Offsets
 
 METADATA = '{"id":"89c28283-6e98-454d-8998-c1409788f60a"}'
 CHECKSUM_OF_METADATA = bytes.fromhex("6372630000000200644dd109")  # by Hadoop

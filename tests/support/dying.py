@@ -14,14 +14,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from spark_app import config, session
-from spark_app.driver import attempts
-from spark_app.errors import ExitCode, ProtolakeError
-from spark_app.lake import Lake
+from spark_app.driver import size_backoff
+from spark_app.model.errors import ExitCode, ProtolakeError
 from spark_app.recovery import requests
-from spark_app.recovery.alone import execute
+from spark_app.recovery.offline import execute
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
+from spark_app.settings import config
+from spark_app.spark import session
+from spark_app.storage.lake import Lake
 
 AT_ONCE = 250  # records of a step, so that a request has many
 
@@ -49,7 +50,7 @@ def arm(kind: type[Any], what: str, delay: float) -> None:
 
 
 def main(root: str, request_id: str, what: str, delay: str) -> int:
-    attempts.MOST_AT_ONCE = AT_ONCE
+    size_backoff.MOST_AT_ONCE = AT_ONCE
     for kind in (Replay, Rebuild):
         arm(kind, what, float(delay))
     lake = Lake(root)

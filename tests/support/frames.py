@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from confluent_kafka.schema_registry.serde import SchemaId
 
-from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA, SchemaKey
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
 
 
 def frame(schema: SchemaKey, payload: bytes, index: Sequence[int] = (0,)) -> bytes:

@@ -12,13 +12,15 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from scripts.campaign import ledger
 from spark_app.audit import Verdict, audit
-from spark_app.audit.records import Records
-from spark_app.driver.opened import OpenLake
+from spark_app.audit.source_records import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
-from spark_app.lake import Lake, write_quickly
-from spark_app.records import Decodable, Offsets, Report, Span
-from spark_app.settings import Settings
-from spark_app.worker import one_pass
+from spark_app.model.catalog import Decodable
+from spark_app.model.offsets import Offsets, Span
+from spark_app.model.reports import Report
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, write_quickly
+from spark_app.worker import task
 from tests.support.frames import leave_out
 
 TOPIC = "t"
@@ -108,8 +110,8 @@ class SmallLake:
     def _run(self, batches: Sequence[pa.RecordBatch], origin: UnitOptions) -> Report:
         for settled in (False, False, False, True):
             plan = self.units._plan(self.opened.manifests.last + 1, origin)
-            plan = one_pass.replace(plan, settled=settled)  # type: ignore[attr-defined]
-            report = one_pass.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
+            plan = task.replace(plan, settled=settled)  # type: ignore[attr-defined]
+            report = task.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
             if not report.new_ids and not report.new_values:
                 return report
             self.units.discard(report)

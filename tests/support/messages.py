@@ -37,7 +37,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from spark_app.records import Decodable
+from spark_app.model.catalog import Decodable
 from spark_app.schemas.descriptors import digest
 
 SCALARS = [n for n in range(1, 19) if n not in (10, 11, 14)]  # FieldDescriptor.TYPE_*: all but group, message, enum

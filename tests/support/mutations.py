@@ -10,7 +10,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from spark_app.records import Decodable, SchemaKey
+from spark_app.model.catalog import Decodable, SchemaKey
 from tests.support.frames import frame
 from tests.support.messages import fill
 from tests.support.protos import PROTO3, compile_text, message_class

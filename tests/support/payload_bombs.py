@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_app.records import Report, TableNames
-from spark_app.worker import one_pass
+from spark_app.model.reports import Report
+from spark_app.model.table_names import TableNames
+from spark_app.worker import task
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text
@@ -93,8 +94,8 @@ def go(payload: bytes) -> Report:
     messages = {"g": tuple(catalog.columns)}
     routing = Routing("game_name", {"g": "g"}, frozenset(), room=False, messages=messages)
     with tempfile.TemporaryDirectory() as folder:
-        plan = one_pass.TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, settled=True)
-        return one_pass.run(iter([batch_of(values)]), plan, catalog, "0")
+        plan = task.TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, settled=True)
+        return task.run(iter([batch_of(values)]), plan, catalog, "0")
 
 
 def peak() -> int:

@@ -7,12 +7,12 @@ from typing import Any
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.records import Catalog, Decodable, SchemaKey
-from spark_app.schemas.caps import SchemaLimits
+from spark_app.decode.reference import load_files
+from spark_app.model.catalog import Catalog, Decodable, SchemaKey
 from spark_app.schemas.descriptors import compile_sources, digest
 from spark_app.schemas.ledger import message_types
+from spark_app.schemas.limits import SchemaLimits
 from spark_app.schemas.registry import ROOT, Sources
-from spark_app.worker.decode.reference import load_files
 
 CAPS = SchemaLimits(text_bytes=1 << 20, files=100, leaves=2000, compile_s=5, compile_bytes=512 << 20)
 PROTO3 = 'syntax = "proto3";\n'

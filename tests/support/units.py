@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.driver.settle import TableAdmission
-from spark_app.lake import Lake
-from spark_app.records import TableNames
-from spark_app.settings import Event, LakeSettings, Tables
-from spark_app.store import power
+from spark_app.driver.schema_resolver import TableAdmission
+from spark_app.model.table_names import TableNames
+from spark_app.settings.models import Event, LakeSettings, Tables
+from spark_app.storage.lake import Lake
+from spark_app.store import torn_logs
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests
 
@@ -18,7 +18,7 @@ def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Ma
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
     committer = Committer(lake, manifests, settings or LakeSettings())
-    power.mend(lake, committer.synced, TableNames())
+    torn_logs.mend(lake, committer.synced, TableNames())
     return manifests, committer
 
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructField, StructType
 from scripts.benches.messages import INDEX
 from scripts.benches.rivals import given, spark
 from scripts.benches.topics import FRAME
-from spark_app import session
-from spark_app.worker.decode import decoder_for
+from spark_app.decode import decoder_for
+from spark_app.spark import session
 
 SIDE_BY_SIDE = 8
 END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given

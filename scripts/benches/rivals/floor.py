@@ -1,7 +1,7 @@
 """What the app is compared with: a raw copy by Spark's own Delta sink, in a session with the app's settings."""
 
 from scripts.benches.rivals import spark
-from spark_app import session
+from spark_app.spark import session
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("floor")

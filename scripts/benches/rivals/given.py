@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scripts.benches.shape import Shape, game_names
 
 if TYPE_CHECKING:
-    from spark_app.records import Decodable
+    from spark_app.model.catalog import Decodable
 
 TOPIC, SCHEMA, FLAGS = "BENCH_TOPIC", "BENCH_SCHEMA", "BENCH_FLAGS"
 
@@ -57,7 +57,7 @@ def copied(lake: Path) -> Path:
 
 def newest() -> Decodable:
     """The same schema, as the app's decoder takes it."""
-    from spark_app.records import Decodable
+    from spark_app.model.catalog import Decodable
     from spark_app.schemas.descriptors import digest
 
     data = descriptors()

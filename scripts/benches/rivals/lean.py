@@ -1,7 +1,7 @@
 """A raw copy as a user writes it: Kafka to one Delta table, no headers, all there is in one batch."""
 
 from scripts.benches.rivals import spark
-from spark_app import session
+from spark_app.spark import session
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("lean")

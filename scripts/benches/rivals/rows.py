@@ -21,8 +21,8 @@ from scripts.benches import messages
 from scripts.benches.rivals import given, spark
 from scripts.benches.row_udf import to_row
 from scripts.benches.topics import FRAME
-from spark_app import session
-from spark_app.worker.decode import arrow_schema
+from spark_app.decode import arrow_schema
+from spark_app.spark import session
 
 MODULE = "bench_event_pb2"
 

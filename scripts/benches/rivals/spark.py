@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from scripts.benches.rivals import given
-from spark_app import config, session
-from spark_app.lake import Lake
-from spark_app.settings import Settings
+from spark_app.settings import config
+from spark_app.settings.models import Settings
+from spark_app.spark import session
+from spark_app.storage.lake import Lake
 
 TOGETHER = "silver_events"  # partitioned by game
 POLL_RECORDS = "5000"  # Kafka's own 500 cost a sixth of all CPU time

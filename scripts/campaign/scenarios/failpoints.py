@@ -16,9 +16,9 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for, wait_until
-from spark_app.failpoints import POINTS
-from spark_app.lake import Lake
 from spark_app.recovery import requests
+from spark_app.storage.failpoints import POINTS
+from spark_app.storage.lake import Lake
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place

@@ -16,8 +16,8 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for
-from spark_app.errors import ExitCode
-from spark_app.lake import Lake
+from spark_app.model.errors import ExitCode
+from spark_app.storage.lake import Lake
 
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12

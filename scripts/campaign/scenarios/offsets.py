@@ -23,7 +23,7 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.scenarios.failpoints import OF_LOSSES
 from scripts.campaign.stage import Stage, kill, wait_until
-from spark_app.failpoints import POINTS
+from spark_app.storage.failpoints import POINTS
 
 DONE, LOSS = 0, 65
 PARTITIONS = 3

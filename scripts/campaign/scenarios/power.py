@@ -15,8 +15,8 @@ from scripts.campaign.mount import Mount
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for
-from spark_app.errors import ExitCode
-from spark_app.lake import write_durably
+from spark_app.model.errors import ExitCode
+from spark_app.storage.lake import write_durably
 
 LONGEST_S = 15.0  # of a life, from its start or from its first unit on
 PATIENCE_S = 120.0  # until that unit

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from spark_app.kafka import access
-from spark_app.kafka.consumer import library, messages
+from spark_app.kafka import broker_access
+from spark_app.kafka.consumer import librdkafka, messages
 from spark_app.kafka.consumer.queue import Queue
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.records import Span
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.offsets import Span
 
 POLL_MS = 100
 PATIENCE_S = 60.0  # without a word about the partition
@@ -28,7 +28,7 @@ UNUSED_S = 10.0  # after which a partition is no longer fetched: another worker 
 AT_ONCE = 50_000  # messages
 LARGEST_BATCH = 1 << 30  # bytes: of headers base64 makes a third more, and a column of Arrow's has less than 2 GiB
 LOSSES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
-REFUSALS = (*access.LOGINS, KafkaError._SSL)
+REFUSALS = (*broker_access.LOGINS, KafkaError._SSL)
 
 
 class Consumer:
@@ -43,8 +43,8 @@ class Consumer:
 
     def __init__(self, options: Mapping[str, Any]):
         self._said: deque[tuple[int, str]] = deque(maxlen=20)
-        self._callback = library.ErrorCallback(self._hear)
-        self._client = library.open_client(options, self._callback)
+        self._callback = librdkafka.ErrorCallback(self._hear)
+        self._client = librdkafka.open_client(options, self._callback)
         self._topics: dict[str, int] = {}
         self._queues: dict[tuple[str, int], Queue] = {}
         self._buffer = np.empty(AT_ONCE, np.uintp)
@@ -86,8 +86,8 @@ class Consumer:
         for queue in self._queues.values():
             queue.stop()
         for topic in self._topics.values():
-            library.topic_destroy(topic)
-        library.destroy(self._client, library.NO_CLOSE)
+            librdkafka.topic_destroy(topic)
+        librdkafka.destroy(self._client, librdkafka.NO_CLOSE)
 
     def _open(self, span: Span) -> Queue:
         """The partition's queue, at the beginning of the span."""
@@ -102,9 +102,9 @@ class Consumer:
 
     def _topic(self, name: str) -> int:
         if name not in self._topics:
-            topic = library.topic_new(self._client, name.encode(), None)
+            topic = librdkafka.topic_new(self._client, name.encode(), None)
             if not topic:
-                said = library.describe(library.last_error()).decode()
+                said = librdkafka.describe(librdkafka.last_error()).decode()
                 raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {said}", [])
             self._topics[name] = topic
         return self._topics[name]
@@ -127,7 +127,7 @@ class Consumer:
         while not queue.receive(self._buffer, span.end - reached, wait_ms=0):
             if queue.receive(self._buffer, 1, POLL_MS) and queue.reached > reached:
                 break
-            library.poll(self._client, 0)  # calls back with what was said
+            librdkafka.poll(self._client, 0)  # calls back with what was said
             self._judge(queue, span, time.monotonic() - began)
         if queue.errors:
             self._judge(queue, span, time.monotonic() - began)
@@ -137,7 +137,7 @@ class Consumer:
         Raises:
             Unread: waiting longer would be in vain.
         """
-        said = [(code, access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
+        said = [(code, broker_access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
             raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", said)

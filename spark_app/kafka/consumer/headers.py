@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numba import carray, njit
 
 from spark_app.kafka.consumer.address import address
-from spark_app.kafka.consumer.library import header_get_all, message_headers
+from spark_app.kafka.consumer.librdkafka import header_get_all, message_headers
 
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 PAD = ord("=")

@@ -16,8 +16,8 @@ from numba import carray, njit
 
 from spark_app.kafka.consumer import headers
 from spark_app.kafka.consumer.address import address
-from spark_app.kafka.consumer.library import MESSAGE, describe_message, message_destroy, message_timestamp
-from spark_app.records import OMITTED_SCHEMA, SOURCE_SCHEMA
+from spark_app.kafka.consumer.librdkafka import MESSAGE, describe_message, message_destroy, message_timestamp
+from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
 
 LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 from confluent_kafka import KafkaError
 
-from spark_app.kafka.consumer import library, messages
+from spark_app.kafka.consumer import librdkafka, messages
 
 NEAR = 50_000  # offsets: less than that is skipped message by message, for to fetch anew costs more
 NONE = np.empty((3, 0), np.int64)
@@ -32,9 +32,9 @@ class Queue:
         self.ended: float | None = None
         self.used = time.monotonic()
         self.errors: list[tuple[int, str]] = []
-        if library.consume_start(topic, partition, start):
-            code = library.last_error()
-            self.errors.append((code, library.describe(code).decode()))
+        if librdkafka.consume_start(topic, partition, start):
+            code = librdkafka.last_error()
+            self.errors.append((code, librdkafka.describe(code).decode()))
 
     def skip_to(self, start: int) -> bool:
         """Go on with that offset; False where it has to be fetched anew."""
@@ -62,7 +62,7 @@ class Queue:
 
     def receive(self, into: np.ndarray, most: int, wait_ms: int) -> bool:
         """Take over what librdkafka has fetched, at most so many messages; False when nothing came."""
-        count: int = library.consume_batch(
+        count: int = librdkafka.consume_batch(
             self._topic, self._partition, wait_ms, into.ctypes.data, min(most, len(into))
         )
         received = into[: max(count, 0)]
@@ -82,7 +82,7 @@ class Queue:
         """Fetch no more, and give back what is held."""
         messages.release(self._held[0])
         self._held = NONE
-        library.consume_stop(self._topic, self._partition)
+        librdkafka.consume_stop(self._topic, self._partition)
 
     def _hold(self, more: np.ndarray) -> None:
         """Keep the messages as well, without those that nobody asks for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_app.records import Offsets, Span
+from spark_app.model.offsets import Offsets, Span
 
 UNEVEN = 1.25  # of an even part: what a task may have before a partition is split for it
 

@@ -29,7 +29,7 @@ def test_an_archive_is_trained_once(tmp_path: Path, other_python: Path) -> None:
     for _ in range(2):
         training.train({training.ARCHIVE: str(archive)})
     assert archive.read_text() == "classes\n"
-    assert (tmp_path / "calls").read_text() == "-m spark_app.warm\n"
+    assert (tmp_path / "calls").read_text() == "-m spark_app.app.training\n"
 
 
 def test_who_has_no_archive_trains_none(tmp_path: Path, other_python: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_app.schemas.caps import SchemaLimits
+from spark_app.schemas.limits import SchemaLimits
 from tests.support.answers import Answers, serve
 
 

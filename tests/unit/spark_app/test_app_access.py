@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from spark_app import config
-from spark_app.errors import ConfigurationError
-from spark_app.pipeline import Pipeline
+from spark_app.app.pipeline import Pipeline
+from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.registry import Registry, RegistryAccessDenied, RegistryUnreachable
-from spark_app.settings import RegistrySettings, Settings
+from spark_app.settings import config
+from spark_app.settings.models import RegistrySettings, Settings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS
 from tests.support.secure import Authority

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_app.gold.shares import split_among_tasks
+from spark_app.gold.worker_tasks import split_among_tasks
 from spark_app.worker import aggregates
 from spark_app.worker.aggregates import Aggregate, Grouping
 

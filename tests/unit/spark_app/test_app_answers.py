@@ -13,15 +13,15 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.type import money_pb2
 
 from spark_app.audit.expected import rows_of
-from spark_app.records import Decodable
+from spark_app.decode import decoder_for
+from spark_app.decode.reference import load_files
+from spark_app.model.catalog import Decodable
 from spark_app.schemas import resolution
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import message_schemas
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable
-from spark_app.settings import RegistrySettings
-from spark_app.worker.decode import decoder_for
-from spark_app.worker.decode.reference import load_files
+from spark_app.settings.models import RegistrySettings
 from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3, compile_text
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from spark_app.driver.attempts import MOST_AT_ONCE, SizeBackoff
-from spark_app.records import Report
+from spark_app.driver.size_backoff import MOST_AT_ONCE, SizeBackoff
+from spark_app.model.reports import Report
 
 
 def fail() -> Report:

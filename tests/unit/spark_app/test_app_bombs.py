@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.driver.settle import SchemaResolver, limits_of
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.decode.reference import load_files
+from spark_app.decode.typemap import arrow_schema
+from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.schemas.descriptors import CompileUnavailable, compile_sources
 from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry, Sources
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings import RegistrySettings, Schemas
-from spark_app.worker.decode.reference import load_files
-from spark_app.worker.decode.typemap import arrow_schema
+from spark_app.settings.models import RegistrySettings, Schemas
 from tests.support.answers import Answers
 from tests.support.bombs import BOMBS, text
 from tests.support.protos import CAPS, PROTO3

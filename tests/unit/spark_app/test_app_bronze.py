@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_app.worker import bronze
 from spark_app.worker.bronze import Share
-from spark_app.worker.tables import BRONZE_SCHEMA, COORDINATES
+from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 from tests.support.frames import batch_of
 
 Coordinate = tuple[str, str | None, int, int]

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.records import Catalog, Decodable, DecodeOptions, Report, SchemaKey
-from spark_app.worker import framing, one_pass
+from spark_app.model.catalog import Catalog, Decodable, DecodeOptions, SchemaKey
+from spark_app.model.reports import Report
+from spark_app.worker import framing, task
 from spark_app.worker.route import By, Routing
 from spark_app.worker.unwrap import Wrapper
 from tests.support.frames import batch_of, frame, headers_of
@@ -42,7 +43,7 @@ GERMANY = routing({"de": "de"}, {"de": ("shop.Placed",)})
 
 
 def run(folder: Path, batch: pa.RecordBatch, catalog: Catalog, **plan: Any) -> tuple[Report, dict[str, pa.Table]]:
-    report = one_pass.run(iter([batch]), plan_for(folder, **{"routing": GERMANY} | plan), catalog, "00000-0")
+    report = task.run(iter([batch]), plan_for(folder, **{"routing": GERMANY} | plan), catalog, "00000-0")
     return report, read_back(folder, report)
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
-from spark_app.lake import Lake
-from spark_app.records import Offsets
+from spark_app.model.offsets import Offsets
+from spark_app.storage.lake import Lake
 from spark_app.store import checkpoint
 from spark_app.store.manifest import Manifest, follows
 from tests.support.checkpoints import CHECKSUM_OF_METADATA, METADATA, checksum, write, write_checkpoint

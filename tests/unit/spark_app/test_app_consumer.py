@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spark_app.kafka.consumer import headers, share
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.records import Span
-from spark_app.settings import KafkaSettings
+from spark_app.kafka.consumer import headers, kafka_input
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.offsets import Span
+from spark_app.settings.models import KafkaSettings
 
 
 def read(kafka: KafkaSettings, topic: str = "t") -> ReadFailed:
     with pytest.raises(ReadFailed) as unread:
-        next(share.Share(kafka, (Span(topic, 0, 0, 1),), 1, 1, 1, 1).read())
-    assert share._kept == {}
+        next(kafka_input.Share(kafka, (Span(topic, 0, 0, 1),), 1, 1, 1, 1).read())
+    assert kafka_input._kept == {}
     assert unread.value.why == ReadFailure.SILENT
     return unread.value
 
@@ -25,8 +25,8 @@ def test_secrets_are_read_where_they_are_used_and_are_in_nothing_that_travels(tm
     kafka = KafkaSettings(
         security_protocol="SASL_PLAINTEXT", sasl_username="me", sasl_password_file=str(password), sasl_mechanism="PLAIN"
     )
-    assert share.options_for(kafka, 1)["sasl.password"] == "canary"
-    assert "canary" not in repr(share.Share(kafka, (), 1, 1, 1, 1))
+    assert kafka_input.options_for(kafka, 1)["sasl.password"] == "canary"
+    assert "canary" not in repr(kafka_input.Share(kafka, (), 1, 1, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_topic_that_no_client_takes_is_said() -> None:
 
 
 def test_prefetching_is_bounded_whatever_the_number_of_partitions() -> None:
-    found = {count: share.options_for(KafkaSettings(), count) for count in (1, 4, 1000)}
+    found = {count: kafka_input.options_for(KafkaSettings(), count) for count in (1, 4, 1000)}
     assert [options["queued.max.messages.kbytes"] for options in found.values()] == [16 << 10, 4 << 10, 64]
     assert [options["fetch.message.max.bytes"] for options in found.values()] == [1 << 20, 1 << 20, 64 << 10]
 

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 
-from spark_app.records import RESERVED, Cause, DecodeOptions
-from spark_app.schemas.columns import find_clash
-from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.decode.columns import ColumnBuilder
-from spark_app.worker.decode.decoder import STRICT
+from spark_app.decode import Decoder, decoder_for
+from spark_app.decode.columns import ColumnBuilder
+from spark_app.decode.decoder import STRICT
+from spark_app.decode.merged_columns import find_clash
+from spark_app.model.catalog import DecodeOptions
+from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import RESERVED
 from tests.support.protos import PROTO3, compile_text, message_class
 
 TIMES = """

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from spark_app.records import Decodable
-from spark_app.schemas.caps import SchemaInvalid
+from spark_app.decode import decoder_for
+from spark_app.model.catalog import Decodable
 from spark_app.schemas.descriptors import CompileUnavailable, compile_sources, digest
 from spark_app.schemas.ledger import message_schemas
+from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.registry import ROOT, Sources
-from spark_app.worker.decode import decoder_for
 from tests.support.protos import CAPS, PROTO3, compile_text
 
 GOOGLE = PROTO3 + "package google.protobuf; message M { %s t = 1; } message %s { %s }"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.errors import ExitCode
 from spark_app.kafka.topics import BrokerUnreachable, Topics
-from spark_app.lake import Lake
+from spark_app.model.errors import ExitCode
 from spark_app.recovery import doctor
 from spark_app.recovery.requests import pending
-from spark_app.settings import Settings
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
 from spark_app.store import checkpoint
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import Manifest
@@ -139,7 +139,7 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
             (lake.requests / f"{one.id}.json").unlink()
         return {}
 
-    monkeypatch.setattr("spark_app.recovery.alone.execute", execute)
+    monkeypatch.setattr("spark_app.recovery.offline.execute", execute)
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
     shutil.rmtree(lake.table(name))
     list(doctor.repair(lake, settings_of(lake)))
@@ -150,7 +150,7 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
 def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
     lake: Lake, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.recovery.alone.execute", lambda *_: {})
+    monkeypatch.setattr("spark_app.recovery.offline.execute", lambda *_: {})
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
     path = last_file(lake, "silver_a_events")
     cut(path) if how == "torn" else path.unlink()

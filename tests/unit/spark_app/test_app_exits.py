@@ -18,9 +18,9 @@ import pytest
 from scripts.campaign.disk import empty, fill
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.cli import entry
-from spark_app.errors import ExitCode
-from spark_app.lake import Lake, read_json
-from spark_app.settings import Settings
+from spark_app.model.errors import ExitCode
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, read_json
 from spark_app.store.rules import check_rules
 from tests.support.disk import full_disk
 from tests.support.units import open_committer

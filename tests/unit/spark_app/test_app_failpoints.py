@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app import failpoints
+from spark_app.storage import failpoints
 
 APP = Path(__file__).parents[3] / "spark_app"
 DELTA = {"begin_by_unit", "append_unit", "begin_by_rows", "replace_rows", "write_deltalake"}

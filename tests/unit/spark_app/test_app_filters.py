@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from hypothesis import given
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.lake import Lake
-from spark_app.settings import LakeSettings
-from spark_app.store.maintain import Maintainer
+from spark_app.settings.models import LakeSettings
+from spark_app.storage.lake import Lake
+from spark_app.store.maintenance import Maintainer
 from tests.support import filters
 from tests.support.examples import examples
 from tests.support.units import open_committer

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from spark_app.schemas.columns import merge_columns
+from spark_app.decode.merged_columns import merge_columns
 from spark_app.worker import files
 from spark_app.worker.conversions import CONVERSIONS
 from spark_app.worker.fit import fit

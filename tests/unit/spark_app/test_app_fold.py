@@ -14,11 +14,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
-from spark_app.driver.opened import OpenLake
-from spark_app.gold import tables
+from spark_app.driver.open_lake import OpenLake
+from spark_app.gold import gold_tables
 from spark_app.gold.definition import Definition
-from spark_app.gold.tables import GoldTables
-from spark_app.settings import Settings
+from spark_app.gold.gold_tables import GoldTables
+from spark_app.settings.models import Settings
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -69,9 +69,9 @@ def gold_after(folder: str, parts: list[Rows], function: str | None) -> dict[str
 @given(parts=PARTS)
 def test_in_memory_as_by_merge(monkeypatch: pytest.MonkeyPatch, parts: list[Rows], function: str | None) -> None:
     with TemporaryDirectory() as small, TemporaryDirectory() as large:
-        monkeypatch.setattr(tables, "SMALL_BYTES", 1 << 20)
+        monkeypatch.setattr(gold_tables, "SMALL_BYTES", 1 << 20)
         here = gold_after(small, parts, function)
-        monkeypatch.setattr(tables, "SMALL_BYTES", -1)
+        monkeypatch.setattr(gold_tables, "SMALL_BYTES", -1)
         assert here == gold_after(large, parts, function)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka.serialization import SerializationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.records import SchemaKey
+from spark_app.model.catalog import SchemaKey
 from spark_app.worker import framing
 from tests.support.examples import examples
 from tests.support.frames import frame, headers_of

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from scripts.campaign.units import open_lake
-from spark_app.driver.opened import OpenLake
-from spark_app.gold import tables
+from spark_app.driver.open_lake import OpenLake
+from spark_app.gold import gold_tables
 from spark_app.gold.definition import Definition
-from spark_app.gold.tables import GoldTables
-from spark_app.settings import Settings
+from spark_app.gold.gold_tables import GoldTables
+from spark_app.settings.models import Settings
 from spark_app.store import delta_log, log_entry
 
 GOLD = "gold_a_player_agg"
@@ -97,9 +97,9 @@ def test_a_table_that_was_removed_is_not_there(tmp_path: Path) -> None:
 
 
 def test_checkpoints_and_clean_ups_come_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CLEAN_EVERY", 4)
+    monkeypatch.setattr(gold_tables, "CLEAN_EVERY", 4)
     cleaned: list[str] = []
-    monkeypatch.setattr(tables, "tidy", lambda name, *rest: cleaned.append(name))
+    monkeypatch.setattr(gold_tables, "tidy", lambda name, *rest: cleaned.append(name))
     gold = open_gold(tmp_path, every=5)
     for number in range(1, 14):
         gold.merge("a", part(x=1), number)

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf import json_format
 
 from spark_app.audit.expected import expected, rows_of
+from spark_app.decode import decoder_for
 from spark_app.worker import framing
-from spark_app.worker.decode import decoder_for
 from tests.cases.make_frames import make
 from tests.support.frames import headers_of
 from tests.support.protos import compile_text, message_class

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from spark_app.lake import Lake
-from spark_app.records import TableNames
+from spark_app.model.table_names import TableNames
 from spark_app.recovery import requests
-from spark_app.settings import LakeSettings
+from spark_app.settings.models import LakeSettings
+from spark_app.storage.lake import Lake
 from spark_app.store import statistics
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.lake import Lake
-from spark_app.worker import one_pass
+from spark_app.storage.lake import Lake
+from spark_app.worker import task
 from spark_app.worker.route import NAME
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
@@ -86,9 +86,9 @@ def test_a_thousand_hostile_games_stay_in_the_lake(tmp_path: Path, cap: int) -> 
     lake = open_lake(tmp_path / "lake")
     desk = table_desk(lake, cap=cap)
     plan = plan_for(tmp_path / "lake", routing=desk.routing())
-    desk.admit(one_pass.run(iter(records), plan, catalog_of(SCHEMA), "0").new_values)
+    desk.admit(task.run(iter(records), plan, catalog_of(SCHEMA), "0").new_values)
     final = replace(plan, settled=True, routing=desk.routing())
-    report = one_pass.run(iter(records), final, catalog_of(SCHEMA), "0")
+    report = task.run(iter(records), final, catalog_of(SCHEMA), "0")
     assert report.balance() == (1000, 1000)
     names = set(report.silver)
     assert len(names) <= cap

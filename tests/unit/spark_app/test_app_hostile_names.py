@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import compile_sources
+from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.registry import ROOT, Sources
 from tests.support import names
 from tests.support.protos import CAPS, PROTO3

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.local.server import last_line
-from spark_app.errors import ConfigurationError, ContractError
-from spark_app.lake import Lake
+from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.model.table_names import TableNames
+from spark_app.model.text import one_line
 from spark_app.ops.status import Status
-from spark_app.records import TableNames
-from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import compile_sources
+from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
-from spark_app.settings import RegistrySettings
-from spark_app.text import one_line
+from spark_app.settings.models import RegistrySettings
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.examples import examples
 from tests.support.protos import CAPS, PROTO3

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.driver.opened import OpenLake
-from spark_app.errors import ContractError, ExitCode
-from spark_app.lake import Lake
-from spark_app.settings import Settings
+from spark_app.driver.open_lake import OpenLake
+from spark_app.model.errors import ContractError, ExitCode
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
 from spark_app.store import inventory
 from spark_app.store.findings import Finding, refuse
 from tests.unit.spark_app.test_app_redo import BRONZE, TABLES, rows_of, values

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError
 
-from spark_app.kafka import access
-from spark_app.kafka.sizes import RecordSizes
-from spark_app.kafka.source import is_unanswered, refusal
-from spark_app.settings import KafkaSettings
+from spark_app.kafka import broker_access
+from spark_app.kafka.record_sizes import RecordSizes
+from spark_app.kafka.spark_source import is_unanswered, refusal
+from spark_app.settings.models import KafkaSettings
 
 # As Spark 4.2 with Kafka's client 3.9 says them.
 SILENCE = [
@@ -90,18 +90,18 @@ AT = "sasl_ssl://kafka:9093/bootstrap"
 )
 def test_of_what_is_said_to_a_login_only_known_words_are_passed_on(text: str, told: str) -> None:
     error = KafkaError(KafkaError._AUTHENTICATION, text)
-    words = access.words(error)
+    words = broker_access.words(error)
     assert told in words
     assert "s3cret" not in words
-    assert access.words(KafkaError(error.code(), words)) == words
-    assert "s3cret" not in (access.refusal([error], OAUTH) or "")
+    assert broker_access.words(KafkaError(error.code(), words)) == words
+    assert "s3cret" not in (broker_access.refusal([error], OAUTH) or "")
 
 
 def test_an_endpoint_that_gives_no_token_refuses_only_when_it_says_so() -> None:
     refused, down = (KafkaError(KafkaError._AUTHENTICATION, f"{OIDC}: {why}") for why in ("invalid_client", "HTTP 503"))
-    assert "kafka.sasl_password_file" in (access.refusal([down, refused], OAUTH) or "")
-    assert access.refusal([down], OAUTH) is None
-    assert "gave no token" in access.no_token_note([down], OAUTH)
+    assert "kafka.sasl_password_file" in (broker_access.refusal([down, refused], OAUTH) or "")
+    assert broker_access.refusal([down], OAUTH) is None
+    assert "gave no token" in broker_access.no_token_note([down], OAUTH)
 
 
 @contextlib.contextmanager
@@ -126,8 +126,8 @@ def closing_server(says: bytes) -> Iterator[str]:
 def test_who_does_not_answer_as_kafka_speaks_no_protocol_of_it(says: bytes) -> None:
     """An outage must not be taken for a wrong setting: the app would be held."""
     with closing_server(says) as address:
-        assert access.speaks(address) is None
-    assert access.speaks(address) is None
+        assert broker_access.speaks(address) is None
+    assert broker_access.speaks(address) is None
 
 
 def test_batches_shrink_and_grow_with_the_records() -> None:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
-from spark_app.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
-from spark_app.lake import Lake, read_json, write_durably, write_quickly
+from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
+from spark_app.storage.lake import Lake, read_json, write_durably, write_quickly
 from tests.support.examples import examples
 
 HOLD = """

@@ -16,9 +16,10 @@ from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.audit import Verdict, gold
+from spark_app.audit import Verdict, check_gold
 from spark_app.audit.frames import KEY_HEADER, VALUE_HEADER
-from spark_app.records import Cause, Decodable
+from spark_app.model.catalog import Decodable
+from spark_app.model.causes import Cause
 from spark_app.schemas.ledger import find_message
 from spark_app.worker import framing
 from tests.support.examples import examples
@@ -262,8 +263,8 @@ def test_another_setting_of_defaults_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "function", "due"),
     [
-        ([1e308, 1e308, -math.inf], "sum", gold.DEPENDS),
-        ([1e308, 1e308], "mean", gold.DEPENDS),
+        ([1e308, 1e308, -math.inf], "sum", check_gold.DEPENDS),
+        ([1e308, 1e308], "mean", check_gold.DEPENDS),
         ([1e308, -1.0], "sum", 1e308),
         ([1.0, -math.inf], "mean", -math.inf),
     ],
@@ -271,4 +272,4 @@ def test_another_setting_of_defaults_is_said(tmp_path: Path) -> None:
 def test_a_sum_that_depends_on_the_order_of_the_rows_proves_nothing(
     numbers: list[float], function: str, due: object
 ) -> None:
-    assert gold._aggregate(pa.array(numbers), function) == due
+    assert check_gold._aggregate(pa.array(numbers), function) == due

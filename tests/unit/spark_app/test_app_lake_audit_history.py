@@ -15,11 +15,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_app.audit import audit
 from spark_app.audit.snapshot import Table
-from spark_app.driver.counts import count_open_causes
+from spark_app.driver.initial_counts import count_open_causes
 from spark_app.driver.unit import UnitOptions
-from spark_app.errors import ConfigurationError, ContractError, UnreachableError
-from spark_app.lake import write_quickly
-from spark_app.settings import Settings
+from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import write_quickly
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake
 from tests.unit.spark_app import test_app_pass as kinds

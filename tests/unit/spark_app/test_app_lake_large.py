@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.records import OMITTED_SCHEMA
+from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.store import rewrite
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, SmallLake

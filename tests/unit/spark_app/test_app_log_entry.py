@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.errors import ContractError
-from spark_app.lake import Lake
-from spark_app.settings import LakeSettings
-from spark_app.store import delta_log, log_entry, tables
+from spark_app.model.errors import ContractError
+from spark_app.settings.models import LakeSettings
+from spark_app.storage.lake import Lake
+from spark_app.store import delta_log, log_entry, table_handles
 from spark_app.store.commit import Committer
 from spark_app.store.manifest import Manifests
 from spark_app.worker import files
@@ -91,14 +91,14 @@ def test_checkpoints_are_made_and_not_of_all_tables_at_once(tmp_path: Path) -> N
 def test_a_table_waits_for_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[tuple[int, int]] = []
 
-    def make_slowly(_: tables.Tables, name: str) -> None:
+    def make_slowly(_: table_handles.Tables, name: str) -> None:
         table = app.open(name)
         time.sleep(0.1)
         table.create_checkpoint()
         log = delta_log.folder(app.lake.table(name))
         ends.append((max(delta_log.versions(log, ".checkpoint.parquet")), max(delta_log.versions(log))))
 
-    monkeypatch.setattr(tables.Tables, "_make_checkpoint", make_slowly)
+    monkeypatch.setattr(table_handles.Tables, "_make_checkpoint", make_slowly)
     app = Running(tmp_path, LakeSettings(checkpoint_every=2))
     app.take(7)
     app.committer.close()
@@ -108,12 +108,12 @@ def test_a_table_waits_for_its_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_checkpoint_that_fails_ends_the_app_at_the_next_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: tables.Tables, name: str) -> None:
+    def fail(_: table_handles.Tables, name: str) -> None:
         raise OSError("the disk says no")
 
     app = Running(tmp_path, LakeSettings(checkpoint_every=3))
     with monkeypatch.context() as patch:
-        patch.setattr(tables.Tables, "_make_checkpoint", fail)
+        patch.setattr(table_handles.Tables, "_make_checkpoint", fail)
         with pytest.raises(OSError, match="the disk says no"):
             app.take(9)
     manifests, committer = open_committer(app.lake)

@@ -11,10 +11,10 @@ from scripts.campaign import ledger
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import loss
 from spark_app.driver.loss import Gap, Reason
-from spark_app.driver.opened import OpenLake
-from spark_app.errors import ContractError
+from spark_app.driver.open_lake import OpenLake
 from spark_app.kafka.topics import Topic
-from spark_app.settings import Settings
+from spark_app.model.errors import ContractError
+from spark_app.settings.models import Settings
 from spark_app.store.manifest import Manifest, Manifests
 from tests.support.checkpoints import write_checkpoint
 from tests.unit.spark_app.test_app_redo import rows_of

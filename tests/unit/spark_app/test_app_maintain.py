@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.lake import Lake
-from spark_app.settings import LakeSettings
+from spark_app.settings.models import LakeSettings
+from spark_app.storage.lake import Lake
 from spark_app.store.commit import Committer
-from spark_app.store.maintain import Maintainer, sweep
+from spark_app.store.maintenance import Maintainer, sweep
 from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
 from tests.support.units import open_committer

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.errors import ContractError, ExitCode
-from spark_app.lake import Lake
-from spark_app.records import FileEntry, Report
+from spark_app.model.errors import ContractError, ExitCode
+from spark_app.model.reports import FileEntry, Report
+from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
 from tests.support.examples import examples
 

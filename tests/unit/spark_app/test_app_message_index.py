@@ -16,21 +16,22 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from scripts.campaign.units import open_lake
 from spark_app.audit.verdict import MISPLACED
-from spark_app.driver.settle import SchemaResolver, limits_of, subjects_of
-from spark_app.errors import ConfigurationError
-from spark_app.lake import Lake
-from spark_app.records import Cause, Decodable, DecodeOptions, Form, Numbering
+from spark_app.decode import decoder_for
+from spark_app.decode.decoder import why_none
+from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
+from spark_app.model.catalog import Decodable, DecodeOptions, Form, Numbering
+from spark_app.model.causes import Cause
+from spark_app.model.errors import ConfigurationError
 from spark_app.recovery import doctor
-from spark_app.schemas.caps import SchemaInvalid
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.map_entries import entry_name
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.resolution import Resolved, resolve
-from spark_app.settings import RegistrySettings, Settings
+from spark_app.settings.models import RegistrySettings, Settings
+from spark_app.storage.lake import Lake
 from spark_app.store.rules import check_rules, message_index_rule, record_message_index_rule
-from spark_app.worker.decode import decoder_for
-from spark_app.worker.decode.decoder import why_none
 from spark_app.worker.keys import read_keys
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame

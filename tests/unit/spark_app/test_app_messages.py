@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.audit.expected import judged, rows_of
-from spark_app.records import Cause, Decodable, DecodeOptions
-from spark_app.worker.decode import Decoder, arrow_schema, decoder_for
+from spark_app.decode import Decoder, arrow_schema, decoder_for
+from spark_app.model.catalog import Decodable, DecodeOptions
+from spark_app.model.causes import Cause
 from tests.support.examples import examples
 from tests.support.messages import decodables, distort, payloads_of, pool_of
 

@@ -24,8 +24,9 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
 from spark_app.audit.expected import judged, rows_of
-from spark_app.records import SchemaKey, TableNames
-from spark_app.worker import one_pass
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.table_names import TableNames
+from spark_app.worker import task
 from spark_app.worker.route import Routing
 from tests.support.frames import batch_of
 from tests.support.mutations import GAMES, frames, mutate, schemas
@@ -104,9 +105,9 @@ def mutated(dice: random.Random, count: int) -> list[bytes]:
 
 def land(folder: Path, values: list[bytes]) -> dict[str, pa.Table]:
     """The tables after a pass over the values, at offsets from 0 on; each is in bronze, and placed, once."""
-    plan = one_pass.TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, settled=True)
+    plan = task.TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, settled=True)
     batches = [batch_of(values[first : first + BATCH], first) for first in range(0, len(values), BATCH)]
-    report = one_pass.run(iter(batches), plan, CATALOG, "0")
+    report = task.run(iter(batches), plan, CATALOG, "0")
     tables = read_back(folder, report)
     assert report.balance() == (len(values), len(values))
     bronze = tables[LAYOUT.bronze].sort_by("offset")

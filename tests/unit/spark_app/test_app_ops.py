@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JNetworkError
 
 from scripts.campaign.units import open_lake
-from spark_app import errors
-from spark_app.errors import ExitCode, ProtolakeError
-from spark_app.lake import read_json
-from spark_app.ops.events import LEVELS, LONGEST_VALUE, Log
+from spark_app.model import errors
+from spark_app.model.causes import CAUSE_HELP, Cause
+from spark_app.model.errors import ExitCode, ProtolakeError
+from spark_app.model.reports import Report
+from spark_app.model.table_names import TableNames
+from spark_app.ops.log import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
-from spark_app.ops.words import status_lines
-from spark_app.records import CAUSE_HELP, Cause, Report, TableNames
+from spark_app.ops.status_text import status_lines
+from spark_app.storage.lake import read_json
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]
@@ -296,7 +298,7 @@ def test_every_exit_code_is_used(code: ExitCode) -> None:
 
 def test_every_cause_is_explained_and_used() -> None:
     assert set(CAUSE_HELP) == set(Cause)
-    source = "".join(path.read_text() for path in (ROOT / "spark_app").rglob("*.py") if path.name != "records.py")
+    source = "".join(path.read_text() for path in (ROOT / "spark_app").rglob("*.py") if path.name != "causes.py")
     assert [cause for cause in Cause if f"Cause.{cause.name}" not in source] == []
 
 

@@ -17,11 +17,14 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.records import Catalog, Cause, Report, TableNames
-from spark_app.worker import files, one_pass
+from spark_app.model.catalog import Catalog
+from spark_app.model.causes import Cause
+from spark_app.model.reports import Report
+from spark_app.model.table_names import TableNames
+from spark_app.worker import files, task
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
-from spark_app.worker.tables import BRONZE_SCHEMA
+from spark_app.worker.table_rows import BRONZE_SCHEMA
 from tests.support.examples import examples
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
@@ -75,15 +78,15 @@ KINDS: dict[str, tuple[bytes | None, str]] = {
 MIXED = st.lists(st.sampled_from(sorted(KINDS)), max_size=30)
 
 
-def plan_for(folder: Path, **more: Any) -> one_pass.TaskPlan:
-    plan = one_pass.TaskPlan(
+def plan_for(folder: Path, **more: Any) -> task.TaskPlan:
+    plan = task.TaskPlan(
         str(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000
     )
     return replace(plan, **more)
 
 
-def run(batches: Sequence[pa.RecordBatch], plan: one_pass.TaskPlan, catalog: Catalog = CATALOG) -> Report:
-    return Report.from_json(one_pass.run(iter(batches), plan, catalog, "00000-0").to_json())
+def run(batches: Sequence[pa.RecordBatch], plan: task.TaskPlan, catalog: Catalog = CATALOG) -> Report:
+    return Report.from_json(task.run(iter(batches), plan, catalog, "00000-0").to_json())
 
 
 def read_back(folder: Path, report: Report) -> dict[str, pa.Table]:

@@ -13,15 +13,15 @@ from deltalake import DeltaTable
 from scripts.campaign import mount
 from scripts.campaign.commits import cut_often, gold_of, open_all
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.errors import ContractError, UnreachableError
-from spark_app.lake import Lake
-from spark_app.records import TableNames
-from spark_app.settings import LakeSettings
-from spark_app.store import commit, delta_log, inventory, power
+from spark_app.model.errors import ContractError, UnreachableError
+from spark_app.model.table_names import TableNames
+from spark_app.settings.models import LakeSettings
+from spark_app.storage.lake import Lake
+from spark_app.store import commit, delta_log, inventory, torn_logs
 from spark_app.store.commit import Committer
+from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import refuse
-from spark_app.store.maintain import Maintainer
-from spark_app.store.synced import DurabilityMark
+from spark_app.store.maintenance import Maintainer
 from tests.support.units import open_committer
 
 TABLES = ["bronze_events", "silver_a_events"]
@@ -58,7 +58,7 @@ def entry(lake: Lake, version: int) -> Path:
 
 
 def look(lake: Lake) -> list[str]:
-    return [finding.what for finding in power.look(lake, DurabilityMark(lake), LAYOUT)]
+    return [finding.what for finding in torn_logs.look(lake, DurabilityMark(lake), LAYOUT)]
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -175,7 +175,7 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
     for version in range(3):
         entry(lake, version).unlink()
     (log_of(lake) / f"{2:020d}.checkpoint.parquet").write_bytes(b"")
-    [finding] = power.look(lake, DurabilityMark(lake), LAYOUT)
+    [finding] = torn_logs.look(lake, DurabilityMark(lake), LAYOUT)
     assert (finding.fatal, finding.repair) == (True, None)
     with pytest.raises(ContractError, match=r"silver_a_events.*torn.*remove it and run `rebuild`"):
         open_committer(lake)
@@ -235,7 +235,7 @@ def test_the_mark_is_never_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_folders_of_a_new_lake_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("spark_app.lake.sync_folder", synced.append)
+    monkeypatch.setattr("spark_app.storage.lake.sync_folder", synced.append)
     lake = open_lake(tmp_path / "new" / "lake")
     assert {tmp_path, tmp_path / "new", lake.root, lake.state} <= set(synced)
 

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.errors import ContractError
-from spark_app.lake import Lake
+from spark_app.model.errors import ContractError
+from spark_app.storage.lake import Lake
 from spark_app.store.manifest import FORMAT
 from tests.support.units import open_committer
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.errors import ExitCode
-from spark_app.lake import Lake
+from spark_app.model.errors import ExitCode
+from spark_app.storage.lake import Lake
 from tests.support.checkpoints import write_checkpoint
 from tests.unit.spark_app.test_app_inventory import open_lake, take
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.errors import UnreachableError
+from spark_app.model.errors import UnreachableError
+from spark_app.model.table_names import TableNames
 from spark_app.ops.status import Status
-from spark_app.records import TableNames
-from spark_app.recovery import requests, words
+from spark_app.recovery import requests, result_text
+from spark_app.recovery.request_attempts import MOST, NO_REASON_KNOWN, RequestAttempts
 from spark_app.recovery.requests import Request
-from spark_app.recovery.tries import MOST, NO_REASON_KNOWN, RequestAttempts
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,18 +92,18 @@ def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> Non
 
 
 def test_answers_in_words() -> None:
-    assert words.replay_lines({"candidates": {}}, False) == ["nothing open in quarantine"]
-    counted = words.replay_lines({"candidates": {"route_cap": 2}}, False)
+    assert result_text.replay_lines({"candidates": {}}, False) == ["nothing open in quarantine"]
+    counted = result_text.replay_lines({"candidates": {"route_cap": 2}}, False)
     assert counted[1].split() == ["route_cap", "2", "not", "tried"]
     result = {"candidates": {"route_cap": 1200}, "refused": {"frame_short": 1}, "resolved": {"silver_a": 3}}
-    lines = words.replay_lines(result | {"waiting": 7}, False)
+    lines = result_text.replay_lines(result | {"waiting": 7}, False)
     assert [line.split()[:3] for line in lines[1:3]] == [["frame_short", "0", "1"], ["route_cap", "1,200", "0"]]
     assert lines[5].split() == ["silver_a", "3"]
     assert lines[-1].startswith("7 stay in quarantine")
-    table = dict.fromkeys(words.COLUMNS, 0) | {"expected": 5, "added": 4, "differing": 1}
+    table = dict.fromkeys(result_text.COLUMNS, 0) | {"expected": 5, "added": 4, "differing": 1}
     gold = {"gold_a": {"rows": 2, "differing": 1, "named": ["k"]}}
     rebuilt = {"tables": {"silver_a": table}, "gold": gold, "named": {"silver_a": ["t/0@3 differing"]}}
-    text = "\n".join(words.rebuild_lines(rebuilt | {"replayable": 2, "skipped": []}, dry_run=False))
+    text = "\n".join(result_text.rebuild_lines(rebuilt | {"replayable": 2, "skipped": []}, dry_run=False))
     assert "silver_a: the first of them\n  t/0@3 differing" in text
     assert "gold_a: the first of them\n  k" in text
     assert "2 in quarantine can be decoded now: python -m spark_app replay" in text

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.driver import resolvers
-from spark_app.driver.resolvers import ResolverPool
-from spark_app.driver.settle import SchemaResolver, limits_of
-from spark_app.schemas.caps import SchemaInvalid, SchemaLimits
+from spark_app.driver import resolver_pool
+from spark_app.driver.resolver_pool import ResolverPool
+from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings import RegistrySettings, Schemas
+from spark_app.settings.models import RegistrySettings, Schemas
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3
@@ -60,7 +60,7 @@ def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
         for _ in range(3):
             run_out(asked, 5)
             pauses.append(asked.pause(5))
-    assert pauses == [0, *(resolvers.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
+    assert pauses == [0, *(resolver_pool.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
     wait([asked.ask(5)])
     with pytest.raises(SchemaInvalid, match="of CPU"):
         asked.take(5)
@@ -83,7 +83,7 @@ def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytes
 def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolvers, "PAUSE", 1000)
+    monkeypatch.setattr(resolver_pool, "PAUSE", 1000)
     schemas = SchemaResolver(Ledger(tmp_path), registry(answers), SETTINGS, Subjects(()))
     with busy_machine(monkeypatch):
         schemas.settle(5)

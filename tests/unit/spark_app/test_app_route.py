@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
-from spark_app.records import Cause
+from spark_app.model.causes import Cause
 from spark_app.worker.route import NAME, By, Routing, judge, normalize, route
 from tests.support.examples import examples
 from tests.support.units import table_desk

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.lake import Lake
-from spark_app.process import scratch
+from spark_app.process import temporary_folders
+from spark_app.storage.lake import Lake
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def started(lake: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(base))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
     Lake(lake).prepare()
-    scratch.renew(Lake(lake))
+    temporary_folders.renew(Lake(lake))
     return Path(os.environ["TMPDIR"])
 
 
@@ -74,7 +74,7 @@ def test_folders_of_spark_are_used_too(base: Path, tmp_path: Path, monkeypatch: 
     for disk in disks:
         disk.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, disks)))
-    scratch.renew(Lake(tmp_path / "lake"))
+    temporary_folders.renew(Lake(tmp_path / "lake"))
     used = [Path(folder) for folder in os.environ["SPARK_LOCAL_DIRS"].split(",")]
     assert [folder.parent for folder in used] == disks
     assert all(folder.is_dir() for folder in used)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app import session
-from spark_app.settings import Settings
+from spark_app.settings.models import Settings
+from spark_app.spark import session
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 

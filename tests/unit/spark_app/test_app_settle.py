@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.driver.settle import SchemaResolver, limits_of
+from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings import RegistrySettings, Schemas
+from spark_app.settings.models import RegistrySettings, Schemas
 from tests.support.answers import Answers
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from scripts.campaign.units import open_lake
-from spark_app.errors import ConfigurationError, ExitCode
-from spark_app.lake import Lake
+from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.model.table_names import TableNames
 from spark_app.ops.status import Status
-from spark_app.process.room import DiskSpaceGuard, StopRequested
-from spark_app.records import TableNames
-from spark_app.space import is_full, shortage
+from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
+from spark_app.storage.disk import is_full, shortage
+from spark_app.storage.lake import Lake
 from tests.support.disk import full_disk
 
 
@@ -75,7 +75,7 @@ def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypat
     lake, stop = open_lake(tmp_path), threading.Event()
     status = Status(lake, TableNames())
     room = DiskSpaceGuard(lake, 1 << 60, status, stop)
-    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.process.disk_space.WAIT_S", 0.01)
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(StopRequested):
         room.wait()
@@ -86,7 +86,7 @@ def test_who_waits_for_room_says_so_and_can_be_stopped(tmp_path: Path, monkeypat
 
 def test_who_holds_what_discarding_takes_may_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit in the making waits with the lock that is taken to discard one: there is one room for both."""
-    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.process.disk_space.WAIT_S", 0.01)
     lake, unit_lock, discarded = open_lake(tmp_path), threading.Lock(), []
 
     def discard() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.kafka.consumer.spans import UNEVEN, spans_between, split_among_tasks
-from spark_app.records import Span
+from spark_app.model.offsets import Span
 
 PARTITIONS = st.dictionaries(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 30)),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.worker.tables import split_by_value
+from spark_app.worker.table_rows import split_by_value
 
 NAMES = [f"silver_game_{number}_events" for number in range(40)]
 

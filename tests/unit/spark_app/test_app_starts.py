@@ -8,10 +8,10 @@ import pytest
 
 from scripts.campaign.units import open_lake
 from scripts.local.program import Exit, backoff_seconds
-from spark_app.errors import ExitCode
-from spark_app.lake import Lake
-from spark_app.process.starts import IMMEDIATE_STARTS, LONGEST_S, StartBackoff, pause
-from spark_app.settings import Run
+from spark_app.model.errors import ExitCode
+from spark_app.process.start_backoff import IMMEDIATE_STARTS, LONGEST_S, StartBackoff, pause
+from spark_app.settings.models import Run
+from spark_app.storage.lake import Lake
 
 HOUR_S = 3600.0
 START_S = 10.0  # of Spark, until something can fail

@@ -16,20 +16,20 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app import failpoints
-from spark_app.driver.opened import OpenLake
-from spark_app.gold import tables as gold_tables
+from spark_app.driver.open_lake import OpenLake
+from spark_app.gold import gold_tables as gold_tables
 from spark_app.gold.definition import Definition
-from spark_app.gold.tables import GoldTables
+from spark_app.gold.gold_tables import GoldTables
 from spark_app.kafka.topics import BrokerUnreachable, Topics
-from spark_app.lake import Lake
-from spark_app.records import LINEAGE_SCHEMA
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.recovery import doctor
-from spark_app.settings import LakeSettings, Settings
+from spark_app.settings.models import LakeSettings, Settings
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 from spark_app.store import statistics
-from spark_app.store.maintain import Maintainer
+from spark_app.store.maintenance import Maintainer
 from spark_app.store.rules import write_rules
-from spark_app.store.tables import INDEXED
+from spark_app.store.table_handles import INDEXED
 from spark_app.worker import files
 from tests.support import filters
 from tests.support.delta_log import replay

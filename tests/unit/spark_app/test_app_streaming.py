@@ -12,18 +12,18 @@ from confluent_kafka import KafkaError
 from pyspark.errors import StreamingQueryException
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.driver.continuity import TopicCheck
 from spark_app.driver.ingest import Ingest, describe_range
-from spark_app.driver.opened import OpenLake
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.streaming import Streaming
-from spark_app.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
-from spark_app.kafka.access import ACCESS_DENIED_TIMEOUT_S
-from spark_app.kafka.consumer.unread import ReadFailed, ReadFailure
-from spark_app.kafka.sizes import RecordSizes
+from spark_app.driver.topic_check import TopicCheck
+from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.kafka.record_sizes import RecordSizes
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topic
+from spark_app.model.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
 from spark_app.ops.status import Status
-from spark_app.process.room import DiskSpaceGuard
-from spark_app.settings import KafkaSettings, Settings
+from spark_app.process.disk_space import DiskSpaceGuard
+from spark_app.settings.models import KafkaSettings, Settings
 
 LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"
 REFUSED = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"

@@ -11,10 +11,34 @@ import pytest
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
-    {"session.py", "pipeline.py", "process/daemon.py", "shell.py", "warm.py", "kafka/source.py"}
-    | {"gold/compute.py", "gold/shares.py"}
-    | {f"driver/{name}.py" for name in ("ingest", "deferred", "unit", "reader", "shares", "attempts", "streaming")}
-    | {f"recovery/{name}.py" for name in ("replay", "candidates", "rebuild", "compare", "service", "alone")}
+    {"spark/session.py", "spark/jvm.py", "process/daemon.py", "kafka/spark_source.py", "gold/compute.py"}
+    | {f"app/{name}.py" for name in ("pipeline", "shell", "training")}
+    | {"gold/worker_tasks.py"}
+    | {
+        f"driver/{name}.py"
+        for name in ("ingest", "deferred", "unit", "reader", "job_input", "size_backoff", "streaming")
+    }
+    | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
+)
+# Each package imports only those before it. A worker loads `decode`, `kafka` and `worker`, and nothing that is behind.
+ORDER = (
+    "model",
+    "settings",
+    "storage",
+    "ops",
+    "decode",
+    "schemas",
+    "kafka",
+    "worker",
+    "store",
+    "spark",
+    "process",
+    "driver",
+    "gold",
+    "recovery",
+    "audit",
+    "app",
+    "cli",
 )
 
 
@@ -47,24 +71,47 @@ def test_spark_is_used_where_it_must_be() -> None:
     assert users(APP, "pyspark") <= MAY_USE_SPARK
 
 
-def test_workers_know_neither_spark_nor_settings_nor_the_driver() -> None:
-    ours = ("config", "lake", "store", "driver", "gold")
-    assert users(APP / "worker", "pyspark", *(f"spark_app.{part}" for part in ours)) == set()
+def test_workers_know_neither_spark_nor_the_driver() -> None:
+    ours = ("settings.config", "storage", "schemas", "store", "driver", "gold")
+    for package in ("worker", "decode"):
+        assert users(APP / package, "pyspark", *(f"spark_app.{part}" for part in ours)) == set()
 
 
-@pytest.mark.parametrize(
-    ("layer", "above"),
-    [
-        ("store", ("kafka", "process", "driver", "gold", "recovery")),
-        ("kafka", ("store", "process", "driver", "gold", "recovery")),
-        ("process", ("store", "kafka", "driver", "gold", "recovery")),
-        ("driver", ("gold", "recovery", "pipeline")),
-        ("gold", ("kafka", "process", "recovery", "pipeline")),
-    ],
-)
-def test_each_layer_knows_only_what_is_below(layer: str, above: tuple[str, ...]) -> None:
-    loads_for_workers = {"daemon.py"} if layer == "process" else set()
-    assert users(APP / layer, *(f"spark_app.{part}" for part in above)) <= loads_for_workers
+def test_every_package_has_its_place() -> None:
+    assert sorted(ORDER) == sorted(path.parent.name for path in APP.glob("*/__init__.py"))
+    assert [path.name for path in APP.glob("*.py")] == ["__init__.py", "__main__.py"]
+
+
+# Loaded in the process that workers are forked from, so that each of them has it.
+LOADS_FOR_WORKERS = {"daemon.py"}
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_a_package_imports_only_those_before_it(package: str) -> None:
+    behind = ORDER[ORDER.index(package) + 1 :]
+    found = users(APP / package, *(f"spark_app.{name}" for name in behind))
+    assert found <= (LOADS_FOR_WORKERS if package == "process" else set())
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = [path.name for path in APP.rglob("*.py") if path.name != "__init__.py"]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
+def test_nothing_is_too_large_to_be_read() -> None:
+    """Lines of a file, lines of a function, parameters of a constructor."""
+    found = []
+    for name, tree in trees(APP):
+        lines = (APP / name).read_text().count("\n")
+        found += [f"{name}: {lines} lines"] if lines > 400 else []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                found += [f"{name}: {node.name} has {length} lines"] if length > 60 else []
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if node.name == "__init__" and len(given) > 8:  # self among them
+                    found.append(f"{name}:{node.lineno}: a constructor of {len(given) - 1} parameters")
+    assert found == []
 
 
 def test_the_audit_shares_no_code_with_what_it_audits() -> None:
@@ -76,12 +123,13 @@ def test_the_audit_shares_no_code_with_what_it_audits() -> None:
         "process",
         "recovery",
         "schemas",
-        "session",
-        "pipeline",
+        "spark",
+        "app",
         "ops",
+        "decode",
         "kafka.consumer",
         "kafka.topics",
-        "kafka.source",
+        "kafka.spark_source",
         "kafka.transactions",
     )
     assert users(APP / "audit", "pyspark", "ptars", *(f"spark_app.{part}" for part in ours)) == set()
@@ -109,7 +157,10 @@ def test_the_parts_do_not_know_each_other() -> None:
                 "spark_app.schemas",
             ],
         ),
-        ("spark_app.worker.one_pass", ["pyspark", "pydantic", "confluent_kafka", "spark_app.config", "spark_app.lake"]),
+        (
+            "spark_app.worker.task",
+            ["pyspark", "pydantic", "confluent_kafka", "spark_app.settings", "spark_app.storage"],
+        ),
     ],
 )
 def test_importing_does_not_load(module: str, unwanted: list[str]) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from scripts.campaign.units import open_lake
 from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
-from spark_app.lake import read_json
+from spark_app.model.table_names import TableNames
 from spark_app.ops.status import Status
-from spark_app.records import TableNames
-from spark_app.settings import KafkaSettings
+from spark_app.settings.models import KafkaSettings
+from spark_app.storage.lake import read_json
 
 
 class Topic:

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from spark_app.audit.expected import expected, judged, rows_of
-from spark_app.records import Cause, DecodeOptions
-from spark_app.worker.decode import Decoder, decoder_for
-from spark_app.worker.decode.decoder import STRICT
-from spark_app.worker.decode.typemap import DEEPEST, holds_maps
+from spark_app.decode import Decoder, decoder_for
+from spark_app.decode.decoder import STRICT
+from spark_app.decode.typemap import DEEPEST, holds_maps
+from spark_app.model.catalog import DecodeOptions
+from spark_app.model.causes import Cause
 from tests.support.protos import PROTO3, compile_text, message_class
 
 PROTO2 = 'syntax = "proto2";\n'

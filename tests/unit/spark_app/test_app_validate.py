@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.records import Decodable
-from spark_app.schemas.caps import SchemaInvalid
+from spark_app.decode import decoder_for
+from spark_app.model.catalog import Decodable
 from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import spare_files
-from spark_app.worker.decode import decoder_for
 from tests.support.protos import CAPS, PROTO3, compile_text, message_class
 
 NAME = "buf/validate/validate.proto"

@@ -1,0 +1,127 @@
+"""The tables of the page `docs/decoding.md`, from the code that they describe.
+
+`python -m scripts.pages` writes them into the page; a test says when that was forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import Schema
+
+from spark_app.decode.reference import load_files
+from spark_app.decode.typemap import arrow_schema, ordered_fields
+from spark_app.driver.schema_resolver import limits_of
+from spark_app.model.causes import CAUSE_HELP
+from spark_app.model.record_schemas import RESERVED
+from spark_app.schemas.descriptors import compile_sources
+from spark_app.schemas.registry import ROOT, Sources
+from spark_app.settings.models import Schemas
+
+PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
+BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+CAPS = (
+    "text_bytes",
+    "files",
+    "messages",
+    "leaves",
+    "all_leaves",
+    "compile_s",
+    "compile_bytes",
+    "lookups",
+    "patience_s",
+)
+# How a field is declared -> what to know of it besides its type.
+FIELDS = {
+    "double": "",
+    "float": "",
+    "int32": "and `sint32`, `sfixed32`",
+    "uint32": "and `fixed32`; never negative",
+    "int64": "and `sint64`, `sfixed64`",
+    "uint64": "and `fixed64`; never wraps",
+    "bool": "",
+    "string": "",
+    "bytes": "",
+    "Suit": "an enum: the value's name (the first of several aliases), or its number as text if it has no name",
+    "google.protobuf.Timestamp": "nanoseconds are cut off; a time outside the years 1 to 9999 goes to quarantine",
+    "google.protobuf.Duration": "microseconds; a duration of more than ten thousand years goes to quarantine",
+    "google.protobuf.StringValue": "all nine wrappers become the wrapped type; an absent one is NULL",
+    "google.protobuf.UInt64Value": "",
+    "google.protobuf.Any": "JSON text; if the schema's files do not declare the type: its URL and the bytes in base64",
+    "google.protobuf.Struct": "JSON text; `Value` and `ListValue` too",
+    "google.protobuf.FieldMask": "",
+    "google.protobuf.Empty": "true if it is present; the same for any message without fields",
+    "google.type.Money": "decoded like any message; the same for all of `google/type`",
+    "confluent.type.Decimal": "decoded like any message, because each value has its own scale",
+    "Point": "a message; also a group, or one that is `DELIMITED`",
+    "Event": "a recursive message, or one that is 15 levels deep: JSON text, nothing is dropped",
+    "repeated int32": "an absent list is empty, not NULL",
+    "map<string, Point>": "the order of the entries has no meaning; if a key is there twice, the last value counts",
+}
+SAMPLE = """syntax = "proto3";
+import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
+import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
+import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "google/type/money.proto";
+import "confluent/type/decimal.proto";
+enum Suit { CLUBS = 0; }
+message Point { int32 x = 1; }
+message Event { %s }"""
+
+
+def render(page: str) -> str:
+    """The page with its tables as the code has them now."""
+    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
+    return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
+
+
+def types() -> str:
+    """How each kind of field lands."""
+    fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
+    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
+    message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
+    assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
+    kinds = [field.type for field in arrow_schema(message)]
+    rows = [
+        (f"`{declared}`", f"`{kind}`", f"`{_delta(kind)}`", note)
+        for (declared, note), kind in zip(FIELDS.items(), kinds, strict=True)
+    ]
+    return _table(("Protobuf", "Arrow", "Delta", "note"), rows)
+
+
+def causes() -> str:
+    return _table(("cause", "meaning"), [(f"`{cause.value}`", text) for cause, text in CAUSE_HELP.items()])
+
+
+def caps() -> str:
+    fields = Schemas.model_fields
+    rows = [(f"`{name}`", f"{fields[name].default:,}", fields[name].description or "") for name in CAPS]
+    return _table(("`schemas.`", "default", "limit"), rows)
+
+
+def columns() -> str:
+    return ", ".join(f"`{name}`" for name in sorted(RESERVED))
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _delta(kind: pa.DataType) -> str:
+    return _spell(Schema.from_arrow(pa.schema([("x", kind)])).fields[0].type)
+
+
+def _spell(kind: object) -> str:
+    """A Delta type as SQL has it."""
+    text = str(getattr(kind, "type", kind))
+    inner = {"array": ("element_type",), "map": ("key_type", "value_type")}.get(text, ())
+    if text == "struct":
+        return f"struct<{', '.join(f'{f.name}: {_spell(f.type)}' for f in kind.fields)}>"  # type: ignore[attr-defined]
+    return f"{text}<{', '.join(_spell(getattr(kind, name)) for name in inner)}>" if inner else text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text()))

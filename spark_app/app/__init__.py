@@ -1,0 +1,1 @@
+"""The running app: it wires the stages and decides how the process ends."""

@@ -1,0 +1,340 @@
+"""START HERE: wires ingest, deferred and aggregate, and decides how the process ends.
+
+At start, in this order: lock the lake; finish every decided unit that a crash left open; compare tables and Spark's
+checkpoint with the manifests; start Spark while the broker and the registry are asked; compare Kafka's topics with the
+manifests; then run.
+
+Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
+main thread (`deferred`, which asks the registry without it, and `recovery`), and the gold thread, which takes the lock
+only to look (`aggregate`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from pyspark.sql import SparkSession
+
+from spark_app.driver import initial_counts, loss
+from spark_app.driver.deferred import DeferredDecoder
+from spark_app.driver.ingest import Ingest
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.reader import read_kafka
+from spark_app.driver.schema_resolver import RETRY_WAIT_S
+from spark_app.driver.streaming import Streaming, first_line
+from spark_app.driver.topic_check import TopicCheck
+from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import AggregateComputer
+from spark_app.kafka import topics
+from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
+from spark_app.kafka.record_sizes import RecordSizes, sample
+from spark_app.kafka.transactions import OpenTransactions
+from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.ops.log import log
+from spark_app.ops.status import Status
+from spark_app.process import temporary_folders
+from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
+from spark_app.process.lifecycle import Life
+from spark_app.recovery.executor import RequestExecutor
+from spark_app.schemas.registry import RegistryAccessDenied, RegistryUnreachable
+from spark_app.settings.models import Settings
+from spark_app.spark import session
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
+from spark_app.store import checkpoint, inventory, statistics
+from spark_app.store.findings import refuse
+
+DEFERRED_INTERVAL_S = 2.0
+FORGET_EVERY_S = 60.0
+NAMES_EVERY_S = 10.0
+TRANSACTIONS_EVERY_S = 15.0
+
+
+class Pipeline:
+    """One run of the app on one lake."""
+
+    def __init__(
+        self, settings: Settings, available_now: bool = False, land_only: bool = False, accept_loss: bool = False
+    ):
+        """`accept_loss`: what Kafka no longer has at this start is written down and skipped, nothing later."""
+        self._settings = settings
+        self._available_now = available_now
+        self._land_only = land_only
+        self._accept_loss = accept_loss
+        self._unit_lock = threading.Lock()
+        self._opened: OpenLake | None = None
+        self._spark: SparkSession | None = None
+        self._streaming: Streaming | None = None
+        self._folds = 0  # runs of `aggregate`, begun and ended
+        self._due: dict[str, float] = {}  # chore -> when it is done next
+        self.lake = Lake(settings.lake.path)
+        self.status = Status(self.lake, settings.tables.layout)
+        self.life = Life(self.lake, settings.run, self.status)
+        self._stop = self.life.stop
+        self._room = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
+
+    def run(self) -> ExitCode:
+        """Run until drained, stopped or unable to go on.
+
+        Raises:
+            ProtolakeError: with the exit code that it declares.
+        """
+        self.life.listen()
+        try:
+            self._room.retry(self.lake.prepare)
+            self._room.retry(self.lake.lock)
+            failpoints.arm(self.lake.root)
+            self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
+            self._room.retry(lambda: temporary_folders.renew(self.lake))
+            self._opened = self._room.retry(self._open_lake)
+            return self._run(self._opened)
+        except StopRequested:
+            return ExitCode.DONE
+
+    def _sign(self) -> Hashable:
+        """What moves while records are taken. What is waited for moves too: each look at it is told."""
+        unit = self._opened.manifests.last if self._opened else None
+        query = self._streaming.query if self._streaming else None
+        return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
+
+    def _gold_progress(self) -> Hashable:
+        return (self._folds, self._spark and session.signs(self._spark, None)) if self._folds % 2 else None
+
+    def _open_lake(self) -> OpenLake:
+        """
+        Raises:
+            ContractError: tables, state and checkpoint are not of one lake and moment.
+        """
+        opened = OpenLake.of(self.lake, self._settings)
+        if self._settings.registry.sends_secret_in_clear:
+            log.warning(
+                "the app sends the registry's password or token unencrypted: use https://",
+                url=self._settings.registry.url,
+            )
+        refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
+        refuse(statistics.earlier(self.lake))
+        checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
+        self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
+        self.status.set_quarantine(initial_counts.count_open_causes(opened))
+        self.status.versions_of = opened.schemas.ledger.versions
+        return opened
+
+    def _discard(self) -> None:
+        if self._opened is not None:
+            with self._unit_lock:
+                self._opened.remove_uncommitted_files()
+
+    def _run(self, opened: OpenLake) -> ExitCode:
+        continuity = TopicCheck(opened, topics.Topics(self._settings.kafka))
+        sizes = RecordSizes(self._settings.batch.records, self._settings.batch.bytes)
+        with ThreadPoolExecutor(2) as pool:
+            search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(continuity, opened, sizes))
+            schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
+            for asked in (search, schemas):
+                asked.add_done_callback(self._stop_if_failed)
+            try:
+                self._spark = spark = self._start_spark()
+                self.life.reinstall_signal_handlers()
+                session.lock_lake_in_jvm(spark, self.lake)
+                session.prepare_workers(spark)
+            except BaseException as error:
+                self._stop.set()  # else leaving would wait for the answers
+                if not isinstance(error, StopRequested):
+                    raise
+            now = search.result()
+            schemas.result()
+        if self._stop.is_set():
+            return ExitCode.DONE
+        self.status.waiting(None)
+        self._room.retry(lambda: continuity.check(now, self._accept_loss))
+        self.status.set_lost(loss.count(opened))
+        self._wire(spark, opened, continuity, sizes)
+        return self._work(opened, now)
+
+    def _stop_if_failed(self, asked: Future[Any]) -> None:
+        """Nobody waits for the other answer when one is that the start must end."""
+        if asked.exception() is not None:
+            self._stop.set()
+
+    def _look_at_kafka(self, continuity: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
+        """What Kafka has, and how large its records are."""
+        now, last = continuity.search(), opened.manifests.last_ingest
+        if last is not None:
+            sizes.add_unit(last.counts)
+        else:
+            partitions = {
+                name: [int(p) for p, first in topic.first.items() if first < topic.end[p]]
+                for name, topic in now.items()
+            }
+            sizes.add(*sample(self._settings.kafka, partitions))
+        return now
+
+    def _start_spark(self) -> SparkSession:
+        while True:
+            self._room.wait()
+            try:
+                return session.start(self._settings)
+            except ConfigurationError:
+                if not self._room.shortage():  # a full disk is not named in what a JVM says that cannot start
+                    raise
+
+    def _learn_subjects(self, opened: OpenLake) -> None:
+        try:
+            self._room.retry(opened.schemas.load_subject_versions)
+            self._room.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
+            self._room.retry(opened.schemas.fetch_missing_forms)
+        except RegistryUnreachable as error:
+            if not opened.schemas.ledger.entries:
+                raise
+            # What is known keeps flowing, what is new waits.
+            log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
+
+    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: TopicCheck, sizes: RecordSizes) -> None:
+        units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
+        read = functools.partial(read_kafka, spark, self._settings)
+        ingest = Ingest(opened, units, self.status, self._room, self._stop, read, continuity.confirm)
+        self.life.describe_batch = lambda: ingest.batch_description
+        self._streaming = Streaming(
+            spark,
+            opened,
+            ingest,
+            continuity,
+            self._room,
+            self.status,
+            self._unit_lock,
+            self._stop,
+            self._available_now,
+            sizes,
+        )
+        self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
+        self._aggregator = Aggregator(AggregateComputer(spark, self._settings), opened, self._unit_lock)
+        self._service = RequestExecutor(
+            spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
+        )
+
+    def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
+        assert self._streaming is not None
+        origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
+        gold = threading.Thread(target=self._aggregate_forever, name="gold", daemon=True)
+        if not self._available_now:
+            gold.start()
+            threading.Thread(target=self._look_for_transactions, name="transactions", daemon=True).start()
+        self.status.running()
+        try:
+            self._streaming.keep(now, origin, lambda: self._do_chores(opened))
+            while self._available_now and not self._land_only and not self._stop.is_set():
+                if not self._room.retry(self._decode_deferred) and not self._room.retry(self._service.step):
+                    break
+        finally:
+            self._stop.set()
+            if gold.is_alive():
+                gold.join(timeout=15)
+        if self._available_now:
+            self._room.retry(self._aggregate)
+        elif not gold.is_alive():
+            self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
+        self._sync_before_exit(opened, gold.is_alive())
+        return ExitCode.DONE
+
+    def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
+        """So that the next start has nothing to look at again; without it, it looks."""
+        try:
+            opened.committer.close()
+            if not gold_is_busy:
+                self._aggregator.close()
+        except OSError as error:
+            log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
+
+    def _do_chores(self, opened: OpenLake) -> None:
+        """What the main thread does while the query runs."""
+        if self._is_due("deferred", DEFERRED_INTERVAL_S):
+            self._room.retry(self._deferred.merge)
+            if not self._land_only:
+                self._room.retry(self._decode_deferred)
+        self._room.retry(self._service.step)
+        if self._is_due("names", NAMES_EVERY_S):
+            self._room.retry(lambda: self._name_versions(opened))
+        if self._is_due("forget", FORGET_EVERY_S):
+            opened.manifests.forget(self._settings.lake.keep_manifests, opened.committer.synced.oldest)
+
+    def _is_due(self, chore: str, every_s: float) -> bool:
+        now = time.monotonic()
+        due = now >= self._due.get(chore, now)
+        if due:
+            self._due[chore] = now + every_s
+        return due
+
+    def _name_versions(self, opened: OpenLake) -> None:
+        versions = opened.schemas.fetch_missing_versions()
+        if versions:  # a batch may have the lock for long, and all other chores would wait with this one
+            with self._unit_lock:
+                opened.schemas.ledger.set_versions(versions)
+
+    def _decode_deferred(self) -> bool:
+        report = self._deferred.step(None if self._available_now else RETRY_WAIT_S)
+        if report is not None:
+            self.status.deferred_done(report)
+        return report is not None
+
+    def _aggregate_forever(self) -> None:
+        while not self._stop.wait(self._settings.gold.interval_s):
+            if not self._service.rebuilding():
+                self._try_to_aggregate()
+
+    def _try_to_aggregate(self) -> None:
+        """Gold can always be made again from silver: its failure stops neither ingest nor a clean end."""
+        try:
+            self._aggregate()
+        except Exception as error:
+            log.error("the gold run failed, the next run tries again", reason=first_line(str(error)))
+
+    def _aggregate(self) -> None:
+        self._folds += 1
+        try:
+            self.status.gold_done(self._aggregator.run(), self._aggregator.failed())
+        finally:
+            self._folds += 1
+
+    def _look_for_transactions(self) -> None:
+        transactions = OpenTransactions(self._settings.kafka)
+        while not self._stop.wait(TRANSACTIONS_EVERY_S):
+            self.status.set_blocked_offsets(transactions.look())
+
+    def _await(self, what: str, ask: Callable[[], Any]) -> Any:
+        """Ask until there is an answer, the patience is over, or the app is stopped."""
+        deadline, refused_since = time.monotonic() + self._settings.run.patience_s, None
+        where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
+        reason = None
+        while not self._stop.is_set():
+            try:
+                answer = ask()
+                if reason:
+                    self.status.answered(reason)
+                return answer
+            except RegistryAccessDenied as error:
+                self._give_up(f"{what} {where}", error)
+            except (*topics.UNANSWERED, RegistryUnreachable) as error:
+                now = time.monotonic()
+                refused_since = (refused_since or now) if isinstance(error, topics.BrokerAccessDenied) else None
+                if now > deadline or (refused_since is not None and now - refused_since > ACCESS_DENIED_TIMEOUT_S):
+                    self._give_up(f"{what} {where}", error)
+                reason = f"{what} {where}: {error}"
+                self.status.waiting(reason)
+                self._stop.wait(0.5)
+        return None
+
+    def _give_up(self, where: str, error: Exception) -> NoReturn:
+        seconds = self._settings.run.patience_s
+        if isinstance(error, RegistryAccessDenied):
+            raise ConfigurationError(f"{where} refuses this client ({error})")
+        if isinstance(error, topics.TopicMissing):
+            raise ConfigurationError(f"kafka.topic: {error} at {where} for {seconds:.0f} s: create it, or name another")
+        if isinstance(error, topics.BrokerAccessDenied):
+            raise ConfigurationError(f"kafka: {where} refuses access: {error}")
+        raise UnreachableError(f"{where} did not answer for {seconds:.0f} s ({error}): is it up?")

@@ -1,0 +1,120 @@
+"""Trains the JVM's class archive before the app first runs: while an image is built, or at the first ./scripts/run.
+
+Comes in: the settings of the run, so that both have one class path and one set of options. Goes out: the archive at
+`spark.class_archive`. There is no broker yet: batches come from Spark's own rate source, and Kafka's clients ask
+an address where nobody listens. All else is the app's own code on a lake that is thrown away.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.kafka import spark_source
+from spark_app.model.offsets import Span
+from spark_app.model.record_schemas import SOURCE_SCHEMA
+from spark_app.settings import config
+from spark_app.settings.models import Settings
+from spark_app.spark import session
+from spark_app.storage.lake import Lake
+
+NOBODY = "127.0.0.1:9"
+BATCHES = 3
+PATIENCE_S = 120.0
+
+
+class Noise:
+    """Records whose values are no frames."""
+
+    spans: tuple[Span, ...] = ()
+
+    def limited(self, most: int) -> Noise:
+        return self
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        row = {"value": b"noise", "topic": "noise", "partition": 0, "timestamp": 0, "timestamp_type": 0}
+        yield pa.RecordBatch.from_pylist([row | {"offset": number} for number in range(1000)], SOURCE_SCHEMA)
+
+
+def main() -> int:
+    """Train and write the archive; 1 when none was written."""
+    settings = config.load()
+    archive = Path(settings.spark.class_archive)
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = session.start(settings, quiet=True)
+        process: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        lake = Lake(folder)
+        stream_batches(spark, lake, settings)
+        read_tables(spark, lake)
+        ask_kafka(spark, settings)
+        session.end(clean=True)
+        process.wait(PATIENCE_S)  # the JVM writes the archive while it exits
+    size = archive.stat().st_size if archive.is_file() else 0
+    print(f"class archive {archive}: {size / 1e6:.0f} MB", flush=True)
+    return 0 if size else 1
+
+
+def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
+    """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
+    lake.prepare()
+    opened = OpenLake.of(lake, settings)
+    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
+    done = threading.Event()
+
+    def take(_: DataFrame, batch_id: int) -> None:
+        if batch_id >= BATCHES:
+            return done.set()
+        report = units.run(Records(spark, (Noise(),)), batch_id + 1, UnitOptions({}))
+        opened.decide(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
+
+    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    while not done.is_set():
+        query.awaitTermination(1)  # raises what ended the query
+    query.stop()
+    opened.committer.close()
+
+
+def read_tables(spark: SparkSession, lake: Lake) -> None:
+    """What gold and the shell ask of Spark: files and Delta tables, grouped."""
+    for name in lake.tables():
+        table = spark.read.format("delta").load(str(lake.table(name)))
+        table.createOrReplaceTempView(name)
+        spark.sql(f"select partition, count(*), min(timestamp), max(timestamp) from {name} group by 1").show()
+        files = spark.read.parquet(*map(str, lake.table(name).glob("*.parquet")))
+        files.groupBy("partition").agg(F.count(F.lit(1)), F.max("timestamp")).toArrow()
+
+
+def ask_kafka(spark: SparkSession, settings: Settings) -> None:
+    """Load what Spark's Kafka source is made of, up to the answer that never comes."""
+    brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
+    nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}
+    plain = settings.kafka.model_copy(update={"security_protocol": "PLAINTEXT"})  # who logs in asks others, too
+    options = spark_source.jvm_options(plain) | brief | nobody
+    try:
+        spark.read.format("kafka").options(**options).load().collect()
+    except Exception as error:  # Py4J's own kind; anything but the silence of nobody is a mistake in here
+        if "TimeoutException" not in str(error):
+            raise
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context = None  # its JVM has gone: nothing is left to stop at exit
+    sys.exit(code)

@@ -1,0 +1,106 @@
+"""Raw rows against Kafka: bronze has each record once, and what it and quarantine keep of a record is what it was."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.audit.acks import Acknowledged
+from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.source_records import headers_of
+from spark_app.audit.values import mark, unequal
+from spark_app.audit.verdict import ALTERED, DOUBLED, LOST, PHANTOM
+from spark_app.model.record_schemas import OMITTED_SCHEMA
+
+DIGEST = OMITTED_SCHEMA.names[1]
+UNREADABLE = "records whose headers the client cannot read (a name is not UTF-8): their headers were not compared"
+
+
+def check_bronze(chunk: Chunk, acks: Acknowledged) -> None:
+    """Also against what producers were told is safe, whether or not Kafka still has it."""
+    name = chunk.snapshot.layout.bronze
+    bronze, counts = chunk.tables.get(name), chunk.counts(name)
+    safe, digests = _safe(chunk, acks)
+    due = chunk.record_at >= 0
+    due[safe] |= ~chunk.given_up[safe]
+    chunk.add(LOST, name, np.flatnonzero(due & (counts < 1)))
+    chunk.add(DOUBLED, name, np.flatnonzero(due & (counts > 1)))
+    chunk.add(PHANTOM, name, np.flatnonzero(~due & (counts > 0)))
+    if bronze is not None:
+        compare_raw(chunk, bronze)
+        _compare_digests(chunk, bronze, safe, digests)
+
+
+def _safe(chunk: Chunk, acks: Acknowledged) -> tuple[np.ndarray, np.ndarray]:
+    """(slots of records that a producer was told to be safe, their digests)."""
+    slots, digests = [], []
+    for span in chunk.slots.spans:
+        offsets, own = acks.of(span)
+        slots.append(chunk.slots.of(np.full(len(offsets), span.partition), offsets))
+        digests.append(own)
+    return np.concatenate(slots), np.concatenate(digests)
+
+
+def _compare_digests(chunk: Chunk, bronze: Found, safe: np.ndarray, digests: np.ndarray) -> None:
+    rows, values = chunk.slots.invert(bronze.slots)[safe], bronze.column("value")
+    kept = bronze.column(DIGEST) if DIGEST in bronze.rows.column_names else pa.nulls(len(values), pa.string())
+    wrong = [
+        row >= 0 and (kept[row].as_py() or _digest(values[row].as_py())) != digest.tobytes().hex()
+        for row, digest in zip(rows, digests, strict=True)
+    ]
+    chunk.add(
+        ALTERED, bronze.table.name, safe[np.array(wrong, bool)], "differs from the record that the broker acknowledged"
+    )
+
+
+def _digest(value: bytes | None) -> str:
+    return "00" * 32 if value is None else hashlib.sha256(value).hexdigest()
+
+
+def compare_raw(chunk: Chunk, found: Found) -> None:
+    """Each column of the rows, of bronze or quarantine, whose records are known."""
+    records = chunk.record_at[found.slots]
+    known = np.flatnonzero(records >= 0)
+    rows, slots, own = found.rows.take(pa.array(known)), found.slots[known], records[known]
+    wrong = np.full(len(known), "", object)
+    for name, values in (("value", chunk.values), ("key", chunk.keys), ("timestamp", chunk.times)):
+        mark(wrong, unequal(values.take(pa.array(own)), rows[name].combine_chunks()), name)
+    for field in OMITTED_SCHEMA if chunk.records.omitted or DIGEST in rows.column_names else ():
+        kept = rows[field.name].combine_chunks() if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        mark(wrong, unequal(chunk.omitted[field.name].combine_chunks().take(pa.array(own)), kept), field.name)
+    types = np.array(chunk.records.time_type, np.int64)[own]
+    mark(wrong, unequal(pa.array(types), rows["timestamp_type"].combine_chunks().cast(pa.int64())), "timestamp_type")
+    mark(wrong, _headers_differ(chunk, rows["headers"], own), "headers")
+    mark(wrong, _schemas_differ(chunk, rows, own, slots), "schema")
+    mark(wrong, chunk.landed_otherwise(found)[known], "landed_at differs from bronze")
+    chunk.add_altered(found.table.name, slots, wrong)
+
+
+def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -> np.ndarray:
+    differ = np.zeros(len(records), bool)
+    for place, (text, record) in enumerate(zip(texts.to_pylist(), records, strict=True)):
+        due = chunk.records.headers[record]
+        if due is None:
+            chunk.verdict.note(UNREADABLE)
+        elif text is not None or due:
+            differ[place] = headers_of(text) != list(due)
+    return differ
+
+
+def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """A bare record has the schema that the settings once named, or none; one with a broken index perhaps none."""
+    keys = [chunk.places.keys[record] for record in records]
+    ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
+    guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())
+    differ = unequal(ids, rows["schema_id"].combine_chunks())
+    differ |= unequal(guids, rows["schema_guid"].combine_chunks())
+    none = np.asarray(rows["schema_id"].combine_chunks().is_null())
+    bare = np.array([chunk.places.bare[record] for record in records], bool)
+    excused = differ & bare & (none | chunk.once_read[slots])
+    chunk.verdict.note(OTHER_BARE, int(excused.sum()))
+    broken = np.array([record in chunk.places.broken for record in records], bool)
+    unnamed = none & np.asarray(rows["schema_guid"].combine_chunks().is_null())
+    other: np.ndarray = differ & ~excused & ~(broken & unnamed)
+    return other

@@ -1,0 +1,43 @@
+"""Where each record landed: one with a value is once in silver, open in quarantine or waiting; a tombstone is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from spark_app.audit.check_silver import Absent
+from spark_app.audit.chunk import Chunk
+from spark_app.audit.verdict import DOUBLED, LOST, PHANTOM
+
+
+def check_placed(chunk: Chunk, absent: Absent) -> None:
+    layout = chunk.snapshot.layout
+    counts = {name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.resolved)}
+    placed = counts[layout.quarantine] + counts[layout.deferred] - counts[layout.resolved]
+    for found in chunk.silver:
+        placed += chunk.counts(found.table.name)
+    due = np.zeros(chunk.slots.count, bool)
+    due[chunk.slot_of] = chunk.has_value
+    due &= ~chunk.given_up
+    _add_lost(chunk, np.flatnonzero(due & (placed < 1)), absent)
+    _add_surplus(chunk, np.flatnonzero(placed > due), due, counts)
+    odd = counts[layout.resolved] > counts[layout.quarantine]
+    chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "not in quarantine, or resolved twice")
+
+
+def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:
+    """Name the table where each should be."""
+    quarantine = chunk.snapshot.layout.quarantine
+    where = np.array([absent.belongs.get(int(record), quarantine) for record in chunk.record_at[lost]], object)
+    for name in sorted(set(where)):
+        chunk.add(LOST, name, lost[where == name])
+
+
+def _add_surplus(chunk: Chunk, surplus: np.ndarray, due: np.ndarray, counts: Mapping[str, np.ndarray]) -> None:
+    """Name the tables where each is once too often."""
+    for slot in surplus:
+        tables = [found.table.name for found in chunk.silver if slot in found.slots]
+        tables += [name for name, count in counts.items() if count[slot] and name != chunk.snapshot.layout.resolved]
+        kind = DOUBLED if due[slot] else PHANTOM
+        chunk.add(kind, tables[-1], np.array([slot]), f"in {', '.join(tables)}" if len(tables) > 1 else "")

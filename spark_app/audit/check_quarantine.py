@@ -1,0 +1,79 @@
+"""Quarantine against Kafka: whether it keeps what a record was, and whether the record's bytes allow its cause."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from spark_app.audit.check_bronze import compare_raw
+from spark_app.audit.check_silver import Absent
+from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.verdict import ALTERED, MISPLACED
+from spark_app.model.causes import Cause
+
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
+BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
+BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
+
+LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record that was left out
+
+OTHER_LIMIT = "values were omitted although they are within batch.max_record_bytes, which may have been smaller"
+NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
+
+
+def check_quarantine(chunk: Chunk, absent: Absent) -> None:
+    found = chunk.tables.get(chunk.snapshot.layout.quarantine)
+    if found is not None:
+        compare_raw(chunk, found)
+        _judge_causes(chunk, found, absent)
+
+
+def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
+    name, records = found.table.name, chunk.record_at[found.slots]
+    columns = (found.rows[column].to_pylist() for column in ("cause", "hop", "schema_id", "detail"))
+    for slot, record, cause, hop, schema, detail in zip(found.slots, records, *columns, strict=True):
+        if record < 0:
+            continue
+        if cause not in Cause.__members__.values() or hop != cause.split("_")[0]:
+            chunk.add(ALTERED, name, np.array([slot]), "cause")
+        elif not _may_be(chunk, Cause(cause), int(record), schema is not None, absent):
+            belongs = absent.belongs.get(int(record))
+            why = f"belongs in {belongs}" if belongs else "cause"
+            chunk.add(MISPLACED if belongs else ALTERED, name, np.array([slot]), why)
+        elif cause == Cause.RECORD_SIZE and not _had_to_be_left_out(chunk, int(record), detail or ""):
+            chunk.add(
+                ALTERED, name, np.array([slot]), "value omitted, although it is within the limit that the row gives"
+            )
+
+
+def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:
+    """Whether the value is larger than the limit that the row names; a row that was rebuilt names none."""
+    size, _ = chunk.records.omitted[record]
+    limit = LIMIT.search(detail)
+    if limit is not None and size <= int(limit[1]):
+        return False
+    if size <= chunk.snapshot.settings.batch.max_record_bytes:
+        chunk.verdict.note(OTHER_LIMIT)
+    return True
+
+
+def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: Absent) -> bool:
+    """What cannot be told from the bytes may be: settings, ledger and tables were others once."""
+    places = chunk.places
+    proven = places.causes.get(record, frozenset())
+    if record in chunk.records.omitted:
+        return cause == Cause.RECORD_SIZE
+    if cause in proven or cause == Cause.DECODE_CRASH:
+        return True
+    if places.bare[record] and (cause in BARE if chunk.rules.takes_bare else had_schema):
+        chunk.verdict.note(OTHER_BARE)
+        return True
+    if record in places.unknown or cause in NEVER_PROVEN:
+        named = places.keys[record] is not None  # a schema may have been unknown once, whatever the frame is
+        return cause in NEVER_PROVEN and (named or not any(one.hop == "frame" for one in proven))
+    if cause == Cause.DECODE_TYPE and not proven:
+        if record not in absent.misfits:
+            chunk.verdict.note(NO_REASON)
+        return True
+    return cause in BY_TABLES and not proven

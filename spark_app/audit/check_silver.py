@@ -1,0 +1,188 @@
+"""Silver against what the records must become: the content of each row, and whether it is in its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.expected import Column, Json
+from spark_app.audit.record_rules import Piece
+from spark_app.audit.values import differing, fits, mark, unequal
+from spark_app.audit.verdict import MISPLACED
+from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+
+OWN = {*LINEAGE_SCHEMA.names, "_schema_guid"}  # columns that say where a row is from
+
+OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
+NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
+OTHER_KEYS = "keys were not decoded, perhaps under another decode.framed_keys"
+NO_SCHEMA = "rows have a schema that the ledger cannot decode, so their content was not compared"
+
+
+@dataclass
+class Absent:
+    """Records that are not in silver.
+
+    Attributes:
+        belongs: record -> the silver table it belongs in.
+        misfits: records that have a table whose columns cannot hold them.
+    """
+
+    belongs: dict[int, str] = field(default_factory=dict)
+    misfits: set[int] = field(default_factory=set)
+
+
+def check_silver(chunk: Chunk) -> Absent:
+    """Goes through the chunk's pieces."""
+    table_at = np.full(chunk.slots.count, -1, np.int64)  # slot -> its table, -1 = it is not in silver
+    row_at = np.full(chunk.slots.count, -1, np.int64)
+    for number, found in enumerate(chunk.silver):
+        table_at[found.slots] = number
+        row_at[found.slots] = np.arange(len(found.slots))
+        _compare_lineage(chunk, found)
+    judged, absent = np.zeros(chunk.slots.count, bool), Absent()
+    for piece in chunk.pieces:
+        slots = chunk.slot_of[piece.rows]
+        judged[slots] = True
+        numbers = table_at[slots]
+        for number in np.unique(numbers):
+            places = np.flatnonzero(numbers == number)
+            part = piece.take(places.tolist())
+            if number < 0:
+                _remember(chunk, part, absent)
+            else:
+                _judge_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
+    _judge_unread(chunk, table_at, judged)
+    return absent
+
+
+def _compare_lineage(chunk: Chunk, found: Found) -> None:
+    records = chunk.record_at[found.slots]
+    known = np.flatnonzero(records >= 0)
+    wrong = np.full(len(known), "", object)
+    times = found.column("_kafka_timestamp").take(pa.array(known))
+    mark(wrong, unequal(chunk.times.take(pa.array(records[known])), times), "_kafka_timestamp")
+    mark(wrong, chunk.landed_otherwise(found)[known], "_landed_at differs from bronze")
+    chunk.add_altered(found.table.name, found.slots[known], wrong)
+
+
+def _remember(chunk: Chunk, piece: Piece, absent: Absent) -> None:
+    """Of records that are not in silver: where they belong, and whether they fit there."""
+    for place, (record, name) in enumerate(zip(piece.rows, piece.tables, strict=True)):
+        if name is None:
+            continue
+        table = chunk.snapshot.tables.get(name)
+        if table is not None and not _fits(piece, place, table.schema):
+            absent.misfits.add(record)
+        else:
+            absent.belongs[record] = name
+
+
+def _fits(piece: Piece, place: int, schema: pa.Schema) -> bool:
+    return all(
+        fits(values[place], schema.field(name).type) for name, values in piece.values.items() if name in schema.names
+    )
+
+
+def _judge_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
+    """The rows of one table that one piece is about, in its order."""
+    name, actual, slots = found.table.name, found.rows.take(pa.array(rows)), found.slots[rows]
+    belongs = np.array([table or chunk.snapshot.layout.quarantine for table in piece.tables], object)
+    for due in sorted(set(belongs) - {name}):
+        chunk.add(MISPLACED, name, slots[belongs == due], f"belongs in {due}")
+    wrong = _compare(chunk, piece, actual)
+    for place in np.flatnonzero(wrong != "").tolist():
+        excuse = _excuse(chunk, piece, place, actual.slice(place, 1), wrong[place])
+        if excuse:
+            chunk.verdict.note(excuse)
+            wrong[place] = ""
+    chunk.add_altered(name, slots, wrong)
+
+
+def _compare(chunk: Chunk, piece: Piece, actual: pa.Table) -> np.ndarray:
+    """For each row the first column that is not as expected, "" = none."""
+    wrong = np.full(len(actual), "", object)
+    kinds = {column.name: column.kind for column in piece.columns}
+    for name in actual.column_names:
+        column = actual[name].combine_chunks()
+        if name in piece.values:
+            mark(wrong, differing(piece.values[name], kinds[name], column), name)
+        elif name == "_wrapper" and piece.rest is not None:
+            mark(wrong, differing(piece.rest, None, column), name)
+        elif name == "_key":
+            _compare_keys(chunk, wrong, piece.rows, column)
+        elif name not in OWN:
+            mark(wrong, ~np.asarray(column.is_null()), name)
+    for name in set(piece.values) - set(actual.column_names):
+        mark(wrong, np.array([value is not None for value in piece.values[name]], bool), name)
+    _compare_schema(wrong, piece, actual)
+    return wrong
+
+
+def _compare_keys(chunk: Chunk, wrong: np.ndarray, records: Sequence[int], column: pa.Array) -> None:
+    if column.null_count == len(column) and not chunk.snapshot.settings.decode.framed_keys:
+        return
+    for place, (record, text) in enumerate(zip(records, column.to_pylist(), strict=True)):
+        due = chunk.rules.key_text(chunk.records.key[record], chunk.records.headers[record])
+        if text is None and due is not None:
+            chunk.verdict.note(OTHER_KEYS)
+        elif not _same_text(due, text):
+            mark(wrong, np.arange(len(wrong)) == place, "_key")
+
+
+def _same_text(due: Json | None, text: str | None) -> bool:
+    try:
+        return text is None if due is None else due == text
+    except ValueError:
+        return False
+
+
+def _compare_schema(wrong: np.ndarray, piece: Piece, actual: pa.Table) -> None:
+    for name, kind in (("_schema_id", int), ("_schema_guid", str)):
+        if name in actual.column_names:
+            column = actual[name].combine_chunks()
+            due = pa.scalar(piece.key if isinstance(piece.key, kind) else None, column.type)
+            mark(wrong, unequal(pa.repeat(due, len(column)), column), name)
+
+
+def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str) -> str:
+    """Why a row may say something else after all; "" = it may not."""
+    if column not in piece.values:
+        return ""
+    message, decode = piece.messages[place], chunk.snapshot.settings.decode
+    if _is_row(chunk.rules.columns(type(message), not decode.defaults), message, row):
+        return OTHER_DEFAULTS
+    if decode.strict or message.SerializeToString(deterministic=True) == piece.payloads[place]:
+        return ""
+    return NOT_STRICT
+
+
+def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
+    return not any(
+        bool(differing([c.read(message)], c.kind, row[c.name].combine_chunks())[0])
+        for c in columns
+        if c.name in row.column_names
+    )
+
+
+def _judge_unread(chunk: Chunk, table_at: np.ndarray, judged: np.ndarray) -> None:
+    """Rows of silver whose records cannot be read by any schema, or have no row at all in their place."""
+    places = chunk.places
+    for slot in np.flatnonzero((table_at >= 0) & ~judged & (chunk.record_at >= 0)):
+        record, name = int(chunk.record_at[slot]), chunk.silver[table_at[slot]].table.name
+        causes = places.causes.get(record, frozenset())
+        if record in places.unknown and record not in places.broken:
+            chunk.verdict.note(NO_SCHEMA)
+        elif places.bare[record]:
+            chunk.verdict.note(OTHER_BARE)
+        elif Cause.DECODE_PAYLOAD in causes and not chunk.snapshot.settings.decode.strict:
+            chunk.verdict.note(NOT_STRICT)
+        elif chunk.has_value[record]:
+            why = f"belongs in {chunk.snapshot.layout.quarantine}: {', '.join(sorted(causes))}"
+            chunk.add(MISPLACED, name, np.array([slot]), why)

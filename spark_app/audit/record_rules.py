@@ -1,0 +1,368 @@
+"""Where records belong, and with what content: by their bytes, the lake's schemas and the settings.
+
+A record belongs in a silver table, or its bytes prove causes for which it is refused. What cannot be told from its
+bytes alone (a schema that the ledger cannot decode, a value that has no table yet) may wait or be refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from spark_app.audit.expected import Column, Json, NotUtf8, TimestampOutOfRange, columns_of
+from spark_app.audit.frames import KEY_HEADER, Frame, cause_of_bare, frame_of, is_schema_id
+from spark_app.audit.schemas import Reading, Schemas
+from spark_app.audit.source_records import Records
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.causes import Cause
+from spark_app.settings.models import Settings
+
+PIECE = 20_000  # parsed messages held at once
+NAME = re.compile(r"[a-z0-9_]{1,64}")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Records that one schema wrote as one message and Google's parser reads.
+
+    Attributes:
+        rows: their places among the records.
+        payloads, messages: of the event itself.
+        columns: those of the event.
+        rest: for each record what else its wrapper says; None where there are no wrappers.
+        tables: for each record the silver table it belongs in; None where its routing value has none.
+    """
+
+    rows: list[int]
+    key: SchemaKey
+    payloads: list[bytes]
+    messages: list[Message]
+    columns: list[Column]
+    values: dict[str, list[Any]]
+    rest: list[dict[str, Any] | None] | None
+    tables: list[str | None]
+
+    def take(self, places: list[int]) -> Piece:
+        """What it says of these of its records; `places` ascend."""
+        if len(places) == len(self.rows):
+            return self
+        return Piece(
+            [self.rows[place] for place in places],
+            self.key,
+            [self.payloads[place] for place in places],
+            [self.messages[place] for place in places],
+            self.columns,
+            {name: [values[place] for place in places] for name, values in self.values.items()},
+            None if self.rest is None else [self.rest[place] for place in places],
+            [self.tables[place] for place in places],
+        )
+
+
+@dataclass
+class RecordFacts:
+    """What is known of the records besides their pieces.
+
+    Attributes:
+        keys: the schema that each record's frame names; None where it has none.
+        bare: whether the record has no frame of its own, so that the settings decide what it is.
+        causes: record -> causes that its bytes prove.
+        unknown: records whose schema the ledger cannot decode.
+        broken: records whose message index cannot be read. Earlier releases did not keep the schema of such.
+    """
+
+    keys: list[SchemaKey | None]
+    bare: list[bool]
+    causes: dict[int, frozenset[Cause]] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)
+
+
+class RecordRules:
+    """Knows the rules of one lake."""
+
+    def __init__(self, settings: Settings, schemas: Schemas, names: dict[str, str]):
+        self._settings = settings
+        self._schemas = schemas
+        self._names = names
+        self._wrapper = settings.wrapper
+        decode = settings.decode
+        self._unframed_schema: SchemaKey | None = decode.unframed_schema_id or None
+        self._columns: dict[tuple[int, bool], list[Column]] = {}
+
+    @property
+    def takes_bare(self) -> bool:
+        return self._unframed_schema is not None
+
+    def frame(self, records: Records) -> tuple[RecordFacts, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:
+        """(what the frames say, the framed records by schema, message index and place of the payload)."""
+        places = RecordFacts([None] * len(records), [False] * len(records))
+        groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
+        for row, value in enumerate(records.value):
+            if row in records.omitted:
+                places.causes[row] = frozenset({Cause.RECORD_SIZE})
+            if value is None:
+                continue
+            frame = frame_of(value, records.headers[row])
+            if isinstance(frame, Frame) and frame.key is None:
+                places.bare[row] = True
+                frame = self._bare_frame(value)
+            if isinstance(frame, Cause):
+                places.causes[row] = frozenset({frame})
+                continue
+            assert frame.key is not None
+            places.keys[row] = frame.key
+            if frame.broken is not None:
+                self._break(row, frame, places)
+            else:
+                groups.setdefault((frame.key, frame.index, frame.body), []).append(row)
+        return places, groups
+
+    def _break(self, row: int, frame: Frame, places: RecordFacts) -> None:
+        """Note a record whose message index cannot be read: what its schema is decides, where that is known."""
+        assert frame.key is not None
+        assert frame.broken is not None
+        places.causes[row] = frozenset({frame.broken})
+        places.broken.add(row)
+        if not self._schemas.is_decodable(frame.key):
+            places.unknown.add(row)
+
+    def _bare_frame(self, value: bytes) -> Frame | Cause:
+        if self._unframed_schema is None:
+            return cause_of_bare(value)
+        name = self._settings.decode.unframed_message
+        known = self._schemas.is_decodable(self._unframed_schema)
+        return Frame(
+            self._unframed_schema, self._schemas.index_of(self._unframed_schema, name) if name and known else (0,), 0
+        )
+
+    def pieces(self, records: Records) -> tuple[RecordFacts, Iterator[Piece]]:
+        """(what is known at once, the pieces, whose making fills in the rest)."""
+        places, groups = self.frame(records)
+        return places, self._pieces(records, places, groups)
+
+    def _pieces(self, records: Records, places: RecordFacts, groups: Any) -> Iterator[Piece]:
+        for (key, index, body), rows in groups.items():
+            reading = self._reading(key, index, rows, places)
+            if reading is None:
+                continue
+            for first in range(0, len(rows), PIECE):
+                part = rows[first : first + PIECE]
+                payloads = [records.value[row][body:] for row in part]
+                if self._wrapper.payload:
+                    yield from self._unwrapped(part, payloads, reading, places)
+                else:
+                    yield from self._piece(part, key, payloads, reading, None, places)
+
+    def _reading(
+        self, key: SchemaKey, index: tuple[int, ...], rows: Sequence[int], places: RecordFacts
+    ) -> Reading | None:
+        if not self._schemas.is_decodable(key):
+            places.unknown.update(rows)
+            return None
+        reading = self._schemas.reading(key, index)
+        if reading is None:
+            places.causes |= dict.fromkeys(rows, frozenset({Cause.SCHEMA_INDEX}))
+        return reading
+
+    def _parse(
+        self, rows: Sequence[int], payloads: Sequence[bytes], reading: Reading, places: RecordFacts
+    ) -> list[tuple[int, bytes, Message]]:
+        found = []
+        for row, payload in zip(rows, payloads, strict=True):
+            if reading.belongs_to_other_index(payload):
+                places.causes[row] = frozenset({Cause.SCHEMA_INDEX})
+                continue
+            try:
+                found.append((row, payload, reading.kind.FromString(payload)))
+            except DecodeError:
+                places.causes[row] = frozenset({Cause.DECODE_PAYLOAD})
+        return found
+
+    def _read(
+        self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: RecordFacts
+    ) -> tuple[list[tuple[int, bytes, Message]], dict[str, list[Any]]]:
+        """The columns' values of those messages that can land."""
+        causes: dict[int, set[Cause]] = {}
+        values = {column.name: _read_column(column, parsed, causes) for column in columns}
+        if not causes:
+            return parsed, values
+        places.causes |= {row: frozenset(found) for row, found in causes.items()}
+        good = [place for place, (row, _, _) in enumerate(parsed) if row not in causes]
+        return [parsed[place] for place in good], {n: [v[place] for place in good] for n, v in values.items()}
+
+    def columns(self, message: type[Message], defaults: bool) -> list[Column]:
+        key = (id(message), defaults)
+        if key not in self._columns:
+            self._columns[key] = columns_of(message.DESCRIPTOR, defaults)
+        return self._columns[key]
+
+    def _unwrapped(
+        self, rows: list[int], payloads: list[bytes], reading: Reading, places: RecordFacts
+    ) -> Iterator[Piece]:
+        """What wrappers hold. Their own fields that are not set have their defaults, whatever the settings say."""
+        columns = self.columns(reading.kind, True)
+        if not columns:
+            places.causes |= dict.fromkeys(rows, frozenset({Cause.FRAME_WRAPPER}))
+            return
+        parsed, values = self._read(self._parse(rows, payloads, reading, places), columns, places)
+        kinds = {column.name: column.kind for column in columns}
+        groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
+        inner: list[bytes] = []
+        for place, (row, _, _) in enumerate(parsed):
+            payload = values[self._wrapper.payload][place] if kinds.get(self._wrapper.payload) == pa.binary() else None
+            inner.append(payload or b"")
+            number = None
+            if kinds.get(self._wrapper.schema_id) == pa.int64():
+                number = values[self._wrapper.schema_id][place]
+            frame = _inner_frame(payload, number)
+            if isinstance(frame, Cause):
+                places.causes[row] = frozenset({frame})
+            elif frame.broken is not None:
+                self._break(row, frame, places)
+            else:
+                assert frame.key is not None
+                groups.setdefault((frame.key, frame.index, frame.body), []).append(place)
+        rest = [name for name in values if name not in (self._wrapper.payload, self._wrapper.schema_id)]
+        for (key, index, body), found in groups.items():
+            own = [parsed[place][0] for place in found]
+            event = self._reading(key, index, own, places)
+            if event is not None:
+                outer = {name: [values[name][place] for place in found] for name in values}
+                said = _Outer(outer, rest, kinds)
+                yield from self._piece(own, key, [inner[place][body:] for place in found], event, said, places)
+
+    def _piece(
+        self,
+        rows: list[int],
+        key: SchemaKey,
+        payloads: list[bytes],
+        reading: Reading,
+        outer: _Outer | None,
+        places: RecordFacts,
+    ) -> Iterator[Piece]:
+        parsed = self._parse(rows, payloads, reading, places)
+        columns = self.columns(reading.kind, self._settings.decode.defaults)
+        parsed, values = self._read(parsed, columns, places)
+        if not parsed:
+            return
+        good = [row for row, _, _ in parsed]
+        if outer is not None:
+            kept = set(good)
+            outer = outer.of([place for place, row in enumerate(rows) if row in kept])
+        full_name = reading.kind.DESCRIPTOR.full_name
+        routed = self._routing_values(values, columns, full_name, len(good), outer)
+        tables = [self._table(row, value, places) for row, value in zip(good, routed, strict=True)]
+        yield Piece(
+            good,
+            key,
+            [payload for _, payload, _ in parsed],
+            [message for _, _, message in parsed],
+            columns,
+            values,
+            outer.rest() if outer is not None else None,
+            tables,
+        )
+
+    def _routing_values(
+        self, values: dict[str, list[Any]], columns: list[Column], full_name: str, count: int, outer: _Outer | None
+    ) -> list[str | None]:
+        event = self._settings.event
+        if event.route_by == "message":
+            return [full_name] * count
+        if outer is not None and event.routing in outer.values:
+            found = outer.values[event.routing]
+        else:
+            found = values.get(event.routing, [None] * count)
+        names = [value if isinstance(value, str) else None for value in found]
+        return [name and f"{full_name}/{name}" for name in names] if event.route_by == "both" else names
+
+    def _table(self, row: int, value: str | None, places: RecordFacts) -> str | None:
+        if not value:
+            places.causes[row] = frozenset({Cause.ROUTE_MISSING})
+            return None
+        name = self._names.get(value)
+        if name is not None:
+            return self._settings.tables.layout.silver_of(name)
+        if not NAME.fullmatch(_name_of(value, self._settings.event.route_by)):
+            places.causes[row] = frozenset({Cause.ROUTE_NAME})
+        return None
+
+    def key_text(self, key: bytes | None, headers: Sequence[Any] | None) -> Json | None:
+        """The record key as JSON, None where it has no frame or cannot be decoded."""
+        frame = None if key is None else frame_of(key, headers, KEY_HEADER)
+        if not isinstance(frame, Frame) or frame.key is None or frame.broken is not None:
+            return None
+        if not self._schemas.is_decodable(frame.key):
+            return None
+        reading, payload = self._schemas.reading(frame.key, frame.index), (key or b"")[frame.body :]
+        if reading is None or reading.belongs_to_other_index(payload):
+            return None
+        try:
+            message = reading.kind.FromString(payload)
+        except DecodeError:
+            return None
+        return Json(json_format.MessageToDict(message, preserving_proto_field_name=True))
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """The fields of wrappers, one entry per record; `rest` names those that silver keeps."""
+
+    values: dict[str, list[Any]]
+    names: list[str]
+    kinds: dict[str, pa.DataType | None]
+
+    def of(self, places: list[int]) -> _Outer:
+        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.kinds)
+
+    def rest(self) -> list[dict[str, Any] | None]:
+        count = len(next(iter(self.values.values()), []))
+        return [{name: self.values[name][p] for name in self.names} if self.names else None for p in range(count)]
+
+
+def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:
+    if payload is None:
+        return Cause.FRAME_WRAPPER
+    frame = frame_of(payload)
+    if isinstance(frame, Cause) or frame.key is not None:
+        return frame
+    return Frame(number, (0,), 0) if number is not None and is_schema_id(number) else Cause.FRAME_WRAPPER
+
+
+def _read_column(column: Column, parsed: list[tuple[int, bytes, Message]], causes: dict[int, set[Cause]]) -> list[Any]:
+    """The column's values; what cannot land is None, and its causes are noted."""
+    read = column.read
+    try:
+        return [read(message) for _, _, message in parsed]
+    except (TimestampOutOfRange, NotUtf8, UnicodeDecodeError):
+        pass
+    values = []
+    for row, _, message in parsed:
+        try:
+            values.append(read(message))
+            continue
+        except TimestampOutOfRange:
+            causes.setdefault(row, set()).add(Cause.DECODE_RANGE)
+        except (NotUtf8, UnicodeDecodeError):
+            causes.setdefault(row, set()).add(Cause.DECODE_PAYLOAD)
+        values.append(None)
+    return values
+
+
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _name_of(value: str, by: str) -> str:
+    """The table name that a routing value asks for."""
+    if by != "field":
+        message, _, rest = value.partition("/")
+        value = HUMP.sub("_", message.rpartition(".")[2])
+        value = f"{value}_{rest}" if by == "both" else value
+    return unicodedata.normalize("NFKC", value).casefold()

@@ -1,0 +1,158 @@
+"""The reference parser (upb): message classes from a descriptor set, and its judgement of each payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal import api_implementation
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from spark_app.decode.batch import batch_of, concatenate_members, to_batch, to_members
+from spark_app.decode.typemap import holds_maps
+
+SLICES = 512, 32  # payloads parsed by one call: a bad one sends as many to be parsed in smaller ones, then one by one
+SLICE_BYTES = 1 << 20  # of theirs: a message can take 40 times as much memory as its payload
+
+if api_implementation.Type() != "upb":
+    raise ImportError("Protobuf's upb backend is needed: unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
+
+
+def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]:
+    """A pool of its own for one schema id (two versions share names), and the writer's top-level messages."""
+    files = FileDescriptorSet.FromString(descriptor_set).file
+    pool = DescriptorPool()
+    for file in files:
+        pool.Add(file)
+    own = own_file(files)
+    messages = pool.FindFileByName(own.name).message_types_by_name
+    return pool, [messages[m.name] for m in own.message_type]
+
+
+def own_file(files: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
+    """The file whose messages an index names: the last, or, where it declares nothing, the first behind its public
+    imports that does, as Confluent's client has it."""
+    by_name, last = {file.name: file for file in files}, files[-1]
+    seen, left = {last.name}, [last]
+    while left:
+        file = left.pop(0)
+        if file.message_type or file.enum_type:
+            return file
+        public = [by_name[file.dependency[at]] for at in file.public_dependency]
+        left += [imported for imported in public if imported.name not in seen]
+        seen |= {imported.name for imported in public}
+    return last
+
+
+Refused = tuple[int, str]  # row, what the parser says
+
+
+@dataclass
+class StrictResult:
+    """What the reference parser says of payloads: the accepted as it writes them, in batches, and the refused."""
+
+    written: list[bytes] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+
+class ReferenceParser:
+    """Parses payloads of one message type, and of `batch`, which holds many."""
+
+    def __init__(self, message: Descriptor):
+        self.batch = batch_of(message)
+        self.message_class: type[Message] = message_factory.GetMessageClass(message)
+        self._batch_class: type[Message] = message_factory.GetMessageClass(self.batch)
+        self._holds_maps = holds_maps(message)
+        self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
+
+    def judge(self, payloads: pa.Array) -> StrictResult:
+        """Parse the payloads and write them anew.
+
+        What another encoder may have sent, and a faster decoder may read otherwise, is gone then: merged sub-messages,
+        repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
+        unknown, which would be written as it came.
+        """
+        judgement = StrictResult()
+        self._parse_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
+        return judgement
+
+    def _parse_slices(
+        self, payloads: pa.Array, members: pa.Array, start: int, judgement: StrictResult, size: int, *smaller: int
+    ) -> None:
+        for first in range(0, len(payloads), size):
+            some, batch = payloads.slice(first, size), members.slice(first, size)
+            written = self._judge_together(concatenate_members(batch))
+            if written is not None:
+                judgement.written.append(written)
+            elif smaller:
+                self._parse_slices(some, batch, start + first, judgement, *smaller)
+            else:
+                self._judge_each(some, start + first, judgement)
+
+    def _judge_together(self, batch: pa.Buffer) -> bytes | None:
+        """None when one of them is refused, or parsed they might take too much memory."""
+        if batch.size > SLICE_BYTES:
+            return None
+        try:
+            parsed: Any = self._batch_class.FromString(batch.to_pybytes())
+        except DecodeError:
+            return None
+        return self._write(parsed, parsed.members)
+
+    def _judge_each(self, payloads: pa.Array, start: int, judgement: StrictResult) -> None:
+        """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
+        accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
+        judgement.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
+
+    def all_read_fully(self, payloads: pa.Array) -> bool:
+        """Whether each payload is read without a rest, by one call; False also where one call cannot tell."""
+        batch = concatenate_members(to_members(payloads))
+        return batch.size <= SLICE_BYTES and _reads_whole(self._batch_class, batch.to_pybytes())
+
+    def reads_fully(self, payload: bytes) -> bool:
+        """Whether the payload is read without a rest: it is accepted, and has no unknown fields."""
+        return _reads_whole(self.message_class, payload)
+
+    def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
+        """`members` are the messages that `whole` is, or is a batch of."""
+        if self._holds_maps and (self._nests_maps or _any_unknown(members)):
+            whole.DiscardUnknownFields()
+        return whole.SerializeToString(deterministic=True)  # maps in order of their keys
+
+    def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
+        """(accepted rows and their messages, refused rows)."""
+        refused: list[Refused] = []
+        return list(self._messages(payloads.to_pylist(), 0, refused)), refused
+
+    def _messages(self, payloads: list[bytes], start: int, refused: list[Refused]) -> Iterator[tuple[int, Message]]:
+        parse = self.message_class.FromString
+        for row, payload in enumerate(payloads, start):
+            try:
+                message = parse(payload)
+            except DecodeError as error:
+                refused.append((row, str(error)))
+                continue
+            yield row, message
+
+
+def _any_unknown(messages: Iterable[Message]) -> bool:
+    """Whether one of the messages has unknown fields, map entries with some included: to look for them in all that is
+    inside, or to discard them, takes four times as long."""
+    return any(len(UnknownFieldSet(message)) for message in messages)
+
+
+def _reads_whole(kind: type[Message], data: bytes) -> bool:
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        return False
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    return message.ByteSize() == size

@@ -1,0 +1,161 @@
+"""What waits, file by file: which schemas the records of each file of `deferred_events` wait for, and how many do.
+
+So that to know what is ready costs a comparison of schema keys, and only files that hold something ready are read.
+Files are immutable: each is summed up once, mostly by the bounds that the log keeps. No file that is written here has
+more records than a unit takes, so that none is rewritten twice for its size; and a schema that many wait for gets files
+of its own, so that they leave with the files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from spark_app.driver.size_backoff import MOST_AT_ONCE
+from spark_app.store.rewrite import complete
+from spark_app.store.table_handles import Tables
+from spark_app.worker.table_rows import DEFERRED_SCHEMA
+
+KEY = "waits_for"
+KEYS = pa.schema([DEFERRED_SCHEMA.field(KEY)])
+MOST_READ = 2 * MOST_AT_ONCE  # records that a unit reads of files that hold others too, or that are merged at once
+ALONE = 10_000  # records of one schema that get a file of their own
+BATCH = 50_000
+LOG_STATISTICS = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # of a file, by the log
+MIXED = "more than one"  # no key
+
+
+@dataclass(frozen=True)
+class DeferredFile:
+    """A file of `deferred_events`.
+
+    Attributes:
+        path: within the table.
+        keys: the schemas that its records wait for, each once; NULL = for none, they were landed only.
+        counts: records that wait for each.
+    """
+
+    path: str
+    rows: int
+    keys: pa.Array
+    counts: np.ndarray
+
+    def count(self, settled: pa.Array) -> int:
+        """Records that need not wait any more; `settled` are keys and NULL."""
+        return int(self.counts[pc.is_in(self.keys, value_set=settled).to_numpy(zero_copy_only=False)].sum())
+
+    @property
+    def kind(self) -> str | None:
+        """The one key of all its records, or `MIXED`."""
+        return self.keys[0].as_py() if len(self.keys) == 1 else MIXED
+
+
+class DeferredFiles:
+    """The files of the table. `refresh` needs the lock of the units, all else does not."""
+
+    def __init__(self, tables: Tables, name: str):
+        self._tables = tables
+        self._name = name
+        self._version: int | None = None
+        self._files: dict[str, DeferredFile | None] = {}  # None = not summed up yet
+
+    @property
+    def files(self) -> list[DeferredFile]:
+        """Those that are summed up, in the order of their names, which begin with the unit."""
+        return [file for _, file in sorted(self._files.items()) if file is not None]
+
+    def refresh(self) -> None:
+        """Look which files there are."""
+        version = self._tables.version(self._name)
+        if version != self._version or version is None:
+            table = self._tables.get(self._name) if version is not None else None
+            actions = pa.table(table.get_add_actions(flatten=True)) if table is not None else pa.table({})
+            found = actions.select([name for name in LOG_STATISTICS if name in actions.column_names]).to_pylist()
+            self._files = {row["path"]: self._files.get(row["path"]) or _from_log_statistics(row) for row in found}
+            self._version = version
+
+    def learn(self) -> None:
+        """Sum up the files of which the log does not say enough, one after the other."""
+        for path in [path for path, file in self._files.items() if file is None]:
+            self._files[path] = self._count_keys(path)
+
+    def _count_keys(self, path: str) -> DeferredFile:
+        counts: dict[str | None, int] = defaultdict(int)
+        for batch in self._batches(path, KEYS):
+            for item in batch.column(KEY).value_counts().to_pylist():
+                counts[item["values"]] += item["counts"]
+        return DeferredFile(path, sum(counts.values()), pa.array(counts, pa.string()), np.array([*counts.values()]))
+
+    def read(self, files: Iterable[DeferredFile]) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, in order."""
+        for file in files:
+            yield from self._batches(file.path, DEFERRED_SCHEMA)
+
+    def _batches(self, path: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(f"{self._tables.uri(self._name)}/{path}") as file:
+            there = [name for name in columns.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(BATCH, columns=there, use_threads=False):
+                yield complete(batch, columns)
+
+    def files_to_merge(self, enough: int) -> list[DeferredFile]:
+        """Small files to be merged, once there are `enough` of one size and kind: so each record is written a few times
+        at most, however long it waits. None when there are not."""
+        alike: dict[tuple[int, str | None], list[DeferredFile]] = defaultdict(list)
+        for file in self.files:
+            if file.rows < MOST_AT_ONCE // 2:
+                alike[len(str(file.rows)), file.kind].append(file)
+        for files in alike.values():
+            if len(files) >= enough or sum(file.rows for file in files) >= MOST_READ:
+                return list(fitting(files, MOST_READ, lambda file: file.rows))
+        return []
+
+
+def fitting(files: Iterable[DeferredFile], most: int, size: Callable[[DeferredFile], int]) -> Iterator[DeferredFile]:
+    """The first files that have at most so many records together, or the first alone."""
+    total = 0
+    for number, file in enumerate(files):
+        total += size(file)
+        if number and total > most:
+            return
+        yield file
+
+
+def group_by_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows as they are written again: those of a schema that many wait for apart from all others."""
+    for rows in _chunks(batches):
+        keys = pc.dictionary_encode(rows[KEY].combine_chunks(), null_encoding="encode")
+        codes = keys.indices.to_numpy()
+        many = np.flatnonzero(np.bincount(codes) >= ALONE)
+        parts = [codes == code for code in many] + [~np.isin(codes, many)]
+        for part in parts:
+            alike = rows.filter(pa.array(part))
+            for start in range(0, alike.num_rows, MOST_AT_ONCE):
+                yield alike.slice(start, MOST_AT_ONCE)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    chunk: list[pa.RecordBatch] = []
+    for batch in batches:
+        chunk.append(batch)
+        if sum(len(held) for held in chunk) >= MOST_READ:
+            yield pa.Table.from_batches(chunk, DEFERRED_SCHEMA)
+            chunk = []
+    if chunk:
+        yield pa.Table.from_batches(chunk, DEFERRED_SCHEMA)
+
+
+def _from_log_statistics(row: Mapping[str, Any]) -> DeferredFile | None:
+    """A file whose records all wait for the same, as the log says it; None where it does not say so."""
+    rows, nulls = row.get("num_records"), row.get(f"null_count.{KEY}")
+    low, high = row.get(f"min.{KEY}"), row.get(f"max.{KEY}")
+    if not rows or not (nulls == rows or (nulls == 0 and low is not None and low == high)):
+        return None
+    key = None if nulls else low
+    return DeferredFile(row["path"], rows, pa.array([key], pa.string()), np.array([rows]))

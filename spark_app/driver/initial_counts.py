@@ -1,0 +1,44 @@
+"""What is in the tables when a run begins, counted for the status."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from spark_app.driver.open_lake import OpenLake
+from spark_app.model.errors import ContractError
+from spark_app.storage.disk import is_full
+from spark_app.worker.table_rows import count_values
+
+
+def count_rows(opened: OpenLake) -> dict[str, int]:
+    """Table -> rows. The maintainer learns its small files by the way."""
+    layout, tables = opened.settings.tables.layout, opened.committer.tables
+    gold = {layout.gold_of(name) for name in opened.tables.admitted.values()}
+    rows = opened.maintainer.learn([name for name in opened.lake.tables() if name not in gold])
+    for name in gold:
+        table = tables.get(name)
+        if table is not None:
+            rows[name] = sum(table.get_add_actions()["num_records"].to_pylist())
+    return rows
+
+
+def count_open_causes(opened: OpenLake) -> dict[str, int]:
+    """Cause -> records in quarantine that no replay has resolved.
+
+    Raises:
+        ContractError: a file is damaged.
+    """
+    layout = opened.settings.tables.layout
+    resolved = _causes(opened, layout.resolved)
+    left = {cause: count - resolved.get(cause, 0) for cause, count in _causes(opened, layout.quarantine).items()}
+    return {cause: count for cause, count in left.items() if count}
+
+
+def _causes(opened: OpenLake, name: str) -> dict[str, int]:
+    table = opened.committer.tables.get(name)
+    try:
+        return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
+    except (OSError, pa.ArrowException) as error:
+        if is_full(error):
+            raise
+        raise ContractError(f"table {name} cannot be read ({error}): restore its files from a backup") from None

@@ -1,0 +1,340 @@
+"""Answers what a pass met outside its closed set: new schemas, new routing values, new message types of a table.
+
+A schema id (or GUID) that resolves, was never met and is of the topics' own subjects is a bump: it goes into the
+ledger, the batch is not decided, and the app leaves (or, on a lake without tables or by setting, goes on in place).
+One of a foreign subject is settled in place. One that does not resolve is no reason to leave: its records wait. So
+neither a corrupt frame nor somebody else's schema can make the app restart, and no id can do it twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+
+import pyarrow as pa
+
+from spark_app.decode.numbering import depends_on_writer
+from spark_app.decode.reference import load_files
+from spark_app.driver.resolver_pool import RESOLVERS, Answer, ResolverPool
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.causes import Cause
+from spark_app.ops.log import log
+from spark_app.schemas.descriptors import CompileUnavailable
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
+from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.schemas.subjects import Subjects
+from spark_app.settings.models import Event, Schemas, Settings, Tables
+from spark_app.storage.lake import Lake, read_durable, write_durably
+from spark_app.worker.fit import NOTHING, table_columns
+from spark_app.worker.route import By, Routing, name_of, normalize
+
+RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
+RETRY_WAIT_S = 1.0  # that a look at what waits may take: whoever looks has more to do
+NO_LOCK = nullcontext()  # instead of a lock, where there is one thread
+
+
+def limits_of(settings: Schemas) -> SchemaLimits:
+    return SchemaLimits(**settings.model_dump(include={field.name for field in fields(SchemaLimits)}))
+
+
+def subjects_of(settings: Settings) -> Subjects:
+    return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
+
+
+class SchemaResolver:
+    """Settles schema ids."""
+
+    def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas, subjects: Subjects):
+        self.ledger = ledger
+        self._registry = registry
+        self._settings = settings
+        self._subjects = subjects
+        self._next_try: dict[SchemaKey, float] = {}
+        self._resolvers = ResolverPool(registry, limits_of(settings))
+        self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of what this process settled
+        self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
+        self._newly_waiting = 0  # schemas that began to wait since the last look at what waits
+
+    def load_subject_versions(self) -> None:
+        """Settle every version of the configured subjects: before the first batch, so that known ones are no bump.
+
+        Raises:
+            RegistryUnreachable
+        """
+        for subject in self._subjects.configured:
+            versions = self._registry.subject_versions(subject)
+            for schema_id in versions:
+                self._resolve_if_open(schema_id)
+            self.ledger.set_versions(versions)
+            self._unnamed.difference_update(versions)
+            self.ledger.save()
+
+    def learn(self, schema_id: int) -> None:
+        """Settle a schema that the settings name (0 = none), as `learn_subjects` does."""
+        if schema_id:
+            self._resolve_if_open(schema_id)
+            self.ledger.save()
+
+    def fetch_missing_forms(self) -> None:
+        """Ask as what schemas were registered that an earlier release met, where the lake's rule goes by it.
+
+        Raises:
+            RegistryUnreachable
+        """
+        for schema in self.ledger.depending(uncommitted=True):
+            try:
+                resolved = self._resolvers.resolve(schema.key)
+            except (SchemaNotFound, SchemaInvalid, CompileUnavailable) as error:
+                log.warning(
+                    "the form in which a schema was registered is unknown", schema=schema.key, reason=str(error)
+                )
+            else:
+                self.ledger.set_form(schema.key, resolved.descriptor_set, resolved.form)
+        self.ledger.save()
+
+    def _resolve_if_open(self, schema_id: int) -> None:
+        """Settle what has no outcome that lasts."""
+        entry = self.ledger.entries.get(schema_id)
+        if entry is None or entry.outcome == "waiting":
+            self.settle(schema_id)
+
+    def fetch_missing_versions(self) -> dict[SchemaKey, int]:
+        """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
+        and each until the registry has answered: a schema of other subjects never gets one."""
+        found: dict[SchemaKey, int] = {}
+        for key in list(self._unnamed)[: self._settings.lookups]:
+            try:
+                version = self._subjects.version(self._registry.subjects_of(key))
+            except RegistryUnreachable:
+                break
+            self._unnamed.discard(key)
+            if version is not None:
+                found[key] = version
+        return found
+
+    def bumps(self, keys: Iterable[SchemaKey], known: Iterable[str]) -> list[SchemaKey]:
+        """Those of the keys, which were settled just now, that are the topics' own; `known` are the message types that
+        tables have rows of."""
+        names = {message.rpartition("/")[2].partition("#")[0] for message in known}
+        return [key for key in keys if self._is_own(key, names)]
+
+    def _is_own(self, key: SchemaKey, known: set[str]) -> bool:
+        return self._subjects.own(self._found.get(key, {}), self.ledger.message_names(key), known)
+
+    def resolve_new(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
+        """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
+
+        The batch does not wait longer than `settle_s` for them all: what takes longer waits with its records, for a
+        schema may be a bomb. After `lookups` in vain the rest stays unmet until the next pass: corrupt frames can name
+        any id.
+        """
+        decodable: list[SchemaKey] = []
+        others = 0
+        deadline = time.monotonic() + self._settings.settle_s
+        fresh = [key for key in new if key not in self.ledger.entries]
+        for position, key in enumerate(fresh):
+            if others >= self._settings.lookups or not self.ledger.can_add_waiting():
+                break
+            for keys_at_once in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
+                self._resolvers.ask(keys_at_once)
+            self.settle(key, max(0.0, deadline - time.monotonic()))
+            if self.ledger.entries[key].outcome == "decodable":
+                decodable.append(key)
+            else:
+                others += 1
+        self._newly_waiting += others
+        if decodable or others:
+            self.ledger.save()
+        return decodable
+
+    def retry_waiting(
+        self,
+        patience: float | None = RETRY_WAIT_S,
+        unmet: Iterable[SchemaKey] = (),
+        unit_lock: AbstractContextManager[object] = NO_LOCK,
+    ) -> bool:
+        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now, or an
+        unmet one is met.
+
+        Args:
+            patience: seconds to wait for all answers; None = until they are there.
+            unmet: schemas that records wait for and that were never asked for.
+            between_units: held while answers are entered, not while they are waited for.
+        """
+        now = time.monotonic()
+        deadline = None if patience is None else now + patience
+        with unit_lock:
+            due = [*self._due(now), *self._new(unmet)]
+        for first in range(0, len(due), RESOLVERS):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            wait([self._resolvers.ask(key) for key in due[first : first + RESOLVERS]], left)
+        with unit_lock:
+            return self._enter_results(due, now)
+
+    def _due(self, now: float) -> list[SchemaKey]:
+        """Schemas to ask for again: those whose patience is over by turns with those that were asked longest ago.
+
+        Twice as many as were met, and a few more: else more would begin to wait than can ever cease to.
+        """
+        due = [
+            e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
+        ]
+        limit, self._newly_waiting = self._settings.lookups + 2 * self._newly_waiting, 0
+        since = time.time() - self._settings.patience_s
+        over = [entry.key for entry in due if entry.met_at <= since]
+        young = [entry.key for entry in due if entry.met_at > since]
+        turns = itertools.chain.from_iterable(itertools.zip_longest(over, young))
+        return list(itertools.islice((key for key in turns if key is not None), limit))
+
+    def _new(self, unmet: Iterable[SchemaKey]) -> list[SchemaKey]:
+        new = itertools.islice((key for key in unmet if key not in self.ledger.entries), self._settings.lookups)
+        return list(new) if self.ledger.can_add_waiting() else []
+
+    def _enter_results(self, due: list[SchemaKey], now: float) -> bool:
+        """Enter the outcome of what was asked for; what has no answer yet goes on waiting."""
+        moved = False
+        for key in due:
+            if not self._resolvers.is_asked(key):  # there was no time, or a batch has met it meanwhile
+                continue
+            old = self.ledger.entries.get(key)
+            if old is not None and old.outcome != "waiting":  # a batch has settled it, and did not need this answer
+                self._resolvers.forget(key)
+                continue
+            self.settle(key, 0)
+            entry = self.ledger.entries[key]
+            moved |= old is None or entry.outcome != "waiting"
+            if entry.outcome == "waiting":
+                waited = time.time() - entry.met_at
+                pause = min(max(1.0, waited / 4), RETRY_S)
+                self._next_try[key] = now + max(pause, self._resolvers.pause(key))
+            else:
+                self._next_try.pop(key, None)
+        if moved:
+            self.ledger.save()
+        return moved
+
+    def settle(self, key: SchemaKey, patience: float | None = None) -> None:
+        """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside
+        other work, and is entered as waiting until it is asked for again."""
+        old = self.ledger.entries.get(key)
+        met_at = min(old.met_at, time.time()) if old else time.time()  # a clock that was set back must not hold it up
+        answer = self._resolvers.ask(key)
+        wait([answer], patience)
+        if not answer.done():
+            return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
+        try:
+            settled = self._resolvers.take(key)
+        except SchemaInvalid as error:
+            self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
+            log.warning("schema refused", schema=key, reason=str(error))
+        except (RegistryUnreachable, CompileUnavailable) as error:
+            self.ledger.add_waiting(key, str(error), met_at)
+            log.warning(
+                "schema cannot be fetched or compiled now, its records are deferred", schema=key, reason=str(error)
+            )
+        except SchemaNotFound as error:
+            self._handle_not_found(key, str(error), met_at)
+        else:
+            self._add_decodable(key, settled, met_at)
+
+    def _add_decodable(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
+        self._found[key] = settled.subjects or {}
+        if settled.subjects is None:
+            self._unnamed.add(key)
+        version, resolved = self._subjects.version(self._found[key]), settled.resolved
+        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version)
+        log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
+        if depends_on_writer(load_files(resolved.descriptor_set)[1]):
+            log.warning(
+                "the meaning of this schema's message indexes depends on the writer",
+                schema=key,
+                registered_as=resolved.form,
+                message_index=self.ledger.numbering or "descriptor",
+            )
+
+    def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
+        """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
+        waited = time.time() - met_at
+        if waited < self._settings.patience_s:
+            self.ledger.add_waiting(key, detail, met_at)
+            return
+        self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
+        log.warning("schema id not found, its records go to quarantine", schema=key, waited_s=round(waited))
+
+
+class TableAdmission:
+    """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        event: Event,
+        tables: Tables,
+        columns: Callable[[str], pa.Schema | None] = lambda table: None,
+    ):
+        """`columns` gives those that a table has already, or None."""
+        self._path = lake.state / "tables.json"
+        self._event = event
+        self._by: By = event.route_by
+        self._allowed = frozenset(map(normalize, tables.allowed))
+        self._cap = tables.cap
+        self._layout = tables.layout
+        self._columns = columns
+        stored = read_durable(self._path) or {"names": {}, "messages": {}}
+        self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
+        self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
+
+    def routing(self) -> Routing:
+        """The closed set for a pass."""
+        room = len(self.admitted) < self._cap
+        fixed = {name: self.fixed(name) for name in self.messages}
+        return Routing(
+            self._event.routing,
+            self.admitted,
+            self._allowed,
+            room,
+            self._by,
+            self.messages,
+            {name: columns for name, columns in fixed.items() if columns is not None},
+        )
+
+    def fixed(self, name: str) -> pa.Schema | None:
+        """Columns that the table has already, where the order of its message types would not tell their types."""
+        return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
+
+    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
+        messages = self.messages.get(name, ())
+        if len(messages) == 1:
+            return known.get(messages[0].rpartition("/")[2], NOTHING)
+        return table_columns(messages, known, fixed=self.fixed(name))
+
+    def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
+        """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the
+        names admitted."""
+        admitted = []
+        owned = set(self.admitted.values())
+        names, messages = dict(self.admitted), dict(self.messages)
+        for value in sorted(values, key=lambda v: (v != name_of(v, self._by), v)):  # the plain spelling owns the name
+            name = name_of(value, self._by)
+            if value not in names:
+                if name in owned or len(owned) >= self._cap:
+                    continue
+                names[value] = name
+                owned.add(name)
+                admitted.append(name)
+            messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
+        if (names, messages) != (self.admitted, self.messages):
+            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1), "tables")
+            self.admitted, self.messages = names, messages
+        if admitted:
+            log.info("tables admitted", tables=admitted, total=len(owned))
+        return admitted

@@ -1,0 +1,66 @@
+"""How many records a unit from bronze takes: fewer after failures, so that the record that breaks the pass is alone
+at last and all others get through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from spark_app.model.errors import last_message_line
+from spark_app.model.reports import Report
+from spark_app.ops.log import log
+from spark_app.storage.disk import is_full
+from spark_app.storage.lake import read_json, write_quickly
+
+MOST_AT_ONCE = 200_000
+
+
+class SizeBackoff:
+    """Written to `path` before each try: the failure may take the app with it."""
+
+    def __init__(self, path: Path, tries: int):
+        self._path = path
+        self._most_tries = tries
+        self._limit = MOST_AT_ONCE
+        self._first = ""
+
+    def limit(self, first: str = "") -> int:
+        """Records to take now. 0: the next record has failed alone often enough, nothing but it must be given up.
+
+        Args:
+            first: which record is the next, where another may come before the one that failed.
+        """
+        stored = read_json(self._path) or {"limit": MOST_AT_ONCE, "tries": 0}
+        same = stored.get("first", "") == first
+        self._limit, self._tries, self._first = int(stored["limit"]), int(stored["tries"]) if same else 0, first
+        if self._tries >= self._most_tries:
+            self._limit, self._tries = (0 if self._limit <= 1 else max(1, self._limit // 10)), 0
+        return self._limit
+
+    def run(self, run: Callable[[], Report]) -> Report | None:
+        """The pass over as many records as `limit` said; None when it failed."""
+        self._note(self._limit, self._tries + 1)
+        try:
+            return run()
+        except ConnectionError:
+            raise  # the JVM is gone
+        except (PySparkException, OSError) as error:
+            if is_full(error):
+                self._note(self._limit, self._tries)
+                raise
+            log.error(
+                "the pass over bronze failed, trying fewer records",
+                records=self._limit,
+                reason=last_message_line(error),
+            )
+            return None
+
+    def succeeded(self) -> None:
+        """The records are placed or given up."""
+        self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
+
+    def _note(self, limit: int, tries: int) -> None:
+        write_quickly(self._path, {"limit": limit, "tries": tries, "first": self._first}, "attempt")

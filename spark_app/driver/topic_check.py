@@ -1,0 +1,83 @@
+"""Whether Kafka still has all that comes after what was taken: asked at start, after each pass, and when Spark misses
+records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_app.driver import loss
+from spark_app.driver.open_lake import OpenLake
+from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic, Topics
+from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.store import checkpoint
+
+
+class TopicCheck:
+    """Of the lake's topics. What it asks may also raise `topics.UNANSWERED`."""
+
+    def __init__(self, opened: OpenLake, topics: Topics):
+        self._opened = opened
+        self._topics = topics
+
+    def search(self) -> dict[str, Topic]:
+        """What Kafka has."""
+        return loss.search(self._opened.manifests.last_ingest, self._topics)
+
+    def check(self, now: Mapping[str, Topic], accept_loss: bool) -> None:
+        """Compare what Kafka has with what was taken; an accepted loss is written down.
+
+        Raises:
+            ContractError: records that were not taken are gone, and nobody has accepted it.
+            ConfigurationError: the settings no longer name a topic of the lake.
+        """
+        last = self._opened.manifests.last_ingest
+        taken = last.source["end"].keys() if last else now.keys()
+        missing = taken - now.keys()
+        if missing:
+            names = ", ".join(sorted(missing))
+            raise ConfigurationError(
+                f"kafka.topic: the lake has records of {names}: add it to the setting, or start a new lake"
+            )
+        gaps = loss.find_gaps(last, now)
+        if gaps and not accept_loss:
+            raise ContractError(loss.describe(gaps))
+        loss.accept(self._opened, gaps, now)
+        if any(offset for name in now.keys() - taken for offset in now[name].first.values()):
+            checkpoint.forget(
+                self._opened.lake, "a new topic does not start at offset 0, which Spark would report as data loss"
+            )
+
+    def confirm(self, topic_ids: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ContractError: a topic was deleted and made again since the app started: its offsets mean other records.
+            UnreachableError: so it was, but nothing of it had been taken.
+        """
+        if self._topics.ids() != topic_ids:
+            self.refuse()
+            names = ", ".join(topic_ids)
+            raise UnreachableError(f"topic {names} was recreated: the app exits to start with the new topic")
+
+    def refusal(self) -> str | None:
+        """What the brokers refuse to a client that logs in now, if they do."""
+        self._topics.log_in_again()
+        try:
+            self._topics.ids()
+        except BrokerAccessDenied as refused:
+            return str(refused)
+        except UNANSWERED:
+            pass
+        return None
+
+    def log_in_again(self) -> None:
+        """At the next question."""
+        self._topics.log_in_again()
+
+    def refuse(self) -> None:
+        """
+        Raises:
+            ContractError: names what Kafka no longer has, if there is any.
+        """
+        gaps = loss.find_gaps(self._opened.manifests.last_ingest, self.search())
+        if gaps:
+            raise ContractError(loss.describe(gaps))

@@ -1,0 +1,317 @@
+"""The gold Delta tables: merges, and what they have already. The only writer of them.
+
+Each commit carries the transaction (lake id + "/gold", last unit folded): a table so knows where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from spark_app.driver.open_lake import OpenLake
+from spark_app.gold.compare import differing_keys
+from spark_app.gold.definition import FOLDED, Definition
+from spark_app.gold.merging import INTEGER, WIDE_SUM, beyond_64_bits, can_fold, fold
+from spark_app.model.reports import FileEntry
+from spark_app.ops.log import log
+from spark_app.storage import failpoints
+from spark_app.store import log_entry
+from spark_app.store.delta_log import SEQUENCE
+from spark_app.store.maintenance import vacuum_and_clean_log
+from spark_app.store.table_handles import Tables, writer_properties
+from spark_app.worker import files
+
+MOST_NAMED = 20
+SMALL_BYTES = 8 << 20  # of a table that is folded in memory: a merge costs four times as much
+CLEAN_EVERY = 20  # versions of a table between clean-ups
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a small table holds.
+
+    Attributes:
+        version: of the table.
+        columns: of the table.
+        paths: of its files, relative to its folder.
+        size: bytes of the files.
+        upto: the last unit that is in them.
+    """
+
+    version: int
+    columns: pa.Schema
+    paths: list[str]
+    size: int
+    upto: int
+
+
+class GoldTables:
+    """The gold tables of a lake, by routing name. Different ones may be written side by side."""
+
+    def __init__(self, opened: OpenLake, definition: Definition):
+        lake, settings = opened.lake, opened.settings
+        self._definition = definition
+        self._layout = settings.tables.layout
+        self._app = f"{lake.identity()}/gold"
+        self._handles = Tables(lake, settings.lake)
+        self._settings = settings.lake
+        self._synced = opened.committer.synced
+        self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
+        # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
+        self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
+
+    def get(self, name: str) -> DeltaTable | None:
+        """The table's handle, or None when there is no such table yet."""
+        return self._handles.get(self._layout.gold_of(name))
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return self._content(name) is not None or self.get(name) is not None
+
+    def cursor(self, name: str) -> int:
+        """The last unit that is in the table; 0 when there is none."""
+        content = self._content(name)
+        if content is not None:
+            return content.upto
+        table = self.get(name)
+        return (table.transaction_version(self._app) or 0) if table else 0
+
+    def sync(self, folded: int) -> None:
+        """Make what was written durable, and with it the last unit that all tables have."""
+        self._synced.sync(self._unsynced, folded=folded)
+        self._unsynced.clear()
+
+    def merge(self, name: str, part: pa.Table, upto: int) -> int:
+        """Fold a row per key into the table, or let it take the row's place where it cannot be folded; returns the
+        rows that the table has then."""
+        gold = self._layout.gold_of(name)
+        content = self._content(name) or self._look(name)
+        if content is None:
+            return self.replace(name, part, upto)
+        self._unsynced.add(gold)
+        try:
+            if content.size <= SMALL_BYTES and can_fold(content.columns, part.schema):
+                return self._fold(gold, content, part, upto)
+            return self._fold_large(gold, part, upto)
+        except Exception:
+            self._forget(gold)  # it may have been committed: a stale handle must not be used again
+            raise
+
+    def _content(self, name: str) -> Content | None:
+        """What is known of the table, if its log still ends where it did."""
+        gold = self._layout.gold_of(name)
+        content = self._known.get(gold)
+        if content is not None and not self._handles.ends_with(gold, content.version):
+            self._forget(gold)
+            return None
+        return content
+
+    def _look(self, name: str) -> Content | None:
+        """None when there is no such table yet."""
+        table = self.get(name)
+        if table is None:
+            return None
+        paths = list(map(str, table.get_add_actions()["path"].to_pylist()))
+        upto = table.transaction_version(self._app) or 0
+        return Content(table.version(), _columns(table), paths, _sum(table, "size_bytes"), upto)
+
+    def _fold_large(self, gold: str, part: pa.Table, upto: int) -> int:
+        table = self._current(gold)
+        self._merge(table, _columns(table), part, upto)
+        table.update_incremental()
+        if table.version() % CLEAN_EVERY == 0:
+            self._clean(gold)
+        return _sum(table, "num_records")
+
+    def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
+        paths = [f"{self._handles.uri(gold)}/{path}" for path in content.paths]
+        rows = fold(_read(paths, content.columns), part, self._definition)
+        self._warn_wide_sums(gold, content.columns, rows)
+        self._overwrite(gold, content, rows, upto)
+        return int(rows.num_rows)
+
+    def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
+        """By a file and an entry of the log of our own: through delta-rs it takes four times as long. `sync` makes both
+        durable."""
+        demanding = gold not in self._known and log_entry.unsupported_features(self._handles.handle(gold))
+        if demanding or rows.schema.types != content.columns.types:
+            self._rewrite(gold, rows, upto)
+            return
+        entry = self._write(gold, rows)
+        with failpoints.around("gold.merge"), self._or_nothing(gold, entry):
+            version = self._handles.replace_rows(gold, entry, content.paths, upto, self._app)
+        self._known[gold] = Content(version, content.columns, [entry.path], entry.size, upto)
+        self._handles.checkpoint_if_due(gold, version)
+        if version % CLEAN_EVERY == 0:
+            self._clean(gold)
+
+    def _write(self, gold: str, rows: pa.Table) -> FileEntry:
+        name = f"folded-{uuid.uuid4().hex}.parquet"
+        return files.write_file(Path(self._handles.uri(gold)), name, rows, self._settings.compression, durable=False)
+
+    @contextlib.contextmanager
+    def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
+        """For an entry of the log: where somebody else has made it, its file goes. After another error it may have
+        been made.
+
+        Raises:
+            DeltaError: the log is not what it was.
+        """
+        try:
+            yield
+        except (FileExistsError, FileNotFoundError) as error:
+            Path(self._handles.uri(gold), entry.path).unlink(missing_ok=True)
+            raise DeltaError(f"another writer has changed or removed the table ({error})") from None
+
+    def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
+        """With columns of other types."""
+        table = self._current(gold)
+        with failpoints.around("gold.merge"):
+            write_deltalake(
+                table,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                writer_properties=writer_properties(self._settings, rows.schema),
+                commit_properties=self._transaction(upto),
+            )
+        table.update_incremental()
+
+    def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
+        """
+        Raises:
+            DeltaError, pa.ArrowInvalid: a sum does not fit its column, among others.
+        """
+        key = _quoted(self._definition.key)
+        merge = table.merge(
+            part.cast(pa.schema([columns.field(name) for name in part.column_names])),
+            f"t.{key} IS NOT DISTINCT FROM s.{key}",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=writer_properties(self._settings, columns),
+            commit_properties=self._transaction(upto),
+        )
+        with failpoints.around("gold.merge"):
+            updates = _updates(self._definition, columns)
+            merge.when_matched_update(updates).when_not_matched_insert_all().execute()
+
+    def replace(self, name: str, part: pa.Table, upto: int) -> int:
+        """Write the whole table anew; returns its rows."""
+        gold = self._layout.gold_of(name)
+        self._unsynced.add(gold)
+        table = self._handles.get(gold)
+        self._warn_wide_sums(gold, _columns(table) if table else pa.schema([]), part)
+        if table is None:
+            self._synced.forget(gold)
+            self._begin(gold, part, upto)
+            return int(part.num_rows)
+        with failpoints.around("gold.replace"):
+            write_deltalake(
+                self._handles.uri(gold),
+                part,
+                mode="overwrite",
+                schema_mode="overwrite",
+                configuration=self._handles.configuration,
+                writer_properties=writer_properties(self._settings, part.schema),
+                commit_properties=self._transaction(upto),
+            )
+        self._forget(gold)
+        return int(part.num_rows)
+
+    def _begin(self, gold: str, rows: pa.Table, upto: int) -> None:
+        columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
+        entry = self._write(gold, rows.cast(columns))
+        with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
+            self._handles.begin_by_rows(gold, columns, entry, upto, self._app)
+        self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
+
+    def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
+        """The table with what it should be: {"rows": of `part`, "differing": keys with another row, or with one too
+        many or too few, "named": some of them}."""
+        table = self.get(name)
+        if table is not None:
+            table.update_incremental()
+        found = None if table is None else _read(self._handles.files(self._layout.gold_of(name)), _columns(table))
+        wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
+        return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
+
+    def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
+        """Once for each column that gets it: somebody reads the column's type."""
+        for name, keys in beyond_64_bits(rows, self._definition.key).items():
+            if name not in before.names or before.field(name).type != WIDE_SUM:
+                words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
+                log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
+
+    def _transaction(self, upto: int) -> CommitProperties:
+        return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
+
+    def _clean(self, gold: str) -> None:
+        """Each write leaves the files that it replaces: remove them and old log entries now and then."""
+        vacuum_and_clean_log(gold, self._current(gold), self._synced)
+        log.debug("old files of gold removed", table=gold)
+
+    def _current(self, gold: str) -> DeltaTable:
+        """The handle, for whoever writes through it.
+
+        Raises:
+            DeltaError: the table is gone.
+        """
+        self._known.pop(gold, None)
+        table = self._handles.get(gold)
+        if table is None:
+            raise DeltaError(f"table {gold} was removed")
+        return table
+
+    def _forget(self, gold: str) -> None:
+        self._known.pop(gold, None)
+        self._handles.forget(gold)
+
+
+def _sum(table: DeltaTable, what: str) -> int:
+    """Over the table's files."""
+    return int(sum(table.get_add_actions()[what].to_pylist()))
+
+
+def _columns(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def _read(files: list[str], columns: pa.Schema) -> pa.Table:
+    """A small table. Delta's own reader costs eight times as much."""
+    parts = [pq.ParquetFile(path).read(use_threads=False).select(columns.names).cast(columns) for path in files]
+    return pa.concat_tables(parts) if parts else columns.empty_table()
+
+
+def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
+    """Column -> the SQL that folds the new value into the old one."""
+    updates = {}
+    for name, aggregate in definition.aggregates.items():
+        column = _quoted(name)
+        how = FOLDED[aggregate.function] if definition.is_incremental else None
+        if how is None:
+            updates[column] = f"s.{column}"
+        elif how == "+":
+            total = _checked_sum(column) if columns.field(name).type == INTEGER else f"t.{column} + s.{column}"
+            updates[column] = f"coalesce({total}, t.{column}, s.{column})"
+        else:
+            updates[column] = f"{how}(t.{column}, s.{column})"
+    return updates
+
+
+def _checked_sum(column: str) -> str:
+    """Integers that are added wrap around without a word; a cast from a decimal that is too large fails."""
+    wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
+    return f"CAST({' + '.join(wide)} AS BIGINT)"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,96 @@
+"""Silver files shared out to workers, which aggregate them by themselves: for Spark SQL, a file of a few rows is mostly
+a reader that begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app.model.errors import last_message_line
+from spark_app.ops.log import log
+from spark_app.storage.disk import is_full
+from spark_app.worker.aggregates import Grouping
+from spark_app.worker.block_pandas import block_pandas
+
+TASK_BYTES = 4 << 20  # with fewer, a second task costs more than it takes over
+FILE_BYTES = 64 << 10  # what it costs to open a file, as bytes that are read
+
+Files = Mapping[str, list[str]]  # routing name -> paths
+Found = tuple[str, bytes | str]  # routing name, and a part as an Arrow stream or why there is none
+
+
+def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Grouping]) -> dict[str, pa.Table]:
+    """The result of each table, but for those whose files could not be read, and for all where no worker lived.
+
+    Raises:
+        Exception: the disk is full, or the JVM is gone: no table is to blame.
+    """
+    shares = split_among_tasks(files, session.sparkContext.defaultParallelism)
+    parts: dict[str, list[pa.Table]] = {}
+    failed = set()
+    for name, found in _run(session, shares, groupings):
+        if isinstance(found, str):
+            failed.add(name)
+        else:
+            parts.setdefault(name, []).append(pa.ipc.open_stream(found).read_all())
+    return {
+        name: groupings[name].finish(groupings[name].combine(own)) for name, own in parts.items() if name not in failed
+    }
+
+
+def split_among_tasks(files: Files, most: int) -> list[dict[str, list[str]]]:
+    """As few shares as keep the tasks busy, at most so many, of about as many bytes. A table is in one share, or in
+    some that follow each other."""
+    sizes = [(name, path, _size(path)) for name, paths in files.items() for path in paths]
+    total = sum(size for *_, size in sizes)
+    shares: list[dict[str, list[str]]] = [{} for _ in range(max(1, min(most, total // TASK_BYTES)))]
+    before = 0
+    for name, path, size in sizes:
+        shares[before * len(shares) // total].setdefault(name, []).append(path)
+        before += size
+    return [share for share in shares if share]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path) + FILE_BYTES
+    except OSError:
+        return FILE_BYTES  # the worker says what is wrong with it
+
+
+def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]) -> list[Found]:
+    """What is asked travels as data: in the function of the job, more than 1 MB of it would become a broadcast."""
+
+    def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
+        block_pandas()
+        for share in asked:
+            for name, grouping, paths in share:
+                yield name, _reduce(grouping, paths)
+
+    asked = [[(name, groupings[name], paths) for name, paths in share.items()] for share in shares]
+    if not shares:
+        return []
+    try:
+        return session.sparkContext.parallelize(asked, len(asked)).mapPartitions(reduce).collect()
+    except (PySparkException, Py4JJavaError) as error:
+        if is_full(error):
+            raise
+        log.warning("workers could not aggregate, so Spark SQL does", tasks=len(asked), reason=last_message_line(error))
+        return []
+
+
+def _reduce(grouping: Grouping, paths: list[str]) -> bytes | str:
+    """What could not be read is no error of the task: Spark would try it again, and the other tables with it."""
+    try:
+        part = grouping.reduce(paths)
+    except (OSError, pa.ArrowException) as error:
+        return f"{type(error).__name__}: {error}"
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, part.schema) as stream:
+        stream.write_table(part)
+    return bytes(sink.getvalue())

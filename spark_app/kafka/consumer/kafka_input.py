@@ -1,0 +1,107 @@
+"""Kafka as the source of a pass: what one task reads, by the consumer that its process keeps.
+
+Settings travel here, with the names of secret files; the secrets are read here, and again for each new consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_app.kafka.client import client_options
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.offsets import Span
+from spark_app.settings.models import KafkaSettings
+
+if TYPE_CHECKING:
+    from spark_app.kafka.consumer.consumer import Consumer
+
+FETCH_BYTES = 1 << 20  # at 64 KiB/s an answer comes before the client takes the broker for dead
+PREFETCH_BYTES = 16 << 20  # of all partitions together; small records take five times their size
+LEAST_BYTES = 64 << 10  # of a partition
+LARGEST = 2**31 - 1  # of an answer: a single record may be as large
+OPTIONS = {
+    "auto.offset.reset": "error",  # what is gone is a finding
+    "check.crcs": True,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "fetch.max.bytes": FETCH_BYTES,
+    "fetch.queue.backoff.ms": 10,
+    "receive.message.max.bytes": LARGEST,
+    "socket.timeout.ms": 60_000,
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one task reads.
+
+    Attributes:
+        partitions: how many the topics have that are read by anybody.
+        batch_records, batch_bytes: an Arrow batch has at most so many records, and so many bytes if it has two.
+        record_bytes: a larger value is left out, see `messages.to_batch`.
+        limit: records at which the task ends; None = it reads all.
+    """
+
+    kafka: KafkaSettings
+    spans: tuple[Span, ...]
+    partitions: int
+    batch_records: int
+    batch_bytes: int
+    record_bytes: int
+    limit: int | None = None
+
+    def limited(self, most: int) -> Share:
+        return replace(self, limit=most)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """
+        Raises:
+            Unread
+        """
+        consumer, whole, left = _open(self.kafka, self.partitions), False, self.limit
+        try:
+            for batch in consumer.read(self.spans, self.batch_records, self.batch_bytes, self.record_bytes):
+                yield batch if left is None else batch.slice(0, left)
+                left = None if left is None else left - batch.num_rows
+                if left is not None and left <= 0:
+                    return
+            whole = True
+        finally:
+            if not whole:
+                close()
+
+
+_kept: dict[tuple[KafkaSettings, int], Consumer] = {}  # at most one: what it has fetched is kept from task to task
+
+
+def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
+    from spark_app.kafka.consumer.consumer import Consumer
+
+    key = kafka, partitions
+    if key not in _kept:
+        close()
+        try:
+            _kept[key] = Consumer(options_for(kafka, partitions))
+        except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
+            raise ReadFailed(ReadFailure.SILENT, f"no consumer can be created: {error}", []) from None
+    return _kept[key]
+
+
+def close() -> None:
+    """Close the consumer of this process, if there is one."""
+    while _kept:
+        _kept.popitem()[1].close()
+
+
+def options_for(kafka: KafkaSettings, partitions: int) -> Mapping[str, Any]:
+    """librdkafka's, secrets included."""
+    kept = max(LEAST_BYTES, PREFETCH_BYTES // max(1, partitions))
+    bounds = {"queued.max.messages.kbytes": kept >> 10, "fetch.message.max.bytes": min(kept, FETCH_BYTES)}
+    return client_options(kafka) | OPTIONS | bounds

@@ -1,0 +1,82 @@
+"""What the tasks of a unit report: the files that they wrote, and counts of records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One Parquet file of a unit: its path is relative to the table's folder."""
+
+    path: str
+    rows: int
+    size: int
+    stats: str
+    schema: str  # the file's columns as Delta's schema JSON
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> FileEntry:
+        return FileEntry(**value)
+
+
+@dataclass
+class Report:
+    """What one task of the pass found; `merge` adds up tasks.
+
+    Counts are records. One that does not balance is refused by `Manifests.decide`, which looks at the files, too.
+    """
+
+    files: dict[str, list[FileEntry]] = field(default_factory=dict)  # table folder -> files
+    bronze: int = 0
+    silver: dict[str, int] = field(default_factory=dict)  # routing name -> rows
+    quarantine: dict[str, int] = field(default_factory=dict)  # cause -> rows
+    deferred: int = 0
+    tombstones: int = 0
+    schema_ids: dict[str, dict[str, int]] = field(default_factory=dict)  # routing name -> schema key -> rows
+    spans: dict[str, list[int]] = field(default_factory=dict)  # "topic/partition" -> [first, last, records]
+    new_ids: dict[str, int] = field(default_factory=dict)  # schema key -> records
+    new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
+    newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
+    value_bytes: int = 0
+    read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
+
+    def merge(self, other: Report) -> None:
+        for table, files in other.files.items():
+            self.files.setdefault(table, []).extend(files)
+        for name in ("bronze", "deferred", "tombstones", "value_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("silver", "quarantine", "new_ids"):
+            add_counts(getattr(self, name), getattr(other, name))
+        for name in ("schema_ids", "new_values"):
+            for key, counts in getattr(other, name).items():
+                add_counts(getattr(self, name).setdefault(key, {}), counts)
+        for key, (first, last, count) in other.spans.items():
+            old = self.spans.get(key, [first, last, 0])
+            self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
+        for key, spans in other.read.items():
+            self.read.setdefault(key, []).extend(spans)
+        if other.newest is not None:
+            self.newest = max(self.newest or 0, other.newest)
+
+    def balance(self) -> tuple[int, int]:
+        """(records taken, records placed): equal or the unit must not be decided."""
+        placed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
+        return self.bronze, placed
+
+    def to_json(self) -> str:
+        return json.dumps(self, default=vars)
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        value = json.loads(text)
+        files = {table: [FileEntry.from_json(f) for f in files] for table, files in value.pop("files").items()}
+        return Report(files=files, **value)
+
+
+def add_counts(into: dict[str, int], more: Mapping[str, int]) -> None:
+    for key, count in more.items():
+        into[key] = into.get(key, 0) + count

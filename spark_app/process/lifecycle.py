@@ -1,0 +1,92 @@
+"""One life of the process: it begins, perhaps after a pause; it shows signs of progress; it ends, if need be at
+once and whatever hangs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from spark_app.model.errors import ExitCode
+from spark_app.ops.log import log
+from spark_app.ops.status import Status
+from spark_app.process import children
+from spark_app.process.disk_space import StopRequested
+from spark_app.process.start_backoff import StartBackoff
+from spark_app.process.stopping import StopRequest
+from spark_app.process.watchdog import ProgressProbe, Watchdog
+from spark_app.settings.models import Run
+from spark_app.spark import session
+from spark_app.storage.lake import Lake
+
+FINAL_STATUS_TIMEOUT_S = 5.0
+
+
+class Life:
+    """`stop` is set when the process is asked to stop, or ends for another reason."""
+
+    def __init__(self, lake: Lake, settings: Run, status: Status):
+        self._lake = lake
+        self._settings = settings
+        self._status = status
+        self._starts = StartBackoff(lake, settings.backoff_s)
+        self._watchdog: Watchdog | None = None
+        self._begun = False
+        self._request = StopRequest()
+        self.stop = self._request.requested
+        self.describe_batch: Callable[[], str] = str  # which records are being taken, for the last words
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT."""
+        self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; the current batch is abandoned"))
+
+    def reinstall_signal_handlers(self) -> None:
+        """Take the signals back from PySpark."""
+        self._request.reinstall_signal_handlers()
+
+    def begin(self, signs: Mapping[str, ProgressProbe]) -> None:
+        """With the lake's lock: tell the status; wait if the starts before this one achieved nothing; watch the signs.
+
+        Raises:
+            Stopped: the process was asked to stop while it waited.
+        """
+        self._status.start()
+        self._begun = True
+        seconds = self._starts.begin()
+        if seconds:
+            self._lake.unlock()  # for whoever looks after the lake meanwhile
+            failed = self._starts.failed
+            self._status.waiting(
+                f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
+            )
+            if self.stop.wait(seconds):
+                raise StopRequested
+            self._lake.lock()
+        self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
+        self._status.seconds_without_progress = self._watchdog.quiet_s
+        self._watchdog.start()
+
+    def end(self, code: ExitCode, reason: str | None) -> None:
+        """The last words. From here on nothing has to move: whoever is held rests."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if not self._begun:
+            return
+        self._status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
+        if code.held or code in (ExitCode.DONE, ExitCode.BUMP):
+            self._starts.succeeded()
+
+    def leave(self, code: ExitCode, why: str) -> NoReturn:
+        """From any thread, whatever hangs in the others: all that counts is durable."""
+        log.warning("exiting", reason=why, exit_code=int(code))
+        last = threading.Thread(target=self.end, args=(code, why), daemon=True)
+        last.start()
+        last.join(FINAL_STATUS_TIMEOUT_S)  # they may hang with the disk
+        children.kill_all([*children.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
+        os._exit(code)
+
+    def _stalled(self, what: str) -> NoReturn:
+        taken = self.describe_batch() if what == "ingest" else ""
+        stalled = f"{what}: {taken}" if taken else what
+        self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")

@@ -1,0 +1,65 @@
+"""Temporary folders of the app's own, so that what a killed run left in them is removed by the next."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from spark_app.model.errors import ConfigurationError
+from spark_app.process import children
+from spark_app.storage.disk import is_full, temporary_folders
+from spark_app.storage.lake import Lake, read_json, write_quickly
+
+REMEDY = "set TMPDIR and SPARK_LOCAL_DIRS to other folders"
+
+
+def renew(lake: Lake) -> None:
+    """With the lake's lock: an empty folder for this lake in each temporary folder, for Python, Spark and the JVM.
+
+    Where somebody else has the folder's name, as anybody may in a temporary folder, it gets one that nobody could know,
+    and the lake remembers it.
+
+    Raises:
+        ConfigurationError: the folder cannot be made.
+        OSError: the disk is full.
+    """
+    digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
+    usual = f"protolake-{os.getuid()}-{digest}"
+    remembered = read_json(lake.scratch) or {}
+    names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
+    own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
+    found = {str(folder.parent): folder.name for folder in folders}
+    if found != names:
+        write_quickly(lake.scratch, found, None)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
+
+
+def _name(remembered: object, usual: str) -> str:
+    """All that is in the folder will be removed: it is this lake's own or none."""
+    return remembered if isinstance(remembered, str) and re.fullmatch(usual + r"-\w+", remembered) else usual
+
+
+def _renew(base: Path, name: str, usual: str) -> Path:
+    folder = base / name
+    # A JVM whose driver was killed while it started holds no lock yet, and without its folder it would never end.
+    children.kill_all(children.of_temporary_folder(folder))
+    shutil.rmtree(folder, ignore_errors=True)  # but for what a protoc of the killed run may still write
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return folder
+        return Path(tempfile.mkdtemp(prefix=f"{usual}-", dir=base))
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise ConfigurationError(f"{folder} cannot be created ({error.strerror}): {REMEDY}") from error

@@ -1,0 +1,160 @@
+"""Compares where records should be, by a pass from bronze, with where they are: by identity and by content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark_app.driver.reader import coordinates_of_row, folder_of_row
+from spark_app.worker.table_rows import COORDINATES
+
+PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
+DOUBLED, PHANTOM = "doubled", "phantom"
+REPLAYABLE, WAITING = "replayable", "waiting"
+EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: by the pass, by the tables, by a replay
+
+JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "true"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The records of a topic partition from `first` (included) to `end` (excluded)."""
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    first: int
+    end: int
+
+    def condition(self, prefix: str = "") -> Column:
+        offset = F.col(f"{prefix}offset")
+        same = (F.col(f"{prefix}topic") == self.topic) & F.col(f"{prefix}topic_id").eqNullSafe(F.lit(self.topic_id))
+        return same & (F.col(f"{prefix}partition") == self.partition) & (offset >= self.first) & (offset < self.end)
+
+
+def within(ranges: Sequence[Range], prefix: str = "") -> Column:
+    """Whether a row's coordinates are in one of the ranges; `prefix` is "_" in silver."""
+    inside = reduce(lambda one, other: one | other, (r.condition(prefix) for r in ranges), F.lit(False))
+    return F.coalesce(inside, F.lit(False))
+
+
+@dataclass
+class Silver:
+    """Files of one silver table: what a pass expects, and what the table has. Paths are absolute."""
+
+    schema: pa.Schema
+    expected: list[str] = field(default_factory=list)
+    actual: list[str] = field(default_factory=list)
+
+
+def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequence[Range]) -> list[DataFrame]:
+    """Places of the rows of silver tables, from their files; the folder of a file is its table.
+
+    Tables of one schema are read together: the number of Spark's jobs does not grow with the tables.
+    """
+    groups: dict[str, Silver] = {}
+    for table in tables:
+        group = groups.setdefault(str(table.schema), Silver(table.schema))
+        group.expected += table.expected
+        group.actual += table.actual
+    places = []
+    for group in groups.values():
+        schema = from_arrow_schema(group.schema)
+        for paths, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
+            if paths:
+                rows = session.read.schema(schema).parquet(*paths).where(within(ranges, "_"))
+                places.append(rows.select(*coordinates_of_row(), *_place(folder_of_row(), side, _fingerprint(schema))))
+    return places
+
+
+def locate_others(rows: DataFrame, table: str, side: str) -> DataFrame:
+    """Places of rows of quarantine or deferred: being there is all that counts."""
+    return rows.select(*COORDINATES, *_place(F.lit(table), side, F.lit(0).cast("bigint")))
+
+
+def _place(table: Column, side: str, fingerprint: Column) -> list[Column]:
+    return [table.alias("table"), F.lit(side).alias("side"), fingerprint.alias("fingerprint")]
+
+
+def _fingerprint(schema: T.StructType) -> Column:
+    """Of the content of a row; a column that a file does not have is NULL. The hash skips NULL, hence the flags."""
+    parts = []
+    for part in schema.fields:
+        column = F.col(f"`{part.name}`")
+        nested = isinstance(part.dataType, T.StructType | T.ArrayType | T.MapType)
+        value = F.to_json(F.struct(_ordered(column, part.dataType)), JSON) if nested else column
+        parts += [value, column.isNull()]
+    return F.xxhash64(*parts)
+
+
+def _ordered(value: Column, kind: T.DataType) -> Column:
+    """The value with its maps as sorted lists: the order of a map's entries says nothing."""
+    if "map<" not in kind.simpleString():
+        return value
+    if isinstance(kind, T.StructType):
+        fields = [_ordered(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(kind, T.ArrayType):
+        inner = kind.elementType
+        return F.transform(value, lambda item: _ordered(item, inner))
+    assert isinstance(kind, T.MapType)
+    of = kind.valueType
+    entries = F.transform(
+        F.map_entries(value), lambda e: F.struct(e["key"].alias("key"), _ordered(e["value"], of).alias("value"))
+    )
+    return F.array_sort(entries)
+
+
+def judge(
+    session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, more: list[str]
+) -> pa.Table:
+    """One row per record: its coordinates, the tables where it should be and is, and the verdict.
+
+    `more` are the names of all other tables that the places may have. `expected` is NULL for what bronze does not have
+    as a record with a place; `actual` for what is nowhere. A record that a replay resolved, whose row is gone and that
+    is refused now, differs: it cannot be opened again.
+    """
+    names = pa.array([quarantine, deferred, *more])
+    numbers = session.createDataFrame(pa.table({"table": names, "number": range(len(names))}))
+    rows = reduce(DataFrame.unionByName, places).join(F.broadcast(numbers), "table")
+    silver = F.col("number") > 1
+    expected, actual = F.col("side") == EXPECTED, F.col("side") == ACTUAL
+    found = (
+        rows.groupBy(*COORDINATES)  # aggregates of numbers only: Spark would sort all rows for the maximum of a text
+        .agg(
+            F.count(F.when(expected, 1)).alias("wanted"),
+            F.count(F.when(actual, 1)).alias("found"),
+            F.count(F.when(F.col("side") == RESOLVED, 1)).alias("resolved"),
+            F.max(F.when(expected, F.col("number"))).alias("expected"),
+            F.max(F.when(actual & silver, F.col("number"))).alias("in_silver"),
+            F.max(F.when(actual & ~silver, F.col("number"))).alias("elsewhere"),
+            F.max(F.when(expected, F.col("fingerprint"))).alias("content"),
+            F.max(F.when(actual, F.col("fingerprint"))).alias("found_content"),
+        )
+        .where("wanted + found > 0")
+        .withColumn("actual", F.coalesce("in_silver", "elsewhere"))
+    )
+    same = (F.col("expected") == F.col("actual")) & F.col("content").eqNullSafe(F.col("found_content"))
+    refused, waits = F.col("expected") == 0, F.col("expected") == 1
+    verdict = (
+        F.when((F.col("wanted") > 1) | (F.col("found") > 1), DOUBLED)
+        .when(F.col("wanted") == 0, PHANTOM)
+        .when((F.col("found") == 0) & (F.col("resolved") > 0) & refused, DIFFERING)
+        .when(F.col("found") == 0, MISSING)
+        .when(same, PRESENT)
+        .when(F.col("in_silver").isNotNull(), DIFFERING)
+        .when((F.col("actual") == 0) & ~waits, REPLAYABLE)
+        .otherwise(WAITING)
+    )
+    judged = found.select(*COORDINATES, "expected", "actual", verdict.alias("verdict")).toArrow()
+    for column in ("expected", "actual"):
+        at = judged.column_names.index(column)
+        judged = judged.set_column(at, column, names.take(judged[column].combine_chunks()))
+    return judged

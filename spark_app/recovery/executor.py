@@ -1,0 +1,145 @@
+"""Executes requests, one step at a time, oldest first: in the running app between two batches, or in a command of its
+own when the app is down. Between two steps the lake is free for ingest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.unit import UnitRunner
+from spark_app.gold.aggregate import Aggregator
+from spark_app.model.errors import BrokenError, ExitCode, ProtolakeError, UnreachableError
+from spark_app.model.reports import Report
+from spark_app.ops.log import log
+from spark_app.recovery import requests
+from spark_app.recovery.rebuild import Rebuild
+from spark_app.recovery.replay import Replay
+from spark_app.recovery.request_attempts import MOST, RequestAttempts
+from spark_app.recovery.requests import Request
+from spark_app.schemas.registry import RegistryUnreachable
+from spark_app.spark import session
+from spark_app.storage.disk import is_full
+
+Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
+
+# Of one step: a worker may have died, somebody else have written, compaction have replaced a file.
+RETRIED = (PySparkException, Py4JError, DeltaError, FileNotFoundError)
+
+
+class RequestExecutor:
+    """Looks after the requests."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        opened: OpenLake,
+        units: UnitRunner,
+        aggregator: Aggregator,
+        unit_lock: AbstractContextManager[object],
+        placed: Placed = lambda report, resolved: None,
+    ):
+        self._spark = spark
+        self._opened = opened
+        self._units = units
+        self._aggregator = aggregator
+        self._between_units = unit_lock
+        self._placed = placed
+        self._job: Replay | Rebuild | None = None
+        self._request: Request | None = None
+
+    def rebuilding(self) -> bool:
+        """Whether gold is to be left alone: it is compared and made anew when silver is complete."""
+        return any(request.kind == "rebuild" and not request.dry_run for request in requests.pending(self._opened.lake))
+
+    def step(self) -> bool:
+        """A step of the oldest request; False when there is none.
+
+        A failure of the request itself is its answer. Where a job of Spark or a commit failed, or a file is not there,
+        the step is made again.
+
+        Raises:
+            Exception: what lies outside of the request and ends the app, or waits in place: the JVM is gone, a disk is
+                full or broken, somebody does not answer. The request stays, and goes on from what is on the disk.
+        """
+        request = next(iter(requests.pending(self._opened.lake)), None)
+        if request is None:
+            return False
+        tries = RequestAttempts(self._opened.lake, request)
+        given_up = tries.begin()
+        if given_up is not None:
+            said = f"the app gave up after {MOST} attempts without progress; the last error: {given_up}"
+            self._answer(request, _failure(said, ExitCode.BUG))
+            return True
+        try:
+            result = self._advance(request)
+        except Exception as error:
+            self._job = self._request = None
+            failure = self._judge(request, error, tries)
+            if failure is not None:
+                self._answer(request, failure)
+            return True
+        if result is not None:
+            self._answer(request, result)
+        return True
+
+    def _answer(self, request: Request, result: dict[str, Any]) -> None:
+        requests.answer(self._opened.lake, request, result)
+        self._job = self._request = None
+
+    def _judge(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
+        """What a failed step makes of its request: the answer; None where it is tried again.
+
+        Raises:
+            Exception: the error, or that the JVM is gone, where neither can help.
+        """
+        if is_full(error) or isinstance(error, UnreachableError | RegistryUnreachable):
+            tries.take_back()
+            raise error
+        said = f"{type(error).__name__}: {str(error)[-500:]}"
+        if isinstance(error, ProtolakeError):
+            log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
+            return _failure(str(error), error.exit_code)
+        tries.failed(said)
+        if not session.jvm_lives():
+            raise BrokenError(
+                f"the JVM ended during {request.kind} {request.id}; the request stays ({said})"
+            ) from error
+        if isinstance(error, RETRIED):
+            log.error("a step failed, the app retries it", kind=request.kind, request=request.id, reason=said)
+            return None
+        if isinstance(error, OSError):
+            raise error
+        log.error("request failed", kind=request.kind, request=request.id, reason=said)
+        return _failure(str(error), ExitCode.BUG)
+
+    def _advance(self, request: Request) -> dict[str, Any] | None:
+        """One step; the result when it was the last."""
+        if self._job is None or self._request != request:
+            self._job, self._request = self._start(request), request
+            log.info("request started", kind=request.kind, request=request.id)
+        with self._between_units:
+            self._opened.apply_pending()
+            step = self._job.step()
+        if step is not None:
+            self._placed(*step)
+            return None
+        result = self._job.conclude()
+        log.info("request done", kind=request.kind, request=request.id)
+        return result
+
+    def _start(self, request: Request) -> Replay | Rebuild:
+        if request.kind == "replay":
+            return Replay(self._spark, self._opened, self._units, request)
+        return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
+
+
+def _failure(said: str, code: ExitCode) -> dict[str, Any]:
+    return {"error": said[-2000:], "exit_code": int(code)}

@@ -1,0 +1,103 @@
+"""What lies in the folders of the tables, against what their logs name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from spark_app.model.table_names import TableNames
+from spark_app.storage.lake import Lake
+from spark_app.store.commit import Committer
+from spark_app.store.findings import Finding
+from spark_app.store.maintenance import sweep
+from spark_app.store.manifest import Manifests
+
+MOST_NAMED = 5
+
+
+def torn(lake: Lake, committer: Committer, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
+    """Files that a table names, and that are gone or do not have their size.
+
+    Args:
+        rebuild: asks for a rebuild of a routing name, and says so.
+    """
+    found = {name: _torn(lake, committer, name) for name in lake.tables()}
+    return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
+
+
+def _torn(lake: Lake, committer: Committer, name: str) -> list[Path]:
+    """Looked at twice: a running app may have compacted a file and removed it since the table was opened."""
+    torn: set[Path] = set()
+    for look in range(2):
+        committer.forget(name)
+        table = committer.tables.get(name)
+        sizes = _sizes(lake.table(name), table) if table else {}
+        now = {path for path, size in sizes.items() if _size(path) != size}
+        torn = now if look == 0 else torn & now
+        if not torn:
+            break
+    return sorted(torn)
+
+
+def _sizes(folder: Path, table: DeltaTable) -> dict[Path, int]:
+    actions = table.get_add_actions()
+    paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
+    return {folder / path: size for path, size in zip(paths, sizes, strict=True)}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _broken(lake: Lake, layout: TableNames, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
+    some = ", ".join(path.name for path in paths[:MOST_NAMED])
+    what = f"{name}: {len(paths)} of its files are missing or have the wrong size ({some})"
+    if layout.is_silver(name):
+        remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
+        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, paths)}; {rebuild(layout.name_of(name))}")
+    if layout.is_gold(name):
+        remedy = "`doctor --repair` moves the table aside; the app recomputes it"
+        return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
+    return Finding(what, "Restore them from a backup of the lake")
+
+
+def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
+    for path in paths:
+        if path.exists():
+            lake.set_aside(path)
+    DeltaTable(str(lake.table(name))).repair()
+    return f"removed {len(paths)} files from {name}"
+
+
+def _renew_gold(lake: Lake, name: str) -> str:
+    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is made anew
+    return "; ".join([*done, lake.set_aside(lake.table(name))])
+
+
+def orphans(lake: Lake, manifests: Manifests, committer: Committer) -> list[Finding]:
+    """Files that no version of a table within its retention names. While a unit is open its files are named by its
+    manifest only."""
+    if manifests.finished() < manifests.last:
+        return []
+    findings = []
+    for name in lake.tables():
+        table = committer.tables.get(name)
+        files = sweep(table, dry_run=True) if table else []
+        if files:
+            findings.append(_left(name, lake.table(name), len(files)))
+    return findings
+
+
+def _left(name: str, folder: Path, files: int) -> Finding:
+    what = f"{name}: no version within the retention needs {files} of its files"
+    remedy = "Maintenance removes them later; `doctor --repair` removes them now"
+    return Finding(what, remedy, fatal=False, repair=lambda: _sweep(name, folder))
+
+
+def _sweep(name: str, folder: Path) -> str:
+    return f"removed {len(sweep(DeltaTable(str(folder))))} files of {name}"

@@ -1,0 +1,43 @@
+"""Executes a request in the command itself: the app is down, so the lake is ours. Kafka is not asked for anything."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.unit import UnitRunner
+from spark_app.gold.aggregate import Aggregator
+from spark_app.gold.compute import AggregateComputer
+from spark_app.model.errors import NoSpaceError
+from spark_app.recovery import requests
+from spark_app.recovery.executor import RequestExecutor
+from spark_app.recovery.requests import Request
+from spark_app.settings.models import Settings
+from spark_app.spark import session
+from spark_app.storage.disk import shortage
+from spark_app.storage.lake import Lake
+
+
+def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
+    """The result of a submitted request; others that are asked are executed too. The caller holds the lake's lock and
+    ends the session.
+
+    Raises:
+        NoSpaceError: the request stays.
+    """
+    opened = OpenLake.of(lake, settings)
+    spark = session.start(settings, "protolake-recovery", quiet=True)
+    session.lock_lake_in_jvm(spark, lake)
+    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
+    unit_lock = threading.Lock()
+    gold = Aggregator(AggregateComputer(spark, settings), opened, unit_lock)
+    service = RequestExecutor(spark, opened, units, gold, unit_lock)
+    while service.step():
+        short = shortage(lake.root, settings.lake.min_free_bytes)
+        if short:
+            raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
+    gold.run()
+    opened.committer.close()
+    gold.close()
+    return requests.take_result(lake, request) or {}

@@ -1,0 +1,47 @@
+"""The records that a replay is to try, by coordinates. They are found and sorted once and kept in the temporary folder:
+to look for the next ones in all of quarantine before each unit would cost more with each record that is in it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from spark_app.worker.table_rows import COORDINATES
+
+BATCH = 50_000
+
+
+class ReplayQueue:
+    """Rows in ascending order of their coordinates; the files go with the object."""
+
+    def __init__(self, rows: DataFrame):
+        self._folder = tempfile.TemporaryDirectory(prefix="replay-")
+        folder = Path(self._folder.name) / "rows"
+        rows.orderBy(*COORDINATES).write.parquet(str(folder))
+        self._files = sorted(folder.glob("*.parquet"))
+        self._batches = self._read()
+        self._next = pq.read_schema(self._files[0]).empty_table()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        for path in self._files:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(BATCH, use_threads=False)
+
+    def first(self, count: int) -> pa.Table:
+        """At most so many; they stay."""
+        while self._next.num_rows < count:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._next = pa.concat_tables([self._next, pa.Table.from_batches([batch], self._next.schema)])
+        return self._next.slice(0, count)
+
+    def drop(self, count: int) -> None:
+        """The first so many are done with."""
+        self._next = self._next.slice(count)

@@ -1,0 +1,78 @@
+"""What people read of an answer."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from spark_app.recovery.requests import Request, path_of
+from spark_app.storage.lake import Lake
+from spark_app.store.findings import Finding
+
+COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
+
+
+def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
+    """What is asked and not answered yet."""
+    return [
+        f"requested   {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
+        f"remove {path_of(lake, one)} to cancel it"
+        for one in asked
+    ]
+
+
+def _moment(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds")
+
+
+def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
+    """What became of the candidates: by cause, then by table."""
+    candidates, refused = result["candidates"], result.get("refused", {})
+    if not candidates:
+        return ["no open record in quarantine matches" if filtered else "quarantine has no open records"]
+    lines = [f"{'cause':<20}{'candidates':>12}{'refused again':>15}"]
+    for cause in sorted({*candidates, *refused}):
+        again = f"{refused.get(cause, 0):,}" if "refused" in result else "not tried"
+        lines.append(f"{cause:<20}{candidates.get(cause, 0):>12,}{again:>15}")
+    if "resolved" in result:
+        lines += ["", f"{'table':<36}{'resolved':>10}"]
+        lines += [f"{table:<36}{count:>10,}" for table, count in sorted(result["resolved"].items())]
+        lines += [] if result["resolved"] else ["none"]
+    if result.get("waiting"):
+        lines += ["", f"{result['waiting']:,} stay in quarantine: their schema cannot be fetched or compiled now"]
+    return lines
+
+
+def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
+    """Each table, then what a person has to look at."""
+    titles = ["missing" if name == "added" and dry_run else name for name in COLUMNS]
+    lines = [f"{'table':<36}" + "".join(f"{title:>12}" for title in titles)]
+    for table, found in result["tables"].items():
+        lines.append(f"{table:<36}" + "".join(f"{found[name]:>12,}" for name in COLUMNS))
+    lines += ["", f"{'table':<36}{'rows':>12}{'differing' if dry_run else 'replaced':>12}"]
+    for table, found in result["gold"].items():
+        lines.append(f"{table:<36}{found['rows']:>12,}{found['differing']:>12,}")
+    for table, names in (*result["named"].items(), *((t, g["named"]) for t, g in result["gold"].items())):
+        lines += ["", f"{table}: the first affected rows", *(f"  {name}" for name in names)] if names else []
+    if result["replayable"]:
+        lines += ["", f"{result['replayable']:,} records in quarantine can be decoded now: python -m spark_app replay"]
+    if result["skipped"]:
+        lines += ["", f"records that make the pass fail: {', '.join(result['skipped'][:20])}"]
+    return lines
+
+
+def doctor_lines(findings: Iterable[Finding]) -> list[str]:
+    """Each with its remedy; the fatal ones first."""
+    lines = []
+    for finding in sorted(findings, key=lambda one: not one.fatal):
+        lines += [f"{'wrong' if finding.fatal else 'note':<12}{finding.what}", f"{'':<12}{finding.remedy}"]
+    return lines or ["nothing is wrong"]
+
+
+def doctor_json(findings: Iterable[Finding]) -> list[str]:
+    found = [
+        {"what": f.what, "remedy": f.remedy, "fatal": f.fatal, "repairable": f.repair is not None} for f in findings
+    ]
+    return [json.dumps(found, indent=1)]

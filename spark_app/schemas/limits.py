@@ -1,0 +1,146 @@
+"""How large a schema may be. A schema comes from outside: it must not cost more than it is worth.
+
+| cap | what it holds | over it |
+|---|---|---|
+| answer | 5 x `text_bytes` per answer of the registry, uncompressed | refused |
+| time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
+| `text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
+| `files` | the schema and its references | refused before any more are asked for |
+| `compile_s` | CPU of protoc | refused |
+| its clock | `clocks` x `compile_s`, twice as many at each further try | waits, the machine is busy |
+| `compile_bytes` | address space of protoc | refused |
+| descriptors | 8 x `text_bytes`, what protoc writes | refused |
+| `messages` | messages of the schema's own file, nested ones included | refused |
+| `leaves` | columns of one message, nested ones included | refused |
+| `all_leaves` | columns of all messages of the schema's own file | refused |
+| depth | `typemap.DEEPEST` levels of messages become structs | JSON text below that |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+
+from spark_app.decode.typemap import WRAPPERS, is_json, is_map, map_fields
+from spark_app.model.text import one_line
+
+IMPORT_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}")
+ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"}
+
+
+class SchemaLookupError(Exception):
+    """What became of a question for a schema. Its text holds names and words of the registry and of the schema's
+    author, and ends in logs, in tables and on terminals."""
+
+    def __init__(self, text: str):
+        super().__init__(one_line(text))
+
+
+class SchemaInvalid(SchemaLookupError):
+    """The schema cannot be used, now or later; the text says why."""
+
+
+class _Sized(Protocol):
+    size: int  # bytes, of all files
+
+    def names(self) -> set[str]: ...
+
+
+@dataclass(frozen=True)
+class SchemaLimits:
+    """Limits; see `config.Schemas` for units."""
+
+    text_bytes: int
+    files: int
+    leaves: int
+    compile_s: float
+    compile_bytes: int
+    messages: int = 1000
+    all_leaves: int = 20_000
+    clocks: float = 3.0  # seconds on the clock for each second of CPU
+
+    @property
+    def answer_bytes(self) -> int:
+        return 5 * self.text_bytes
+
+    @property
+    def descriptor_bytes(self) -> int:
+        return 8 * self.text_bytes
+
+    @property
+    def compile_clock_s(self) -> float:
+        return self.clocks * self.compile_s
+
+    def check_source(self, sources: _Sized, name: str, size: int) -> None:
+        """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""
+        if name:
+            check_name(name)
+        if sources.size + size > self.text_bytes:
+            raise SchemaInvalid(f"{sources.size + size} bytes are over the cap of {self.text_bytes}")
+        self.check_files(len(sources.names()) + 1)
+
+    def check_files(self, files: int) -> None:
+        if files > self.files:
+            raise SchemaInvalid(f"{files} files are over the cap of {self.files}")
+
+    def check_file(self, file: FileDescriptorProto) -> None:
+        """Refuse the schema's own file by its number of messages, before any of them is linked."""
+        messages = sum(_count_messages(message) for message in file.message_type)
+        if messages > self.messages:
+            raise SchemaInvalid(f"{messages} messages are over the cap of {self.messages}")
+
+    def check_messages(self, messages: list[Descriptor]) -> None:
+        """Refuse messages that would become too many columns, before any type is built of them."""
+        total = 0
+        for message in _with_nested(messages):
+            leaves = count_columns(message, self.leaves)
+            if leaves > self.leaves:
+                raise SchemaInvalid(
+                    f"{message.full_name[:200]} would become more columns than the cap of {self.leaves}"
+                )
+            total += leaves
+        if total > self.all_leaves:
+            raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.all_leaves}")
+
+
+def check_name(name: object) -> None:
+    """Refuse what is not a plain relative path."""
+    if not isinstance(name, str) or not IMPORT_NAME.fullmatch(name):
+        raise SchemaInvalid(f"reference name {str(name)[:100]!r} is not a plain relative path")
+
+
+def count_columns(message: Descriptor, most: int, above: tuple[str, ...] = ()) -> int:
+    """Columns of a message with everything nested in it. Counting ends at `most` + 1: a few bytes can nest billions."""
+    inside = (*above, message.full_name)
+    leaves = 0
+    for field in message.fields:
+        value = field
+        if is_map(field):
+            leaves += 1
+            _, value = map_fields(field)
+        leaves += _count_value(value, most - leaves, inside)
+        if leaves > most:
+            break
+    return leaves or 1
+
+
+def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> int:
+    message = field.message_type
+    if message is None or message.full_name in ONE_COLUMN or is_json(message, above):
+        return 1
+    return count_columns(message, most, above)
+
+
+def _count_messages(message: DescriptorProto) -> int:
+    return 1 + sum(_count_messages(nested) for nested in message.nested_type)
+
+
+def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
+    for message in messages:
+        yield message
+        yield from _with_nested([nested for nested in message.nested_types if not nested.GetOptions().map_entry])

@@ -1,0 +1,170 @@
+"""Reading the settings, from a TOML file and from environment variables, and showing them.
+
+`PROTOLAKE_<SECTION>__<KEY>` overrides the file. Unknown keys are refused in both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from spark_app.model.errors import ConfigurationError
+from spark_app.settings.models import PREFIX, Section, Settings
+
+
+def load(path: str | Path | None = None) -> Settings:
+    """The settings from `path` (TOML; None = defaults) and the environment.
+
+    Raises:
+        ConfigurationError: names the key and what is wrong with it.
+    """
+    path = path or os.environ.get(f"{PREFIX}SETTINGS")
+    values = _read(Path(path)) if path else {}
+    for section in values:
+        if section not in sections():
+            raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, sections())}")
+    _refuse_unknown_variables()
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+    except Exception as error:  # a value in the environment that is no JSON where a list or table is due
+        raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
+
+
+def should_hold(path: str | Path | None) -> bool:
+    """`run.hold`, also where another setting is wrong: who is to be held must not be relaunched for it."""
+    path = path or os.environ.get(f"{PREFIX}SETTINGS")
+    name = f"{PREFIX}run__hold".upper()
+    try:
+        filed = _read(Path(path)).get("run", {}).get("hold", False) if path else False
+        value = next((value for key, value in os.environ.items() if key.upper() == name), filed)
+        return TypeAdapter(bool).validate_python(value)
+    except (ConfigurationError, ValidationError, AttributeError):
+        return False
+
+
+def _no_json() -> str | None:
+    """The first variable whose value should be JSON and is not, with an example."""
+    examples = {tuple: '["a", "b"]', dict: '{"a": {"function": "count"}}'}
+    for section, model in sections().items():
+        kinds = {f"{PREFIX}{section}__{key}": type(field.default) for key, field in model.model_fields.items()}
+        for name, kind in {f"{PREFIX}{section}": dict, **kinds}.items():
+            value = os.environ.get(name.upper())
+            if kind in examples and value is not None:
+                try:
+                    json.loads(value)
+                except (ValueError, RecursionError):
+                    return f"{name.upper()} must be JSON, such as {examples[kind]}"
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except OSError as error:
+        raise ConfigurationError(f"settings file {path}: {error.strerror}") from None
+    except ValueError as error:  # also of a text that is not UTF-8, and of a number with too many digits
+        raise ConfigurationError(f"settings file {path} is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"settings file {path}: {_deepest_line(text)} is nested too deeply") from None
+
+
+def _deepest_line(text: str) -> str:
+    """The line with the most brackets, cut: its beginning is the key."""
+    line = max(text.splitlines(), key=lambda line: line.count("[") + line.count("{"))
+    return f"{line.strip()[:40]} ..."
+
+
+def _refuse_unknown_variables() -> None:
+    known = {f"{PREFIX}SETTINGS"} | {
+        f"{PREFIX}{section}__{key}".upper() for section, model in sections().items() for key in model.model_fields
+    }
+    starts = tuple(f"{PREFIX}{section}_".upper() for section in sections())
+    ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
+    for name in ours:
+        if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
+            raise ConfigurationError(f"{name}: no such setting; {_like(name.upper(), known)}")
+
+
+def sections() -> dict[str, type[Section]]:
+    """Section name -> its model, in the order of the settings file."""
+    fields = Settings.model_fields.items()
+    return {name: field.annotation for name, field in fields if isinstance(field.annotation, type)}
+
+
+def _explain(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"]) or "settings"
+    if error["type"] == "extra_forbidden":
+        return f"{key}: no such setting; {_like(key, _keys())}"
+    got = (
+        "" if key in ("registry.url", "kafka.oauth_token_url") else f", got {_start(error['input'])!r}"
+    )  # an address may hold a password
+    return f"{key}: {error['msg']}{got}"
+
+
+def _keys() -> list[str]:
+    return [f"{section}.{key}" for section, model in sections().items() for key in model.model_fields]
+
+
+def _like(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else "`python -m spark_app settings` lists all"
+
+
+def _start(value: Any) -> str:
+    try:
+        return str(value)[:100]
+    except RecursionError:
+        return "a value that is nested too deeply"
+
+
+def read_secret(path: str, key: str) -> str:
+    """The content of a secret file without its last newline.
+
+    Raises:
+        ConfigurationError: the file named by setting `key` cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ConfigurationError(f"{key}: cannot read {path} ({error.strerror})") from None
+    except UnicodeDecodeError:  # its words hold a byte of the secret
+        raise ConfigurationError(f"{key}: {path} is not UTF-8 text") from None
+
+
+def render() -> str:
+    """All settings with their help and defaults, as the TOML file `docs/settings.toml`."""
+    lines = [
+        "# All settings of the Spark app with their defaults, which fit the demo. Copy those that you change into",
+        "# your own file and pass it with --settings; the variable PROTOLAKE_<SECTION>__<KEY> overrides the file.",
+        "# Generated by `python -m spark_app settings --defaults`.",
+    ]
+    for name, model in sections().items():
+        lines += ["", f"# {model.__doc__}", f"[{name}]"]
+        for key, field in model.model_fields.items():
+            lines.append(f"{key} = {_toml(field.default)}  # {field.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, Section):
+        return _toml({k: v for k, v in value.model_dump().items() if v != ""})
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return str(value)

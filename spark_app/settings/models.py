@@ -1,0 +1,462 @@
+"""What can be set, and the defaults, which are the demo: one frozen model per concern.
+
+`config` reads them; `docs/settings.toml` shows all of them and is generated from here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from spark_app.model.table_names import TableNames
+from spark_app.settings.contexts import context_of
+
+PREFIX = "PROTOLAKE_"
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
+EXTENSION = r"""[A-Za-z]+=[^\s,"\\]+"""
+PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        """What no file, topic or address can be named: NUL, and bytes of the environment that are not UTF-8."""
+        if isinstance(value, str) and NO_TEXT.search(value):
+            raise ValueError("is not text: it holds a NUL or what is not UTF-8")
+        return value
+
+
+class KafkaSettings(Section):
+    """Where the records come from."""
+
+    brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
+    topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
+    starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where a new lake begins to read")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="protocol of the brokers"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        "PLAIN", description="login mechanism, with SASL"
+    )
+    sasl_username: str = Field("", description="user name, with SASL; the client id with OAUTHBEARER")
+    sasl_password_file: str = Field(
+        "", description="file that holds the SASL password; the client secret with OAUTHBEARER"
+    )
+    oauth_token_url: str = Field(
+        "", description="with OAUTHBEARER: https:// address that gives tokens for the client id and its secret"
+    )
+    oauth_scope: str = Field("", description="with OAUTHBEARER: scope of the tokens, if the address wants one")
+    oauth_extensions: str = Field(
+        "",
+        pattern=rf"^({EXTENSION}(,{EXTENSION})*)?$",
+        description="with OAUTHBEARER: <name>=<value>, comma-separated; Confluent Cloud wants logicalCluster=...",
+    )
+    oauth_ca_file: str = Field(
+        "", description="PEM file of the certificate authority of oauth_token_url; empty = the system's"
+    )
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key (PKCS#8, not encrypted)")
+
+    @property
+    def topics(self) -> list[str]:
+        return [topic.strip() for topic in self.topic.split(",")]
+
+    @property
+    def uses_oauth(self) -> bool:
+        return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
+
+    @field_validator("oauth_token_url")
+    @classmethod
+    def _url_is_safe(cls, value: str) -> str:
+        """The client secret goes there."""
+        plain = value.startswith("http://") and _is_loopback(_host(value))
+        if value and not value.startswith("https://") and not plain:
+            raise ValueError("must begin with https://")
+        if re.search(r"[\s,\"\\]", value):
+            raise ValueError("holds a space, comma, quote or backslash")
+        return _without_secrets(value, "kafka.sasl_username and kafka.sasl_password_file")
+
+    @model_validator(mode="after")
+    def _names_an_endpoint(self) -> KafkaSettings:
+        if self.uses_oauth and not (self.oauth_token_url and self.sasl_username):
+            raise ValueError("sasl_mechanism OAUTHBEARER needs oauth_token_url, and sasl_username (the client id)")
+        return self
+
+    @field_validator("topic")
+    @classmethod
+    def _topic_names(cls, value: str) -> str:
+        if not all(topic.strip() for topic in value.split(",")):
+            raise ValueError("is empty")
+        return value
+
+
+class RegistrySettings(Section):
+    """Where schemas come from: any server with Confluent's API."""
+
+    url: str = Field("http://127.0.0.1:8081", description="base address, without user, password or query")
+    subject: str = Field(
+        "",
+        description="subject of the values; empty = <topic>-value; `:.sales:orders-value` is one of a context",
+    )
+    key_subject: str = Field("", description="subject of the keys, with decode.framed_keys; empty = <topic>-key")
+    username: str = Field("", description="user name for basic auth")
+    password_file: str = Field("", description="file that holds the basic auth password")
+    token_file: str = Field("", description="file that holds a bearer token, instead of username and password")
+    ca_file: str = Field("", description="PEM file of the certificate authority; empty = the system's")
+    certificate_file: str = Field("", description="PEM file of the client certificate, for mutual TLS")
+    key_file: str = Field("", description="PEM file of the client's private key")
+    timeout_s: PositiveFloat = Field(
+        5.0,
+        description="seconds that the registry may send nothing; a schema with its references may take two times that",
+    )
+    format: Literal["text", "serialized"] = Field(
+        "text",
+        description="form that is requested: .proto text, or compiled (not from Apicurio); both are always read",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _no_secrets(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return _without_secrets(value, "registry.username and registry.password_file, or registry.token_file").rstrip(
+            "/"
+        )
+
+    @model_validator(mode="after")
+    def _one_context(self) -> RegistrySettings:
+        if self.key_subject and context_of(self.subject) != context_of(self.key_subject):
+            raise ValueError("subject and key_subject are of two contexts, so that an id would have two meanings")
+        return self
+
+    @model_validator(mode="after")
+    def _one_login(self) -> RegistrySettings:
+        if self.username and self.token_file:
+            raise ValueError("username and token_file are two logins: set one")
+        return self
+
+    @property
+    def sends_secret_in_clear(self) -> bool:
+        """Whether the password or token goes over a network as it is."""
+        return (
+            bool(self.username or self.token_file)
+            and self.url.startswith("http://")
+            and not _is_loopback(_host(self.url))
+        )
+
+
+def _without_secrets(url: str, instead: str) -> str:
+    """The address: addresses are shown, in logs and by commands."""
+    if "@" in urlsplit(url).netloc:
+        raise ValueError(f"holds a user or password: use {instead}")
+    if "?" in url or "#" in url:
+        raise ValueError(f"holds a query, which may be a secret: use {instead}")
+    return url
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Event(Section):
+    """Which fields of a message mean what."""
+
+    routing: str = Field("game_name", description="field whose value names the table")
+    key: str = Field("gamer_id", description="field that gold groups by")
+    time: str = Field("event_timestamp", description="field that aggregates without a field of their own use")
+    route_by: Literal["field", "message", "both"] = Field(
+        "field", description="what names the table: the routing field, the message type, or both"
+    )
+
+
+class Decode(Section):
+    """How records are read."""
+
+    strict: bool = Field(
+        True, description="Google's parser judges each record; false = only where the fast decoder refuses one"
+    )
+    defaults: bool = Field(
+        True, description="a scalar without presence that is absent lands as its default; false = as NULL"
+    )
+    message_index: Literal["", "registered", "descriptor", "without_map_entries"] = Field(
+        "",
+        description="whether map entries count in a message index, see docs/decoding.md; empty = as the lake has it: "
+        "registered, or descriptor in one of an earlier release",
+    )
+    unframed_schema_id: int = Field(
+        0, ge=0, lt=2**31, description="schema of records without a frame; 0 = such records go to quarantine"
+    )
+    unframed_message: str = Field("", description="full name of their message; empty = the first of the schema")
+    framed_keys: bool = Field(False, description="record keys are framed Protobuf too: decode them to JSON in _key")
+
+    @model_validator(mode="after")
+    def _names_a_schema(self) -> Decode:
+        if self.unframed_message and not self.unframed_schema_id:
+            raise ValueError("unframed_message is of no use without unframed_schema_id")
+        return self
+
+
+class Wrapper(Section):
+    """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
+
+    payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
+    schema_id: str = Field("", description="field that holds the event's schema id; empty = every payload has a frame")
+
+    @model_validator(mode="after")
+    def _names_a_payload(self) -> Wrapper:
+        if self.schema_id and not self.payload:
+            raise ValueError("schema_id is of no use without payload")
+        return self
+
+
+def _makes(shape: str, name: str) -> bool:
+    """Whether some routing value makes the pattern that name."""
+    before, after = shape.split("{name}")
+    return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
+
+
+class Tables(Section):
+    """Names of the tables, and which may come into being."""
+
+    bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as Kafka has it")
+    silver: str = Field(
+        "silver_{name}_events", pattern=PATTERN, description="decoded records, a table per routing value"
+    )
+    gold: str = Field(
+        "gold_{name}_player_agg",
+        pattern=PATTERN,
+        description="aggregates, one gold table per silver table",
+    )
+    quarantine: str = Field(
+        "quarantine_events", pattern=r"^[a-z0-9_]+$", description="records that cannot be in silver, with the cause"
+    )
+    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="records that wait for their schema")
+    resolved: str = Field(
+        "resolved_events", pattern=r"^[a-z0-9_]+$", description="quarantined records that a replay added to silver"
+    )
+    lost: str = Field(
+        "lost_events",
+        pattern=r"^[a-z0-9_]+$",
+        description="offsets that Kafka deleted unread, and that a person accepted as lost",
+    )
+    cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
+    allowed: tuple[str, ...] = Field(
+        (), description="routing values that may become tables; empty = any valid name; existing tables go on"
+    )
+
+    @model_validator(mode="after")
+    def _no_table_twice(self) -> Tables:
+        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost]
+        shapes = [self.silver, self.gold]
+        if len({*fixed, *shapes}) < 7 or any(_makes(shape, name) for shape in shapes for name in fixed):
+            raise ValueError(
+                "two of bronze, silver, gold, quarantine, deferred, resolved and lost could be the same table"
+            )
+        if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
+            raise ValueError("a silver and a gold table could have the same name")
+        return self
+
+    @property
+    def layout(self) -> TableNames:
+        return TableNames(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
+
+
+class Schemas(Section):
+    """What happens when a schema id is met."""
+
+    on_bump: Literal["restart", "in-place"] = Field(
+        "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
+    )
+    patience_s: PositiveFloat = Field(
+        600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
+    )
+    settle_s: PositiveFloat = Field(
+        5.0, description="seconds that a batch waits for its new schemas; after that their records are deferred"
+    )
+    lookups: PositiveInt = Field(16, description="most unknown ids per batch that the registry is asked for")
+    compile_s: PositiveFloat = Field(
+        5.0, description="CPU seconds that protoc may take for one schema; elapsed time may be three times as long"
+    )
+    compile_bytes: PositiveInt = Field(512 << 20, description="bytes of memory that protoc may take for one schema")
+    text_bytes: PositiveInt = Field(1 << 20, description="bytes of the largest schema, references included")
+    files: PositiveInt = Field(100, description="most files of one schema, references included")
+    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
+    leaves: PositiveInt = Field(2000, description="most columns of one message, nested ones included")
+    all_leaves: PositiveInt = Field(20_000, description="most columns of all messages of one schema together")
+
+
+class Batch(Section):
+    """How much at once, and how often."""
+
+    interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
+    records: PositiveInt = Field(200_000, description="most records of a micro-batch")
+    bytes: PositiveInt = Field(
+        256 << 20, description="most bytes of record values in a micro-batch, estimated from their mean size"
+    )
+    max_record_bytes: int = Field(
+        64 << 20,
+        gt=0,
+        le=1 << 30,
+        description="bytes of the largest value that is kept; of a larger one size and SHA-256 (cause record_size)",
+    )
+    arrow_records: PositiveInt = Field(50_000, description="most records that a worker decodes at once")
+    arrow_bytes: PositiveInt = Field(
+        16 << 20, description="most bytes that a worker decodes at once; a larger record has files of its own"
+    )
+    buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
+    small: PositiveInt = Field(
+        20_000, description="a smaller batch is read by one task, which writes one file per table"
+    )
+    attempts: PositiveInt = Field(
+        3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
+    )
+
+
+class Aggregate(Section):
+    """One gold column."""
+
+    function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
+    field: str = Field("", description="field of the message; empty = event.time, and all rows for count")
+
+    @model_validator(mode="after")
+    def _has_a_number(self) -> Aggregate:
+        if self.function in ("sum", "mean", "median") and not self.field:
+            raise ValueError(f"{self.function} needs the field that it is taken of")
+        return self
+
+
+DEMO_AGGREGATES = {
+    "session_count": Aggregate(function="count"),
+    "min_timestamp": Aggregate(function="min"),
+    "max_timestamp": Aggregate(function="max"),
+}
+
+
+class Gold(Section):
+    """Aggregates per key."""
+
+    interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
+    aggregates: dict[str, Aggregate] = Field(
+        {},
+        description="gold column -> {function, field}; empty = session_count, min_timestamp, max_timestamp of the demo",
+    )
+
+    @property
+    def columns(self) -> dict[str, Aggregate]:
+        """The aggregates in force."""
+        return self.aggregates or DEMO_AGGREGATES
+
+
+class LakeSettings(Section):
+    """Where the tables are, and what is kept."""
+
+    path: str = Field(
+        "lake",
+        pattern=r"^[^\[\]{}|^\\]+$",
+        description="folder of the tables; its path may not contain any of []{}|^\\",
+    )
+    umask: str = Field(
+        "027",
+        pattern=r"^[0-7]{3}$",
+        description="permission bits that new files lack: 027 = the group may read, others not; 022 = all may read",
+    )
+    fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
+    compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
+    compact_bytes: PositiveInt = Field(128 << 20, description="bytes of the files that compaction makes")
+    checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
+    keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
+    compression: Literal["zstd", "snappy"] = Field("zstd", description="compression of Parquet files")
+    min_free_bytes: PositiveInt = Field(
+        256 << 20, description="free bytes on the disk below which the app stops reading Kafka and waits"
+    )
+
+
+class SparkSettings(Section):
+    """The Spark session."""
+
+    master: str = Field("local[2,4]", description="local[cores, attempts of a task]")
+    driver_memory: str = Field("1g", description="size of the JVM's heap")
+    jars: str = Field("", description="folder of the jars that Spark does not ship; empty = Spark's own folder")
+    class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
+    ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
+    ui_host: str = Field("127.0.0.1", description="address the UI listens on")
+
+
+class Run(Section):
+    """The process."""
+
+    patience_s: PositiveFloat = Field(
+        600.0, description="seconds to wait for the broker or the registry before the app exits with 69"
+    )
+    stall_s: float = Field(900.0, ge=20, description="seconds without any progress before the app exits with 69")
+    backoff_s: float = Field(
+        5.0,
+        ge=0,
+        description="seconds before a start that follows three which committed nothing; doubled each time",
+    )
+    hold: bool = Field(False, description="stay up, unhealthy, where a restart cannot help (for containers)")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="lowest level of log lines that are printed"
+    )
+
+
+class Settings(BaseSettings):
+    """All of it. `config.load` reads it."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings = RegistrySettings()
+    event: Event = Event()
+    decode: Decode = Decode()
+    wrapper: Wrapper = Wrapper()
+    tables: Tables = Tables()
+    schemas: Schemas = Schemas()
+    batch: Batch = Batch()
+    gold: Gold = Gold()
+    lake: LakeSettings = LakeSettings()
+    spark: SparkSettings = SparkSettings()
+    run: Run = Run()
+
+    @property
+    def subject(self) -> str:
+        return self.registry.subject or f"{self.kafka.topics[0]}-value"
+
+    @property
+    def subjects(self) -> list[str]:
+        """Whose versions are known before the first batch: the values' first."""
+        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
+        return [self.subject, *keys]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings  # the environment beats the file

@@ -1,0 +1,270 @@
+"""The only place where a Spark session is configured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_app.model.errors import ConfigurationError
+from spark_app.settings.models import Settings
+from spark_app.storage.disk import temporary_folders
+from spark_app.storage.lake import Lake
+
+REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
+LOCAL = re.compile(r"local(\[[^\]]*\])?")
+# Spark makes a secret for each start, which never leaves the memory of its JVM. Those of a cluster are given theirs.
+AUTHENTICATION = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+}
+LOGGING = Path(__file__).with_name("log4j2.properties")
+JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
+JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
+# Workers read, decode and write: what is left to the JVM is over before the second compiler's code has paid for itself.
+BRIEF = " -XX:TieredStopAtLevel=1"
+
+IDLE_S = 30  # py4j's own, for a connection of which no thread is left
+# PySpark's own loggers of what it raises as well: 7,000 characters of JSON for a mistyped name.
+REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+ENDS_S = 2.0  # a JVM that was killed
+
+
+def start(settings: Settings, name: str = "protolake", quiet: bool = False, queries: bool = False) -> SparkSession:
+    """A local session with Delta's reader and the Kafka source.
+
+    Args:
+        queries: it is for people's own: the JVM compiles what is hot as well as it can, which is dear at the start.
+
+    Raises:
+        ConfigurationError: there is no Java, or the jars are not where the settings say.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark has an idea of its own
+    for repeater in REPEATERS:
+        PySparkLogger.getLogger(repeater).disabled = True
+    builder = SparkSession.builder.appName(name).master(settings.spark.master)
+    for key, value in _options(settings, queries).items():
+        builder = builder.config(key, value)
+    session = _create(builder)
+    _guard_callbacks(session)
+    if quiet:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _create(builder: Any) -> SparkSession:
+    """A JVM that ends while it starts may have been killed: only the second says that the machine lacks something."""
+    for last in (False, True):
+        try:
+            return builder.getOrCreate()  # type: ignore[no-any-return]
+        except Exception as error:
+            if last or jvm_lives():
+                home = os.environ.get("JAVA_HOME")
+                raise ConfigurationError(
+                    f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
+                ) from error
+            _forget_jvm()
+    raise AssertionError
+
+
+def jvm_lives() -> bool:
+    """Whether there is a JVM. Its connections close before it has ended, so that one that lives is waited for."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        return process is not None and process.wait(ENDS_S) is None
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def _forget_jvm() -> None:
+    """PySpark would go on with what it knows of one that has ended."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _guard_callbacks(session: SparkSession) -> None:
+    """Let nobody but this JVM call Python back: Spark's batches come that way. py4j would ask nobody for a token, and
+    who may call can call any method. Its client in the JVM forgets the token when it learns Python's port, and so is
+    replaced."""
+    gateway: Any = session.sparkContext._gateway
+    token = secrets.token_hex(32)  # not the gateway's own: once Python has ended, its port may be anybody's
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    java = server.getGateway()
+    address, port = server.getCallbackClient().getAddress(), server.getCallbackClient().getPort()
+    seconds, sockets = jvm.java.util.concurrent.TimeUnit.SECONDS, jvm.javax.net.SocketFactory.getDefault()
+    client = jvm.py4j.PythonClient(java, None, port, address, IDLE_S, seconds, sockets, server, True, 0, token)
+    field = java.getClass().getDeclaredField("cbClient")
+    field.setAccessible(True)
+    field.set(java, client)
+
+
+def prepare_workers(session: SparkSession) -> None:
+    """Start the process that workers are forked from: it loads for a second, beside whatever else begins."""
+
+    def start() -> None:
+        with contextlib.suppress(Exception):  # who needs a worker next meets what is wrong
+            session.sparkContext.parallelize([0], 1).count()
+
+    threading.Thread(target=start, name="workers", daemon=True).start()
+
+
+def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
+    """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
+    jvm: Any = session.sparkContext._jvm
+    gateway: Any = session.sparkContext._gateway
+    path = jvm.java.nio.file.Path.of(str(lake.state / "lock.jvm"), gateway.new_array(jvm.String, 0))
+    options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
+    options[0] = jvm.java.nio.file.StandardOpenOption.WRITE
+    options[1] = jvm.java.nio.file.StandardOpenOption.CREATE
+    channel = jvm.java.nio.channels.FileChannel.open(path, options)
+    session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees what nobody refers to
+
+
+def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
+    spark, batch = settings.spark, settings.batch
+    options = {
+        "spark.driver.memory": spark.driver_memory,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": _java_options(settings, queries),
+        "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # of the checkpoint: Hadoop has its own
+        "spark.ui.enabled": str(spark.ui_port > 0).lower(),
+        "spark.ui.killEnabled": "false",  # it does not ask who somebody is
+        "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.arrow_records),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.arrow_bytes),
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
+        # Gold reads a small file of each table: listed here, not by a job with a task per file, and many to a task.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+        "spark.sql.files.openCostInBytes": str(128 << 10),
+        # What a task clears for each file, however few rows it has: half of gold's CPU time with Spark's own 4,096.
+        "spark.sql.parquet.columnarReaderBatchSize": "512",
+        "spark.sql.streaming.stopTimeout": "20000",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "spark_app.process.daemon",
+        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",  # SQL sets it: RDDs would have workers of their own
+        "spark.executorEnv.MIMALLOC_PURGE_DELAY": "10000",  # ms that Arrow keeps free memory: for the next unit
+        "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),
+        "spark.cleaner.periodicGC.interval": "10min",
+    }
+    if LOCAL.fullmatch(spark.master):
+        options |= AUTHENTICATION
+    if spark.ui_port:
+        options |= {"spark.ui.port": str(spark.ui_port), "spark.ui.host": spark.ui_host}
+    if spark.jars:
+        options["spark.driver.extraClassPath"] = os.pathsep.join(_jars(Path(spark.jars)))
+    return options
+
+
+def _holds_sockets(folder: Path) -> bool:
+    """Whether Spark meets its Python workers at sockets in the folder. At a TCP port each job waits 40 ms for one side
+    to acknowledge what it got; but who may write to a socket may use it."""
+    trial = folder / f".{uuid.uuid4()}.socket"  # a path is limited: this one is a little longer than Spark's
+    try:
+        found = folder.stat()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(trial))
+        trial.unlink()
+    except OSError:
+        return False  # what is wrong with the folder, if anything, Spark says
+    return found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def _jars(folder: Path) -> list[str]:
+    jars = sorted(str(path) for path in folder.glob("*.jar"))
+    if not any("delta-spark" in jar for jar in jars):
+        raise ConfigurationError(
+            f"spark.jars: {folder} does not hold Spark's Kafka and Delta jars; ./scripts/run fetches them"
+        )
+    return jars
+
+
+def _java_options(settings: Settings, queries: bool) -> str:
+    options = f'{JVM_OPTIONS}{"" if queries else BRIEF} "-Djava.io.tmpdir={temporary_folders()[0]}"'
+    if settings.kafka.uses_oauth:  # Kafka's client asks nobody for tokens who is not named at the start
+        options += f' "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={settings.kafka.oauth_token_url}"'
+    if settings.spark.class_archive:
+        options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
+        options += " -Xlog:cds=off -Xlog:cds*=off"
+    return options
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def jvm_pid() -> int | None:
+    """The process id of the JVM, if there is one."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process.pid if process else None
+
+
+def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
+    """What changes while Spark gets on: the query's last report (one every ten seconds, at rest too), and its tasks."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [(number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds()]
+    tasks = tuple((number, info.numCompletedTasks, info.numFailedTasks) for number, info in stages if info)
+    progress = query.lastProgress if query is not None else None
+    return tasks, progress["timestamp"] if progress else None
+
+
+def count_rows(session: SparkSession, rows: int) -> None:
+    """Enter in the progress of the batch under way how many rows it has, for Spark's listeners and its UI: the source
+    itself counts what is read through it, and workers read by themselves."""
+    with contextlib.suppress(Exception):  # it is for show: the batch is decided
+        for query in session.streams.active:
+            leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+            for number in range(leaves.length()):
+                leaves.apply(number).metrics().apply("numOutputRows").add(rows)
+
+
+def end(clean: bool, last: bool = True) -> None:
+    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once and for certain.
+
+    Args:
+        last: this process ends too: what PySpark's threads say of the lost connection is of no use to anybody.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
+    context = SparkContext._active_spark_context
+    if clean and context is not None:
+        with contextlib.suppress(Exception):  # the connection breaks when the JVM ends
+            context.stop()
+            context._jvm.System.exit(0)  # type: ignore[union-attr]
+    elif process is not None:
+        if last:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        process.kill()
+        process.wait()

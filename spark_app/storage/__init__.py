@@ -1,0 +1,1 @@
+"""The files of a lake, and the disk they are on."""

@@ -1,0 +1,96 @@
+"""Points where a campaign lets the app die: before and after each step that must outlive a crash.
+
+Two keys, so that no point is ever armed by accident: the environment variable PROTOLAKE_FAILPOINTS=on, and a file
+`<lake>/_protolake/failpoints.json` that lists points such as "ingest.manifest.before". The process dies by SIGKILL at
+the first listed point that it meets; the point leaves the list before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from spark_app.model.errors import ConfigurationError
+
+ALLOWED = "PROTOLAKE_FAILPOINTS"
+FILE = "_protolake/failpoints.json"
+UNITS = ("ingest", "deferred", "replay", "rebuild")
+STEPS_OF_A_UNIT = ("manifest", "commit.first", "commit.middle", "commit.last")
+STEPS = (
+    *(f"{kind}.{step}" for kind in UNITS for step in STEPS_OF_A_UNIT),
+    "loss.manifest",
+    "loss.commit.first",
+    "aside",
+    "identity",
+    "rules",
+    "began",
+    "checkpoint",
+    "batch",
+    "columns",
+    "finished",
+    "synced",
+    "mend",
+    "attempt",
+    "pass",
+    "file",
+    "descriptors",
+    "ledger",
+    "tables",
+    "leave",
+    "compact",
+    "statistics",
+    "properties",
+    "vacuum",
+    "clean_log",
+    "forget",
+    "gold.merge",
+    "gold.replace",
+    "gold.state",
+    "request",
+    "progress",
+    "answer",
+)
+POINTS = tuple(f"{step}.{side}" for step in STEPS for side in ("before", "after"))
+
+_file: Path | None = None
+_armed: set[str] = set()
+_dying = threading.Lock()
+
+
+def arm(root: str | Path) -> None:
+    """Look whether the process may die on this lake; every process that works on it asks."""
+    global _file, _armed
+    if os.environ.get(ALLOWED) == "on":
+        _file = Path(root) / FILE
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            _armed = set(json.loads(_file.read_text()))
+        unknown = _armed - set(POINTS)
+        if unknown:
+            raise ConfigurationError(f"{_file} names unknown failpoints: {', '.join(sorted(unknown))}")
+
+
+@contextlib.contextmanager
+def around(step: str) -> Iterator[None]:
+    """The two points of a step of `STEPS`."""
+    _meet(f"{step}.before")
+    yield
+    _meet(f"{step}.after")
+
+
+def _meet(point: str) -> None:
+    if point not in _armed or _file is None:
+        return
+    with _dying:
+        listed = set(json.loads(_file.read_text()))
+        if point not in listed:
+            return  # another process of this app has met it
+        temporary = _file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(sorted(listed - {point})))
+        os.replace(temporary, _file)
+        os.kill(os.getpid(), signal.SIGKILL)
+        signal.pause()

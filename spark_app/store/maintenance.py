@@ -1,0 +1,167 @@
+"""Small files are part of the design, so is merging them: compaction, vacuum and log clean-up between units.
+
+Merged files are the work of `worker/files`, as those of units are, so that one writer answers for all statistics.
+Runs in the committer's thread, when every decided unit is finished, and so never touches files of an open manifest. A
+table's small files are merged in two tiers, so that a large file is not rewritten for every handful of small ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_app.model.reports import FileEntry
+from spark_app.ops.log import log
+from spark_app.settings.models import LakeSettings
+from spark_app.storage import failpoints
+from spark_app.storage.disk import is_full
+from spark_app.store import rewrite, statistics
+from spark_app.store.durability import DurabilityMark
+from spark_app.store.table_handles import Tables
+
+SMALL_BYTES = 8 << 20
+SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs
+AT_ONCE = 4  # tables after a unit: a merge costs 50 ms and 0.6 ms for each file, so few files at a time cost more
+BEHIND = 2  # times the small files that start a compaction
+LARGE_AFTER = 12  # compactions of small files before the results are merged too
+
+
+class Maintainer:
+    """Counts small files per table, and merges those of one table after each unit; of a few where there are so many
+    tables that they fall behind."""
+
+    def __init__(
+        self, tables: Tables, settings: LakeSettings, synced: DurabilityMark, merged_by_units: Collection[str] = ()
+    ):
+        """`merged_by_units`: tables whose files are merged by units of their own, and only tidied here."""
+        self._tables = tables
+        self._synced = synced
+        self._settings = settings
+        self._merged_by_units = merged_by_units
+        self._small: Counter[str] = Counter()
+        self._rounds: dict[str, int] = {}
+
+    def learn(self, names: Iterable[str]) -> dict[str, int]:
+        """Count the files that are there; returns rows per table."""
+        rows = {}
+        for name in names:
+            table = self._tables.get(name)
+            if table is not None:
+                actions = table.get_add_actions(flatten=True)
+                sizes = actions["size_bytes"].to_pylist()
+                self._small[name] = sum(size < SMALL_BYTES for size in sizes)
+                rows[name] = sum(actions["num_records"].to_pylist())
+        return rows
+
+    def added(self, name: str, files: int) -> None:
+        self._small[name] += files
+
+    def step(self) -> bool:
+        """Compact tables that have enough small files; True when something was done."""
+        enough = self._settings.compact_files
+        if not self._compact_fullest(enough):
+            return False
+        for _ in range(AT_ONCE - 1):
+            if not self._compact_fullest(BEHIND * enough):
+                break
+        return True
+
+    def _compact_fullest(self, enough: int) -> bool:
+        """The table with the most small files, if it has enough of them."""
+        name, files = self._small.most_common(1)[0] if self._small else ("", 0)
+        if files < enough:
+            return False
+        table = self._tables.get(name)
+        if table is None:
+            self._small[name] = 0  # somebody has removed it: the others' turn comes
+            return True
+        try:
+            self._compact(name, table)
+        except FileExistsError:
+            self._tables.forget(name)  # somebody else has written to it: the next step meets the table as it is
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            if is_full(error):
+                raise
+            # A table that cannot be made smaller can still grow. Whoever reads it meets the same file.
+            self._tables.forget(name)
+            self._small[name] = 0
+            log.error(
+                "table cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` lists the damage"
+            )
+        return True
+
+    def _compact(self, name: str, table: DeltaTable) -> None:
+        # From the version, so that an app that is often relaunched gets to the rarer steps too.
+        self._rounds[name] = self._rounds.get(name, table.version()) + 1
+        merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
+        statistics.settle(self._tables, name)
+        removed = vacuum_and_clean_log(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
+        self._small[name] = into
+        self._tables.checkpoint_if_due(name, table.version())
+        log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
+
+    def _merge(self, name: str, table: DeltaTable) -> tuple[int, int]:
+        """Write files smaller than the round's target anew, as fewer; returns how many they were, and are."""
+        large = self._rounds[name] % LARGE_AFTER == 0
+        target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
+        folder, columns = Path(self._tables.uri(name)), pa.schema(table.schema().to_arrow())
+        bins = rewrite.plan(rewrite.live(table), target)
+        if not bins:
+            return 0, 0
+        with failpoints.around("compact"):
+            adds = self._write(folder, bins, columns)
+            self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
+        pa.default_memory_pool().release_unused()  # else the driver keeps 100 MiB of what it has just merged
+        return sum(map(len, bins)), len(bins)
+
+    def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
+        """A file for each bin, or none: where one fails, nobody comes to sweep up the others."""
+        adds: list[FileEntry] = []
+        try:
+            for paths in bins:
+                adds.append(rewrite.merge(folder, paths, columns, self._settings.compression))
+        except BaseException:
+            for entry in adds:
+                (folder / entry.path).unlink(missing_ok=True)
+            raise
+        return adds
+
+
+def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True) -> int:
+    """Remove what no version within the table's retention needs: log entries, and files when `sweeping`; returns the
+    number of files.
+
+    What replaced it is made durable before each step, for the first one makes commits, and may make the checkpoint for
+    which the second one removes entries.
+    """
+    removed = 0
+    if sweeping:
+        synced.sync([name])
+        removed = len(sweep(table))
+    synced.sync([name])
+    with failpoints.around("clean_log"):
+        table.cleanup_metadata()
+    return removed
+
+
+def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
+    """Remove the files that no version within the table's retention needs, or only name them; returns their names.
+
+    In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
+    ever. Safe between two units only: files of a unit in the making are referenced by nobody yet. delta-rs names files
+    that were removed before as well, as long as the log has their tombstones.
+    """
+    there = set(os.listdir(unquote(urlsplit(table.table_uri).path)))
+    with failpoints.around("vacuum"):
+        named = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
+    removed = [name for name in named if name in there]
+    if removed and not dry_run:
+        table.update_incremental()
+    return removed

@@ -1,0 +1,212 @@
+"""Handles of the lake's Delta tables, kept open: to open one costs more than to commit to it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import pyarrow as pa
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake.exceptions import DeltaError
+
+from spark_app.model.reports import FileEntry
+from spark_app.settings.models import LakeSettings
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
+from spark_app.store import log_entry
+from spark_app.store.delta_log import entry_path, folder
+from spark_app.store.manifest import Manifest
+from spark_app.worker import files
+
+INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for bounds of a table's first 32 columns only
+
+
+class Tables:
+    """Open handles of the lake's tables. Whoever commits through a handle refreshes it."""
+
+    def __init__(self, lake: Lake, settings: LakeSettings):
+        self._lake = lake
+        self._handles: dict[str, DeltaTable] = {}
+        self._appended: dict[str, tuple[int, int]] = {}  # table -> its version and unit that its handle has not seen
+        self._checkpoints: dict[str, Future[None]] = {}  # in the making
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.compression = settings.compression
+        self._checkpoint_every = settings.checkpoint_every
+        seconds = max(1, int(settings.fresh_log_hours * 3600))
+        self.configuration: dict[str, str | None] = {
+            "delta.logRetentionDuration": f"interval {seconds} seconds",
+            "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
+            "delta.checkpointInterval": str(settings.checkpoint_every),
+            "delta.enableExpiredLogCleanup": "false",  # only behind a checkpoint that is durable: `maintain`
+        }
+
+    def get(self, name: str) -> DeltaTable | None:
+        """The table's handle, or None when there is no such table yet."""
+        try:
+            self._await_checkpoint(name)
+            if self._appended.pop(name, None) is not None and name in self._handles:
+                self._handles[name].update_incremental()
+        except (DeltaError, OSError):
+            self.forget(name)
+        return self._open(name)
+
+    def _open(self, name: str) -> DeltaTable | None:
+        """The handle, which may not know of the last entries."""
+        if name not in self._handles:
+            path = self._lake.table(name)
+            if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
+                return None
+            self._handles[name] = DeltaTable(str(path))
+        return self._handles[name]
+
+    def create_from_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
+        """A new table, by `log_entry.append`; a handle is opened when it is needed."""
+        log_entry.append(self._lake.table(name), 0, manifest, app, self._beginning(columns))
+        self._appended[name] = 0, manifest.sequence
+
+    def begin_by_rows(self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str) -> None:
+        """As `begin_by_unit`, by `log_entry.overwrite`."""
+        log_entry.overwrite(self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
+        self._appended[name] = 0, upto
+
+    def _beginning(self, columns: pa.Schema) -> log_entry.Lines:
+        return log_entry.create_table_actions(columns, self.configuration | skipping(columns))
+
+    def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
+        """`log_entry.append` behind all that is known of the table, which was opened or begun here; the handle learns
+        of it when it is needed. Returns the version."""
+        version = self._next(name)
+        log_entry.append(self._lake.table(name), version, manifest, app)
+        self._appended[name] = version, manifest.sequence
+        return version
+
+    def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
+        """As `append_unit`, by `log_entry.overwrite`."""
+        version = self._next(name)
+        log_entry.overwrite(self._lake.table(name), version, add, removes, upto, app)
+        self._appended[name] = version, upto
+        return version
+
+    def _next(self, name: str) -> int:
+        self._await_checkpoint(name)
+        return 1 + (self._appended[name][0] if name in self._appended else self._handles[name].version())
+
+    def ends_with(self, name: str, version: int) -> bool:
+        """Whether the table's log does."""
+        log = folder(self._lake.table(name))
+        return entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
+
+    def handle(self, name: str) -> DeltaTable:
+        """The handle of a table that is there, which may not know of what was appended."""
+        table = self._open(name)
+        assert table is not None
+        return table
+
+    def unit(self, name: str) -> int | None:
+        """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
+        return self._appended[name][1] if name in self._appended else None
+
+    def version(self, name: str) -> int | None:
+        """The version of the table as far as it is known here, without a look at the disk; None when there is no such
+        table yet."""
+        if name in self._appended:  # then a checkpoint may be in the making, by the handle
+            return self._appended[name][0]
+        table = self._open(name)
+        return None if table is None else table.version()
+
+    def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
+        """`log_entry.rewrite` behind what the handle knows, which learns of it."""
+        table = self._handles[name]
+        log_entry.check(name, table)
+        log_entry.rewrite(self._lake.table(name), table.version() + 1, adds, removes)
+        table.update_incremental()
+
+    def index(self, name: str) -> None:
+        """Have readers look for the bounds of all columns that have some."""
+        table = self._handles[name]
+        wanted = skipping(pa.schema(table.schema().to_arrow()))
+        had = table.metadata().configuration.get(INDEXED)
+        if had is None or 0 <= int(had) < int(wanted[INDEXED]):  # -1: all
+            with failpoints.around("properties"):
+                table.alter.set_table_properties(wanted)
+            table.update_incremental()
+
+    def checkpoint_if_due(self, name: str, version: int) -> None:
+        """A checkpoint at the newest version now and then, so that readers need not read the entries before it.
+
+        Made beside what comes next, for delta-rs reads those entries again. The table waits for it with
+        its next commit: only then is a checkpoint never older than what of the log is durable.
+        """
+        if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
+            self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
+
+    def _make_checkpoint(self, name: str) -> None:
+        table = self._handles.get(name) or DeltaTable(self.uri(name))
+        table.update_incremental()
+        table.create_checkpoint()
+        # A handle keeps 25 KB for each entry that it has read: of a thousand tables more than a gigabyte.
+        self._handles[name] = DeltaTable(self.uri(name))
+
+    def _await_checkpoint(self, name: str) -> None:
+        if name in self._checkpoints:
+            self._checkpoints.pop(name).result()
+
+    def settle(self) -> None:
+        """Wait for all checkpoints."""
+        while self._checkpoints:
+            self._await_checkpoint(next(iter(self._checkpoints)))
+
+    def columns(self, name: str) -> pa.Schema | None:
+        """The table's columns, or None when there is no such table yet."""
+        table = self._open(name)
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def files(self, name: str) -> list[str]:
+        """Paths of the table's files; none when there is no such table."""
+        table = self.get(name)
+        if table is None:
+            return []
+        return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+
+    def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
+        """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
+        keeps; none when there is no such table."""
+        table = self.get(name)
+        if table is None:
+            return []
+        actions = table.get_add_actions(flatten=True)
+        keys = (f"min.{column}", f"max.{column}")
+        bounds = [actions[k].to_pylist() if k in actions.schema.names else [None] * len(actions) for k in keys]
+        return [
+            f"{self.uri(name)}/{path}"
+            for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
+            if first is None or last is None or (first <= high and last >= low)
+        ]
+
+    def uri(self, name: str) -> str:
+        return str(self._lake.table(name))
+
+    def forget(self, name: str) -> None:
+        wait([self._checkpoints.pop(name)] if name in self._checkpoints else [])
+        self._handles.pop(name, None)
+        self._appended.pop(name, None)
+
+
+def skipping(columns: pa.Schema) -> dict[str, str]:
+    """The property of a table for readers to look for the bounds of its lineage too, which stands behind the message.
+
+    Delta could also list the columns, but delta-rs (1.6.6) then finds none behind a struct.
+    """
+    return {INDEXED: str(files.reach(columns))}
+
+
+def writer_properties(settings: LakeSettings, columns: pa.Schema) -> WriterProperties:
+    """For the files that delta-rs writes itself, with statistics of integers and texts only: it clips decimals, rounds
+    timestamps, and leaves NaN out."""
+    bounded = [f.name for f in columns if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
+    return WriterProperties(
+        compression="ZSTD" if settings.compression == "zstd" else "SNAPPY",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={name: ColumnProperties(statistics_enabled="CHUNK") for name in bounded},
+    )

@@ -1,0 +1,96 @@
+"""What a power cut left torn. The manifests hold the truth, so the logs are cut back to what is whole, and what is
+missing then is committed, or folded into gold, once more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from spark_app.model.errors import ContractError
+from spark_app.model.table_names import TableNames
+from spark_app.ops.log import log
+from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake, sync_folder
+from spark_app.store import delta_log
+from spark_app.store.durability import THREADS, DurabilityMark
+from spark_app.store.findings import Finding
+
+LOGS = "torn"
+
+
+def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
+    """Repair what can be; to be called before any table is opened.
+
+    Raises:
+        ContractError: a table cannot be mended.
+    """
+    for finding in look(lake, synced, layout):
+        if finding.repair is None:
+            raise ContractError(f"{finding.what}. {finding.remedy}")
+        log.warning(finding.what, done=finding.repair())
+
+
+def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Finding]:
+    """Torn logs, and logs that end before what was durable."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(partial(_look_at, lake, synced, layout), lake.tables())
+    return [finding for finding in found if finding is not None]
+
+
+def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) -> Finding | None:
+    table, known = lake.table(name), synced.versions.get(name)
+    newest = max(delta_log.versions(delta_log.folder(table)), default=-1)
+    if known is not None and newest < known:
+        return _older(lake, synced, layout, name, f"table {name} is at version {newest}, but was at {known}")
+    torn = delta_log.find_torn(table, known)
+    if not torn.files:
+        return None
+    what = f"table {name}: the machine lost power, {len(torn.files)} log files are torn, {torn.lost} of them commits"
+    if not torn.left:
+        return _beyond_repair(lake, synced, layout, name, what)
+    return Finding(
+        what, "Start the app, which repairs the log", fatal=False, repair=partial(_set_aside, lake, name, torn.files)
+    )
+
+
+def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
+    """The last first, so that at any time what remains is a log that ends sooner."""
+    folder = lake.state / LOGS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with failpoints.around("mend"):
+        for path in sorted(files, reverse=True):
+            os.replace(path, folder / path.name)
+    return f"moved them to {folder}; the app commits the missing units again"
+
+
+def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
+    """A copy, or of a disk that lost what it said it had. `inventory` refuses it if units are missing; what is known
+    of the other one says nothing of this one."""
+    if layout.is_gold(name):
+        return _beyond_repair(lake, synced, layout, name, what)
+    remedy = "Check where this copy of the table comes from"
+    return Finding(what, remedy, fatal=False, repair=partial(_forget, synced, name))
+
+
+def _forget(synced: DurabilityMark, name: str) -> str:
+    synced.forget(name)
+    return "all of its commits are checked"
+
+
+def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
+    if layout.is_gold(name):
+        remedy = "Start the app: it recomputes gold"
+        return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
+    remedy = "Restore the table from a backup"
+    return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
+
+
+def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:
+    lake.gold.unlink(missing_ok=True)  # gold without a known definition is computed anew
+    sync_folder(lake.state)
+    synced.forget(name)
+    shutil.rmtree(lake.table(name))
+    return "removed the table; the app recomputes gold"

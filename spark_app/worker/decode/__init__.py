@@ -1,7 +1,0 @@
-"""Protobuf payloads to Arrow columns, by the schema that wrote them."""
-
-from spark_app.worker.decode.decoder import Decoded, Decoder, decoder_for
-from spark_app.worker.decode.numbering import message_at
-from spark_app.worker.decode.typemap import arrow_schema
-
-__all__ = ["Decoded", "Decoder", "arrow_schema", "decoder_for", "message_at"]

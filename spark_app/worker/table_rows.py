@@ -1,0 +1,176 @@
+"""Arrow batches to rows of the tables: bronze, silver, quarantine, deferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.model.catalog import SchemaKey
+from spark_app.model.causes import Cause
+from spark_app.model.record_schemas import LINEAGE_SCHEMA, OMITTED_SCHEMA, SOURCE_SCHEMA
+from spark_app.worker.framing import Frames
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+SHARED = pa.dictionary(pa.int32(), pa.string())  # text that many rows have: the pass moves numbers, a file has text
+COORDINATES = ["topic", "topic_id", "partition", "offset"]
+BRONZE_SCHEMA = pa.schema(
+    [
+        *[field.with_type(SHARED) if field.name == "topic" else field for field in SOURCE_SCHEMA],
+        ("topic_id", SHARED),
+        ("schema_id", pa.int64()),
+        ("schema_guid", pa.string()),
+        ("landed_at", TIMESTAMP),
+    ]
+)
+DEFERRED_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("schema_id", pa.int64()),
+        ("waits_for", pa.string()),
+        ("deferred_at", TIMESTAMP),
+    ]
+)
+LINEAGE_OF = {
+    "_topic": "topic",
+    "_topic_id": "topic_id",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_kafka_timestamp": "timestamp",
+    "_landed_at": "landed_at",
+}
+LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
+LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names and types may be far longer
+NUMBER = "protolake table number"  # no Protobuf field can have this name
+
+
+def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
+    """Every byte and coordinate of the records, with what the frame says, and what stands for values that were omitted
+    where there are such. Rows from bronze stay as they are."""
+    schema = pa.schema([*BRONZE_SCHEMA, *(OMITTED_SCHEMA if has_omitted(batch) else ())])
+    rows = pa.Table.from_batches([batch])
+    if "landed_at" in batch.schema.names:
+        return rows.select(schema.names).cast(schema)
+    topics = pc.dictionary_encode(batch.column("topic"))
+    ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string()).dictionary_encode()
+    schemas = frames.schema.copy()  # Arrow would share it, and the caller may yet hold a record back
+    columns = [
+        *[topics if name == "topic" else batch.column(name) for name in SOURCE_SCHEMA.names],
+        ids.take(topics.indices),
+        pa.array(schemas, mask=schemas < 0),
+        pa.array(frames.guids, pa.string()).take(pa.array(-2 - schemas, mask=schemas > -2)),
+        _moment(landed_at, len(rows)),
+        *[batch.column(name) for name in schema.names[len(BRONZE_SCHEMA) :]],
+    ]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+
+
+def has_omitted(batch: pa.RecordBatch) -> bool:
+    """Whether the batch has a record whose value was too large to be taken."""
+    name = OMITTED_SCHEMA.names[0]
+    return name in batch.schema.names and batch.column(name).null_count < len(batch)
+
+
+def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:
+    """What silver rows say of their record; `keys` are the decoded record keys, where keys are decoded."""
+    lineage = records.select(list(LINEAGE_OF.values())).rename_columns(list(LINEAGE_OF))
+    return lineage if keys is None else lineage.append_column("_key", keys)
+
+
+def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.ndarray) -> pa.Table:
+    """The message's fields, the record's lineage with the schema, and the number of the row's table until the files are
+    written."""
+    count = len(lineage)
+    schema_id = pa.array(np.full(count, key)) if isinstance(key, int) else pa.nulls(count, pa.int64())
+    lineage = lineage.append_column("_schema_id", schema_id)
+    extra = [name for name in lineage.column_names if name not in LINEAGE_SCHEMA.names]
+    lineage = lineage.select([*LINEAGE_SCHEMA.names, *extra])
+    if isinstance(key, str):
+        lineage = lineage.append_column("_schema_guid", pa.repeat(pa.scalar(key), count))
+    columns = [*table.columns, *lineage.columns, pa.array(numbers)]
+    return pa.Table.from_arrays(columns, names=[*table.column_names, *lineage.column_names, NUMBER])
+
+
+def quarantine_rows(
+    records: pa.Table,
+    causes: Sequence[Cause],
+    details: Sequence[str],
+    messages: Sequence[str],
+    schemas: Sequence[str],
+    moment: int,
+) -> pa.Table:
+    """The raw records with the reason: one cause and detail per row, the message type if it was known, and the schema
+    if it was refused."""
+    count = len(records)
+    columns = {
+        "cause": pa.array([cause.value for cause in causes], pa.string()),
+        "hop": pa.array([cause.hop for cause in causes], pa.string()),
+        "detail": pa.array([detail[:LONGEST_TEXT] or None for detail in details], pa.string()),
+        "message_type": pa.array([message[:LONGEST_TEXT] or None for message in messages], pa.string()),
+        "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
+        "quarantined_at": _moment(moment, count),
+    }
+    return pa.table(columns | {name: records.column(name) for name in records.column_names})
+
+
+def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:
+    """Coordinates of records that are in bronze and wait to be decoded, and the schema that they wait for."""
+    columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
+    waited = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
+    return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
+
+
+def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
+    """Records of quarantine that are in silver now: their coordinates, schema id, cause and table, with the unit."""
+    columns = {name: placed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
+    extra = {"resolved_at": _moment(moment, len(placed)), "unit": pa.array(np.full(len(placed), unit, np.int64))}
+    return pa.table(columns | extra)
+
+
+def _moment(micros: int, count: int) -> pa.Array:
+    return pa.array(np.full(count, micros, np.int64)).cast(TIMESTAMP)
+
+
+def spans(records: pa.Table) -> dict[str, list[int]]:
+    """ "topic/partition" -> [first offset, last offset, records]."""
+    grouped = records.group_by(["topic", "partition"], use_threads=False).aggregate(
+        [("offset", "min"), ("offset", "max"), ("offset", "count")]
+    )
+    rows = grouped.to_pylist()
+    return {f"{r['topic']}/{r['partition']}": [r["offset_min"], r["offset_max"], r["offset_count"]] for r in rows}
+
+
+def count_values(column: pa.ChunkedArray) -> dict[str, int]:
+    """Distinct value -> how often it is there."""
+    return {item["values"]: item["counts"] for item in column.value_counts().to_pylist()}
+
+
+def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+    """Rows of all schema versions by table number. One stable sort per version: the cost is flat in the tables."""
+    pieces: dict[int, list[pa.Table]] = {}
+    for group in groups:
+        rows = pa.concat_tables(group)
+        numbers = rows.column(NUMBER).to_numpy()
+        numbers = numbers.astype(np.min_scalar_type(numbers.max()))  # numpy sorts small ones without comparing them
+        order = np.argsort(numbers, kind="stable")
+        distinct, starts = np.unique(numbers[order], return_index=True)
+        ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
+        for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):
+            pieces.setdefault(int(number), []).append(ordered.slice(start, end - start))
+    for number, parts in pieces.items():
+        yield number, parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
+
+
+def split_by_value(rows: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
+    """Rows by the value of a column of strings, without that column."""
+    ordered = rows.sort_by([(column, "ascending")])
+    runs = pc.run_end_encode(ordered[column].combine_chunks())
+    start = 0
+    for value, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield value, ordered.slice(start, end - start).drop_columns([column])
+        start = end
