@@ -33,7 +33,7 @@ from spark_app.decode.reference import ReferenceParser
 from spark_app.model.catalog import Catalog, DecodeOptions
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
-from spark_app.spark import session
+from spark_app.spark import jvm
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 
@@ -51,7 +51,7 @@ def run(options: Options) -> Finding:
         for kind in KINDS:
             measured[kind] = _measure(kind, options)
     finally:
-        session.end(clean=True)
+        jvm.end(clean=True)
     print(f"medians of {options.rounds} rounds of {options.records:,} payloads")
     figures = [figure for kind, rates in measured.items() for figure in _figures(kind, rates)]
     return Finding(figures, {"records": options.records, "rates": measured})

@@ -35,7 +35,8 @@ from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.schemas.descriptors import digest
-from spark_app.settings.models import Batch, KafkaSettings
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Batch
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 from spark_app.worker.task import TaskPlan

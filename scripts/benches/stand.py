@@ -28,7 +28,7 @@ from spark_app.model.reports import Report
 from spark_app.ops.log import LEVELS, log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from spark_app.storage.lake import Lake
 
 NOBODY = "127.0.0.1:9"
@@ -104,6 +104,6 @@ def open_workshop() -> Iterator[Workshop]:
             spark = session.start(settings, "bench", quiet=True)
             yield Workshop(spark, folder, settings, encoder)
     finally:
-        session.end(clean=True)
+        jvm.end(clean=True)
         log.level = level
         shutil.rmtree(folder, ignore_errors=True)

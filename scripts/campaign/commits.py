@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from scripts.campaign.mount import Mount
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.schema_resolver import TableAdmission
+from spark_app.driver.table_admission import TableAdmission
 from spark_app.gold import aggregate
 from spark_app.gold import gold_tables as gold_tables
 from spark_app.gold.aggregate import Aggregator

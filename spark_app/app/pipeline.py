@@ -40,11 +40,12 @@ from spark_app.ops.log import log
 from spark_app.ops.status import Status
 from spark_app.process import temporary_folders
 from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
-from spark_app.process.lifecycle import Life
+from spark_app.process.lifecycle import ProcessLifecycle
+from spark_app.process.run_context import RunContext
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import checkpoint, inventory, statistics
@@ -75,9 +76,9 @@ class Pipeline:
         self._due: dict[str, float] = {}  # chore -> when it is done next
         self.lake = Lake(settings.lake.path)
         self.status = Status(self.lake, settings.tables.layout)
-        self.life = Life(self.lake, settings.run, self.status)
+        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid)
         self._stop = self.life.stop
-        self._room = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
+        self._disk = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
     def run(self) -> ExitCode:
         """Run until drained, stopped or unable to go on.
@@ -87,12 +88,12 @@ class Pipeline:
         """
         self.life.listen()
         try:
-            self._room.retry(self.lake.prepare)
-            self._room.retry(self.lake.lock)
+            self._disk.retry(self.lake.prepare)
+            self._disk.retry(self.lake.lock)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
-            self._room.retry(lambda: temporary_folders.renew(self.lake))
-            self._opened = self._room.retry(self._open_lake)
+            self._disk.retry(lambda: temporary_folders.renew(self.lake))
+            self._opened = self._disk.retry(self._open_lake)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
@@ -141,7 +142,7 @@ class Pipeline:
             try:
                 self._spark = spark = self._start_spark()
                 self.life.reinstall_signal_handlers()
-                session.lock_lake_in_jvm(spark, self.lake)
+                jvm.lock_lake_in_jvm(spark, self.lake)
                 session.prepare_workers(spark)
             except BaseException as error:
                 self._stop.set()  # else leaving would wait for the answers
@@ -152,7 +153,7 @@ class Pipeline:
         if self._stop.is_set():
             return ExitCode.DONE
         self.status.waiting(None)
-        self._room.retry(lambda: continuity.check(now, self._accept_loss))
+        self._disk.retry(lambda: continuity.check(now, self._accept_loss))
         self.status.set_lost(loss.count(opened))
         self._wire(spark, opened, continuity, sizes)
         return self._work(opened, now)
@@ -177,18 +178,18 @@ class Pipeline:
 
     def _start_spark(self) -> SparkSession:
         while True:
-            self._room.wait()
+            self._disk.wait()
             try:
                 return session.start(self._settings)
             except ConfigurationError:
-                if not self._room.shortage():  # a full disk is not named in what a JVM says that cannot start
+                if not self._disk.shortage():  # a full disk is not named in what a JVM says that cannot start
                     raise
 
     def _learn_subjects(self, opened: OpenLake) -> None:
         try:
-            self._room.retry(opened.schemas.load_subject_versions)
-            self._room.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
-            self._room.retry(opened.schemas.fetch_missing_forms)
+            self._disk.retry(opened.schemas.load_subject_versions)
+            self._disk.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
+            self._disk.retry(opened.schemas.fetch_missing_forms)
         except RegistryUnreachable as error:
             if not opened.schemas.ledger.entries:
                 raise
@@ -198,20 +199,10 @@ class Pipeline:
     def _wire(self, spark: SparkSession, opened: OpenLake, continuity: TopicCheck, sizes: RecordSizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
         read = functools.partial(read_kafka, spark, self._settings)
-        ingest = Ingest(opened, units, self.status, self._room, self._stop, read, continuity.confirm)
+        run = RunContext(self.status, self._disk, self._stop, self._unit_lock)
+        ingest = Ingest(opened, units, run, read, continuity.confirm)
         self.life.describe_batch = lambda: ingest.batch_description
-        self._streaming = Streaming(
-            spark,
-            opened,
-            ingest,
-            continuity,
-            self._room,
-            self.status,
-            self._unit_lock,
-            self._stop,
-            self._available_now,
-            sizes,
-        )
+        self._streaming = Streaming(spark, opened, ingest, continuity, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         self._aggregator = Aggregator(AggregateComputer(spark, self._settings), opened, self._unit_lock)
         self._service = RequestExecutor(
@@ -229,14 +220,14 @@ class Pipeline:
         try:
             self._streaming.keep(now, origin, lambda: self._do_chores(opened))
             while self._available_now and not self._land_only and not self._stop.is_set():
-                if not self._room.retry(self._decode_deferred) and not self._room.retry(self._service.step):
+                if not self._disk.retry(self._decode_deferred) and not self._disk.retry(self._service.step):
                     break
         finally:
             self._stop.set()
             if gold.is_alive():
                 gold.join(timeout=15)
         if self._available_now:
-            self._room.retry(self._aggregate)
+            self._disk.retry(self._aggregate)
         elif not gold.is_alive():
             self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
         self._sync_before_exit(opened, gold.is_alive())
@@ -254,12 +245,12 @@ class Pipeline:
     def _do_chores(self, opened: OpenLake) -> None:
         """What the main thread does while the query runs."""
         if self._is_due("deferred", DEFERRED_INTERVAL_S):
-            self._room.retry(self._deferred.merge)
+            self._disk.retry(self._deferred.merge)
             if not self._land_only:
-                self._room.retry(self._decode_deferred)
-        self._room.retry(self._service.step)
+                self._disk.retry(self._decode_deferred)
+        self._disk.retry(self._service.step)
         if self._is_due("names", NAMES_EVERY_S):
-            self._room.retry(lambda: self._name_versions(opened))
+            self._disk.retry(lambda: self._name_versions(opened))
         if self._is_due("forget", FORGET_EVERY_S):
             opened.manifests.forget(self._settings.lake.keep_manifests, opened.committer.synced.oldest)
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from spark_app.storage.lake import Lake
 
 
@@ -39,7 +39,7 @@ def start(settings: Settings) -> None:
     try:
         code.interact(banner=_banner(settings, lake, names), local=scope, exitmsg="")
     finally:
-        session.end(clean=False)
+        jvm.end(clean=False)
 
 
 def make_read_only(spark: SparkSession) -> None:

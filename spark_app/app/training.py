@@ -12,10 +12,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +25,7 @@ from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.settings import config
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from spark_app.storage.lake import Lake
 
 NOBODY = "127.0.0.1:9"
@@ -55,12 +53,12 @@ def main() -> int:
     archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         spark = session.start(settings, quiet=True)
-        process: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        process = jvm.process()
         lake = Lake(folder)
         stream_batches(spark, lake, settings)
         read_tables(spark, lake)
         ask_kafka(spark, settings)
-        session.end(clean=True)
+        jvm.end(clean=True)
         process.wait(PATIENCE_S)  # the JVM writes the archive while it exits
     size = archive.stat().st_size if archive.is_file() else 0
     print(f"class archive {archive}: {size / 1e6:.0f} MB", flush=True)
@@ -115,6 +113,5 @@ def ask_kafka(spark: SparkSession, settings: Settings) -> None:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context = None  # its JVM has gone: nothing is left to stop at exit
+    jvm.forget_context()
     sys.exit(code)

@@ -20,7 +20,7 @@ from spark_app.kafka import broker_access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.model.offsets import Span
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 AT_ONCE = 10_000
 BYTES_AT_ONCE = 32 << 20  # of messages, about, when they are all as large as the largest ones before

@@ -55,8 +55,8 @@ def main() -> None:
         traceback.print_exc()
         sys.exit(ExitCode.BUG)
     finally:
-        if "spark_app.spark.session" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
-            sys.modules["spark_app.spark.session"].end(clean=False)
+        if "spark_app.spark.jvm" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
+            sys.modules["spark_app.spark.jvm"].end(clean=False)
 
 
 def _show_version(asked: bool) -> None:

@@ -23,8 +23,8 @@ def hold(code: ExitCode, reason: str) -> None:
     JVM gone: whoever repairs the lake need not stop this process first."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
-    if "spark_app.spark.session" in sys.modules:
-        sys.modules["spark_app.spark.session"].end(clean=False, last=False)
+    if "spark_app.spark.jvm" in sys.modules:
+        sys.modules["spark_app.spark.jvm"].end(clean=False, last=False)
     children.kill_all(children.descendants(os.getpid()))
     while True:
         print(f"protolake: held with exit code {int(code)}: {reason}\n", end="", file=sys.stderr, flush=True)
@@ -33,9 +33,9 @@ def hold(code: ExitCode, reason: str) -> None:
 
 def leave(code: ExitCode) -> None:
     """End at once: everything is durable. After a clean stop the JVM may still write its class archive."""
-    from spark_app.spark import session
+    from spark_app.spark import jvm
 
-    session.end(clean=code == ExitCode.DONE)
+    jvm.end(clean=code == ExitCode.DONE)
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(code)

@@ -17,9 +17,9 @@ from google.protobuf.message import DecodeError
 
 from spark_app.decode.batch import concatenate_members, to_members
 from spark_app.decode.columns import ColumnBuilder
-from spark_app.decode.index_conflict import IndexConflict
 from spark_app.decode.defaults import DefaultsToNull
 from spark_app.decode.fast import fast_columns
+from spark_app.decode.index_conflict import IndexConflict
 from spark_app.decode.json_text import to_json
 from spark_app.decode.numbering import name
 from spark_app.decode.reference import ReferenceParser, Refused, load_files

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +25,7 @@ from spark_app.model.errors import ContractError, SchemaBump, last_message_line
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
-from spark_app.ops.status import Status
-from spark_app.process.disk_space import DiskSpaceGuard
+from spark_app.process.run_context import RunContext
 from spark_app.storage.disk import is_full
 from spark_app.storage.lake import read_json, write_quickly
 from spark_app.store.checkpoint import REMEDY, read_range
@@ -39,15 +37,13 @@ MAX_LAND_ATTEMPTS = 8  # tries to land a batch that could not be decoded: its re
 
 
 class Ingest:
-    """The body of the streaming query. `stop` is set when the app is asked to stop."""
+    """The body of the streaming query."""
 
     def __init__(
         self,
         opened: OpenLake,
         units: UnitRunner,
-        status: Status,
-        room: DiskSpaceGuard,
-        stop: threading.Event,
+        run: RunContext,
         read: Callable[[Offsets, Offsets, int], Records],
         confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
     ):
@@ -61,9 +57,9 @@ class Ingest:
         self._settings = opened.settings
         self._manifests = opened.manifests
         self._units = units
-        self._status = status
-        self._room = room
-        self._stop = stop
+        self._status = run.status
+        self._disk = run.disk
+        self._stop = run.stop
         self._read = read
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
@@ -130,7 +126,7 @@ class Ingest:
     def _run(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
         """The pass, tried again where that can help."""
         while True:
-            self._room.wait()
+            self._disk.wait()
             self._status.waiting(None)
             tries = self._count_attempt(end)
             self.batch_description = f"batch of {describe_range(start, end)}, attempt {tries}"
@@ -161,7 +157,7 @@ class Ingest:
                     raise
                 log.error("the pass failed, the app retries the batch", tries=tries, reason=last_message_line(error))
                 if full:
-                    self._room.wait(error)
+                    self._disk.wait(error)
                 else:
                     self._stop.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
 

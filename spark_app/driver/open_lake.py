@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.driver.schema_resolver import SchemaResolver, TableAdmission, limits_of, subjects_of
+from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
+from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
 from spark_app.schemas.ledger import Ledger

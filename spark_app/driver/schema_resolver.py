@@ -9,14 +9,11 @@ neither a corrupt frame nor somebody else's schema can make the app restart, and
 from __future__ import annotations
 
 import itertools
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-
-import pyarrow as pa
 
 from spark_app.decode.numbering import depends_on_writer
 from spark_app.decode.reference import load_files
@@ -29,10 +26,7 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings.models import Event, Schemas, Settings, Tables
-from spark_app.storage.lake import Lake, read_durable, write_durably
-from spark_app.worker.fit import NOTHING, table_columns
-from spark_app.worker.route import By, Routing, name_of, normalize
+from spark_app.settings.models import Schemas, Settings
 
 RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
 RETRY_WAIT_S = 1.0  # that a look at what waits may take: whoever looks has more to do
@@ -268,73 +262,3 @@ class SchemaResolver:
             return
         self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)
         log.warning("schema id not found, its records go to quarantine", schema=key, waited_s=round(waited))
-
-
-class TableAdmission:
-    """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
-
-    def __init__(
-        self,
-        lake: Lake,
-        event: Event,
-        tables: Tables,
-        columns: Callable[[str], pa.Schema | None] = lambda table: None,
-    ):
-        """`columns` gives those that a table has already, or None."""
-        self._path = lake.state / "tables.json"
-        self._event = event
-        self._by: By = event.route_by
-        self._allowed = frozenset(map(normalize, tables.allowed))
-        self._cap = tables.cap
-        self._layout = tables.layout
-        self._columns = columns
-        stored = read_durable(self._path) or {"names": {}, "messages": {}}
-        self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
-        self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
-
-    def routing(self) -> Routing:
-        """The closed set for a pass."""
-        room = len(self.admitted) < self._cap
-        fixed = {name: self.fixed(name) for name in self.messages}
-        return Routing(
-            self._event.routing,
-            self.admitted,
-            self._allowed,
-            room,
-            self._by,
-            self.messages,
-            {name: columns for name, columns in fixed.items() if columns is not None},
-        )
-
-    def fixed(self, name: str) -> pa.Schema | None:
-        """Columns that the table has already, where the order of its message types would not tell their types."""
-        return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
-
-    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
-        messages = self.messages.get(name, ())
-        if len(messages) == 1:
-            return known.get(messages[0].rpartition("/")[2], NOTHING)
-        return table_columns(messages, known, fixed=self.fixed(name))
-
-    def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
-        """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the
-        names admitted."""
-        admitted = []
-        owned = set(self.admitted.values())
-        names, messages = dict(self.admitted), dict(self.messages)
-        for value in sorted(values, key=lambda v: (v != name_of(v, self._by), v)):  # the plain spelling owns the name
-            name = name_of(value, self._by)
-            if value not in names:
-                if name in owned or len(owned) >= self._cap:
-                    continue
-                names[value] = name
-                owned.add(name)
-                admitted.append(name)
-            messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
-        if (names, messages) != (self.admitted, self.messages):
-            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1), "tables")
-            self.admitted, self.messages = names, messages
-        if admitted:
-            log.info("tables admitted", tables=admitted, total=len(owned))
-        return admitted

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaError
@@ -29,9 +27,9 @@ from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic
 from spark_app.model.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_message_line
 from spark_app.model.offsets import Offsets
 from spark_app.ops.log import log
-from spark_app.ops.status import Status
-from spark_app.process.disk_space import DiskSpaceGuard, StopRequested
-from spark_app.spark.session import count_rows, jvm_lives
+from spark_app.process.disk_space import StopRequested
+from spark_app.process.run_context import RunContext
+from spark_app.spark.jvm import count_rows, jvm_lives
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
 from spark_app.store import checkpoint
@@ -50,8 +48,7 @@ class Streaming:
     """Of one run.
 
     Args:
-        between_units: the lock that a unit in the making holds.
-        available_now: end when all that is there is taken.
+        available_now: end when all that Kafka has is ingested.
         sizes: of the records; the query is started again when they have changed much.
     """
 
@@ -61,10 +58,7 @@ class Streaming:
         opened: OpenLake,
         ingest: Ingest,
         continuity: TopicCheck,
-        room: DiskSpaceGuard,
-        status: Status,
-        unit_lock: AbstractContextManager[object],
-        stop: threading.Event,
+        run: RunContext,
         available_now: bool,
         sizes: RecordSizes,
     ):
@@ -75,10 +69,10 @@ class Streaming:
         self._checkpoint = opened.lake.checkpoint
         self._ingest = ingest
         self._continuity = continuity
-        self._room = room
-        self._status = status
-        self._between_units = unit_lock
-        self._stop = stop
+        self._disk = run.disk
+        self._status = run.status
+        self._unit_lock = run.unit_lock
+        self._stop = run.stop
         self._available_now = available_now
         self._sizes = sizes
         self._limit = 0  # records of a batch, of the query that runs
@@ -155,7 +149,7 @@ class Streaming:
     def _take(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
         def take(_: DataFrame, batch_id: int) -> None:
             try:
-                with self._between_units:
+                with self._unit_lock:
                     if self._stop.is_set():
                         raise StopRequested
                     with failpoints.around("batch"):
@@ -182,7 +176,7 @@ class Streaming:
         self._status.lag_of = lambda: _lag(query)
         while not query.awaitTermination(1):
             if self._stop.is_set():
-                with self._between_units:
+                with self._unit_lock:
                     pass  # the batch under way is finished; the next one refuses to begin
                 query.stop()
                 return
@@ -203,7 +197,7 @@ class Streaming:
             self._failing.pop("refused", None)
         said = f"broker {brokers} does not answer"
         if is_full(text):
-            return self._room.make(outcome or error)
+            return self._disk.make(outcome or error)
         if any(word in text for word in LOSS_MESSAGES) or (
             isinstance(outcome, ReadFailed) and outcome.why != ReadFailure.SILENT
         ):

@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.driver.job_input import Records
-from spark_app.driver.schema_resolver import SchemaResolver, TableAdmission
+from spark_app.driver.schema_resolver import SchemaResolver
+from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.reports import Report

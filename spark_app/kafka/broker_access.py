@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError
 
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 AUTHORIZATION = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 from spark_app.settings import config
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 ANSWER_S = 10.0  # that a broker may take for an answer
 

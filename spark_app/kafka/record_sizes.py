@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from spark_app.kafka.client import client_options, silent
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 SAMPLED = 1_000  # records
 SAMPLE_S = 2.0

@@ -11,7 +11,8 @@ from spark_app.kafka import broker_access
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.offsets import Offsets
 from spark_app.settings import config
-from spark_app.settings.models import KafkaSettings, Settings
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Settings
 
 JVM_ANSWER_S = 30
 # By their full names: other libraries, Spark's own broadcasts and Java itself have a TimeoutException too.

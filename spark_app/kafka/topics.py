@@ -14,7 +14,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from spark_app.kafka import broker_access
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.model.errors import ConfigurationError
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from spark_app.kafka.client import ANSWER_S, client_options, silent
 from spark_app.model.errors import ConfigurationError
 from spark_app.ops.log import log
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
 

@@ -1,5 +1,5 @@
-"""One life of the process: it begins, perhaps after a pause; it shows signs of progress; it ends, if need be at
-once and whatever hangs."""
+"""One run of the process: it starts, perhaps after a wait; a watchdog checks its progress; it exits, if need be at once
+although threads hang."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from spark_app.process.start_backoff import StartBackoff
 from spark_app.process.stopping import StopRequest
 from spark_app.process.watchdog import ProgressProbe, Watchdog
 from spark_app.settings.models import Run
-from spark_app.spark import session
 from spark_app.storage.lake import Lake
 
 FINAL_STATUS_TIMEOUT_S = 5.0
 
 
-class Life:
+class ProcessLifecycle:
     """`stop` is set when the process is asked to stop, or ends for another reason."""
 
-    def __init__(self, lake: Lake, settings: Run, status: Status):
+    def __init__(self, lake: Lake, settings: Run, status: Status, jvm_pid: Callable[[], int | None]):
+        """`jvm_pid`: the process id of the JVM, while there is one."""
         self._lake = lake
         self._settings = settings
         self._status = status
+        self._jvm_pid = jvm_pid
         self._starts = StartBackoff(lake, settings.backoff_s)
         self._watchdog: Watchdog | None = None
         self._begun = False
@@ -83,7 +84,7 @@ class Life:
         last = threading.Thread(target=self.end, args=(code, why), daemon=True)
         last.start()
         last.join(FINAL_STATUS_TIMEOUT_S)  # they may hang with the disk
-        children.kill_all([*children.descendants(os.getpid()), *filter(None, [session.jvm_pid()])])
+        children.kill_all([*children.descendants(os.getpid()), *filter(None, [self._jvm_pid()])])
         os._exit(code)
 
     def _stalled(self, what: str) -> NoReturn:

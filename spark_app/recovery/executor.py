@@ -25,7 +25,7 @@ from spark_app.recovery.replay import Replay
 from spark_app.recovery.request_attempts import MOST, RequestAttempts
 from spark_app.recovery.requests import Request
 from spark_app.schemas.registry import RegistryUnreachable
-from spark_app.spark import session
+from spark_app.spark import jvm
 from spark_app.storage.disk import is_full
 
 Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
@@ -108,7 +108,7 @@ class RequestExecutor:
             log.error("request failed", kind=request.kind, request=request.id, reason=str(error)[-500:])
             return _failure(str(error), error.exit_code)
         tries.failed(said)
-        if not session.jvm_lives():
+        if not jvm.jvm_lives():
             raise BrokenError(
                 f"the JVM ended during {request.kind} {request.id}; the request stays ({said})"
             ) from error

@@ -14,7 +14,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from spark_app.storage.disk import shortage
 from spark_app.storage.lake import Lake
 
@@ -28,7 +28,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     """
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
-    session.lock_lake_in_jvm(spark, lake)
+    jvm.lock_lake_in_jvm(spark, lake)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, settings), opened, unit_lock)

@@ -8,7 +8,7 @@ import re
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.registry_access import LOGIN_STATUS
 from spark_app.settings import config
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 
 TOKEN = re.compile(r"[!-~]+")  # else a library would refuse the header, with words that hold it
 

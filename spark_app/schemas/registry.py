@@ -23,8 +23,8 @@ from spark_app.schemas import registry_access, transport
 from spark_app.schemas.credentials import Login
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupError, check_name
 from spark_app.schemas.well_known import is_well_known
+from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.contexts import context_of, name_in_context, qualify
-from spark_app.settings.models import RegistrySettings
 
 SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
 MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them

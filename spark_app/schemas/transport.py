@@ -22,7 +22,7 @@ import httpcore2 as httpcore
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.credentials import Login
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 
 ERROR_BYTES = 64 << 10  # longest body of an answer that is no success
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"

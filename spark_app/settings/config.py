@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from spark_app.model.errors import ConfigurationError
-from spark_app.settings.models import PREFIX, Section, Settings
+from spark_app.settings.connections import Section
+from spark_app.settings.models import PREFIX, Settings
 
 
 def load(path: str | Path | None = None) -> Settings:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import socket
-import subprocess
 import sys
 import threading
 import uuid
@@ -15,17 +13,14 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.models import Settings
+from spark_app.spark import jvm
 from spark_app.storage.disk import temporary_folders
-from spark_app.storage.lake import Lake
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOCAL = re.compile(r"local(\[[^\]]*\])?")
@@ -41,11 +36,8 @@ JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: whe
 # Workers read, decode and write: what is left to the JVM is over before the second compiler's code has paid for itself.
 BRIEF = " -XX:TieredStopAtLevel=1"
 
-IDLE_S = 30  # py4j's own, for a connection of which no thread is left
 # PySpark's own loggers of what it raises as well: 7,000 characters of JSON for a mistyped name.
 REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
-ENDS_S = 2.0  # a JVM that was killed
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False, queries: bool = False) -> SparkSession:
@@ -67,7 +59,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
     for key, value in _options(settings, queries).items():
         builder = builder.config(key, value)
     session = _create(builder)
-    _guard_callbacks(session)
+    jvm.guard_callbacks(session)
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
     return session
@@ -79,46 +71,13 @@ def _create(builder: Any) -> SparkSession:
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]
         except Exception as error:
-            if last or jvm_lives():
+            if last or jvm.jvm_lives():
                 home = os.environ.get("JAVA_HOME")
                 raise ConfigurationError(
                     f"Spark does not start: {_reason(error)} Is there a Java 17 or newer at JAVA_HOME={home}?"
                 ) from error
-            _forget_jvm()
+            jvm.forget()
     raise AssertionError
-
-
-def jvm_lives() -> bool:
-    """Whether there is a JVM. Its connections close before it has ended, so that one that lives is waited for."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    try:
-        return process is not None and process.wait(ENDS_S) is None
-    except subprocess.TimeoutExpired:
-        return True
-
-
-def _forget_jvm() -> None:
-    """PySpark would go on with what it knows of one that has ended."""
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-
-
-def _guard_callbacks(session: SparkSession) -> None:
-    """Let nobody but this JVM call Python back: Spark's batches come that way. py4j would ask nobody for a token, and
-    who may call can call any method. Its client in the JVM forgets the token when it learns Python's port, and so is
-    replaced."""
-    gateway: Any = session.sparkContext._gateway
-    token = secrets.token_hex(32)  # not the gateway's own: once Python has ended, its port may be anybody's
-    gateway.callback_server_parameters.auth_token = token
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-    java = server.getGateway()
-    address, port = server.getCallbackClient().getAddress(), server.getCallbackClient().getPort()
-    seconds, sockets = jvm.java.util.concurrent.TimeUnit.SECONDS, jvm.javax.net.SocketFactory.getDefault()
-    client = jvm.py4j.PythonClient(java, None, port, address, IDLE_S, seconds, sockets, server, True, 0, token)
-    field = java.getClass().getDeclaredField("cbClient")
-    field.setAccessible(True)
-    field.set(java, client)
 
 
 def prepare_workers(session: SparkSession) -> None:
@@ -129,18 +88,6 @@ def prepare_workers(session: SparkSession) -> None:
             session.sparkContext.parallelize([0], 1).count()
 
     threading.Thread(target=start, name="workers", daemon=True).start()
-
-
-def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
-    """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
-    jvm: Any = session.sparkContext._jvm
-    gateway: Any = session.sparkContext._gateway
-    path = jvm.java.nio.file.Path.of(str(lake.state / "lock.jvm"), gateway.new_array(jvm.String, 0))
-    options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
-    options[0] = jvm.java.nio.file.StandardOpenOption.WRITE
-    options[1] = jvm.java.nio.file.StandardOpenOption.CREATE
-    channel = jvm.java.nio.channels.FileChannel.open(path, options)
-    session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees what nobody refers to
 
 
 def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
@@ -226,12 +173,6 @@ def _reason(error: Exception) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def jvm_pid() -> int | None:
-    """The process id of the JVM, if there is one."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process.pid if process else None
-
-
 def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
     """What changes while Spark gets on: the query's last report (one every ten seconds, at rest too), and its tasks."""
     tracker = session.sparkContext.statusTracker()
@@ -239,32 +180,3 @@ def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
     tasks = tuple((number, info.numCompletedTasks, info.numFailedTasks) for number, info in stages if info)
     progress = query.lastProgress if query is not None else None
     return tasks, progress["timestamp"] if progress else None
-
-
-def count_rows(session: SparkSession, rows: int) -> None:
-    """Enter in the progress of the batch under way how many rows it has, for Spark's listeners and its UI: the source
-    itself counts what is read through it, and workers read by themselves."""
-    with contextlib.suppress(Exception):  # it is for show: the batch is decided
-        for query in session.streams.active:
-            leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
-            for number in range(leaves.length()):
-                leaves.apply(number).metrics().apply("numOutputRows").add(rows)
-
-
-def end(clean: bool, last: bool = True) -> None:
-    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once and for certain.
-
-    Args:
-        last: this process ends too: what PySpark's threads say of the lost connection is of no use to anybody.
-    """
-    process = getattr(SparkContext._gateway, "proc", None)
-    context = SparkContext._active_spark_context
-    if clean and context is not None:
-        with contextlib.suppress(Exception):  # the connection breaks when the JVM ends
-            context.stop()
-            context._jvm.System.exit(0)  # type: ignore[union-attr]
-    elif process is not None:
-        if last:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        process.kill()
-        process.wait()

@@ -168,7 +168,7 @@ class Lake:
                     )
                 time.sleep(0.2)
             self._locks.append(handle)
-        # The JVM takes this one itself as soon as it runs (session.hold_lake).
+        # The JVM takes this one itself as soon as it runs (jvm.lock_lake_in_jvm).
         self._locks.pop().close()
 
     def unlock(self) -> None:

@@ -11,7 +11,7 @@ from scripts.local.downloads import ensure
 from scripts.local.environment import class_archive
 from spark_app.settings.config import load
 from spark_app.settings.models import Settings
-from spark_app.spark import session
+from spark_app.spark import jvm, session
 from tests.spark.parts import Parts
 from tests.support.answers import Answers, serve
 
@@ -36,7 +36,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting
 @pytest.fixture(scope="session")
 def spark(spark_settings: Settings) -> Iterator[SparkSession]:
     yield session.start(spark_settings, "tests", quiet=True)
-    session.end(clean=True)
+    jvm.end(clean=True)
 
 
 @pytest.fixture

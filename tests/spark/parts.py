@@ -32,6 +32,7 @@ from spark_app.model.offsets import Offsets, Span
 from spark_app.model.reports import Report
 from spark_app.ops.status import Status
 from spark_app.process.disk_space import DiskSpaceGuard
+from spark_app.process.run_context import RunContext
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -70,17 +71,16 @@ class Parts:
         self.stop = threading.Event()
         self.room = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)
         self.given: Records  # what Kafka has
-        self.ingest = self.new_ingest()
         self.unit_lock = lock = threading.Lock()
+        self.ingest = self.new_ingest()
         self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
         self.gold = Aggregator(AggregateComputer(spark, self.settings), self.opened, lock)
         self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:
         """One that takes what is given."""
-        return Ingest(
-            self.opened, self.units, self.status, self.room, self.stop, lambda start, end, tasks: self.given, *confirm
-        )
+        run = RunContext(self.status, self.room, self.stop, self.unit_lock)
+        return Ingest(self.opened, self.units, run, lambda start, end, tasks: self.given, *confirm)
 
     def take_batch(self, given: Records, batch: int, origin: UnitOptions = ORIGIN) -> int:
         """A micro-batch of the checkpoint."""

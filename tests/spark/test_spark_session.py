@@ -22,8 +22,9 @@ from scripts.local.artifacts import ROOT
 from spark_app.app import shell
 from spark_app.kafka import spark_source
 from spark_app.model.errors import UsageError
-from spark_app.settings.models import KafkaSettings, Settings
-from spark_app.spark import session
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Settings
+from spark_app.spark import jvm
 from tests.spark.parts import Parts, events
 
 pytestmark = pytest.mark.spark
@@ -162,7 +163,7 @@ for write in (
     except UsageError as error:
         print(error)
 print(rows.toArrow().num_rows)
-session.end(clean=False)
+jvm.end(clean=False)
 """
 
 
@@ -199,7 +200,7 @@ log.warn('of "two"\\nlines')
 log.error("with a cause", jvm.java.lang.RuntimeException("a=b"))
 log.error(hostile)
 log.error("failed", jvm.java.lang.Exception(hostile))
-session.end(clean=False)
+jvm.end(clean=False)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -251,7 +252,7 @@ from spark_app import session
 from spark_app.settings import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 print(spark.range(3).count())
-session.end(clean=False)
+jvm.end(clean=False)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -274,7 +275,7 @@ def test_rows_that_workers_read_by_themselves_are_in_the_progress_of_the_query(
     done = threading.Event()
 
     def take(_: DataFrame, batch: int) -> None:
-        session.count_rows(spark, 7 + batch)
+        jvm.count_rows(spark, 7 + batch)
         if batch == 2:
             done.set()
 

@@ -19,7 +19,7 @@ from spark_app.audit.broker import Kafka
 from spark_app.audit.source_records import Records
 from spark_app.model.errors import UnreachableError
 from spark_app.model.offsets import Span
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 ALL = 1 << 40  # bytes

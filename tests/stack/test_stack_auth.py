@@ -15,7 +15,7 @@ from scripts.campaign.stage import Stage
 from spark_app.kafka import broker_access, topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ExitCode
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

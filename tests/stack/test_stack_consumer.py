@@ -36,7 +36,7 @@ from spark_app.kafka.consumer.consumer import Consumer as OwnConsumer
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import SOURCE_SCHEMA
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 pytestmark = pytest.mark.stack
 MOST = 50_000, 16 << 20, 128 << 20

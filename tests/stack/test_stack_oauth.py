@@ -14,7 +14,7 @@ from spark_app.audit.broker import Kafka
 from spark_app.kafka import topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 from tests.support import tokens
 from tests.support.secure import SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint

@@ -11,7 +11,7 @@ from scripts.campaign.stage import Stage
 from scripts.local.registry import Registry as Server
 from spark_app.model.errors import ExitCode
 from spark_app.schemas.registry import ROOT, Registry
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import serve
 from tests.support.protos import CAPS, PROTO3
 

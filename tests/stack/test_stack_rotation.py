@@ -16,7 +16,7 @@ from spark_app.kafka.consumer.kafka_input import Share
 from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.errors import ExitCode
 from spark_app.model.offsets import Span
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 from tests.support import tokens
 from tests.support.secure import PASSWORD, USER, SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint

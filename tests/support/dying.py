@@ -21,14 +21,14 @@ from spark_app.recovery.offline import execute
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.settings import config
-from spark_app.spark import session
+from spark_app.spark import jvm
 from spark_app.storage.lake import Lake
 
 AT_ONCE = 250  # records of a step, so that a request has many
 
 
 def kill_jvm(delay: float) -> None:
-    pid = session.jvm_pid()
+    pid = jvm.jvm_pid()
     assert pid is not None
     threading.Timer(delay, os.kill, (pid, signal.SIGKILL)).start()
 
@@ -62,7 +62,7 @@ def main(root: str, request_id: str, what: str, delay: str) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     finally:
-        session.end(clean=False, last=False)
+        jvm.end(clean=False, last=False)
     return ExitCode.DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_app.driver.schema_resolver import TableAdmission
+from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Event, LakeSettings, Tables
 from spark_app.storage.lake import Lake

@@ -15,7 +15,7 @@ from scripts.benches.messages import INDEX
 from scripts.benches.rivals import given, spark
 from scripts.benches.topics import FRAME
 from spark_app.decode import decoder_for
-from spark_app.spark import session
+from spark_app.spark import jvm
 
 SIDE_BY_SIDE = 8
 END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
@@ -55,7 +55,7 @@ def main(partitioned: bool) -> None:
 
     spark.each_batch(spark.read(opened, settings, settings.batch.records), lake, take)
     spark.aggregate(opened, lake, SIDE_BY_SIDE)
-    session.end(clean=False)
+    jvm.end(clean=False)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """What the app is compared with: a raw copy by Spark's own Delta sink, in a session with the app's settings."""
 
 from scripts.benches.rivals import spark
-from spark_app.spark import session
+from spark_app.spark import jvm
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("floor")
     spark.copy(opened, settings, lake, lake.checkpoint)
-    session.end(clean=False)
+    jvm.end(clean=False)

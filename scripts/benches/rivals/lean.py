@@ -1,9 +1,9 @@
 """A raw copy as a user writes it: Kafka to one Delta table, no headers, all there is in one batch."""
 
 from scripts.benches.rivals import spark
-from spark_app.spark import session
+from spark_app.spark import jvm
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("lean")
     spark.write(spark.read(opened, settings, limit=None), lake, lake.checkpoint)
-    session.end(clean=False)
+    jvm.end(clean=False)

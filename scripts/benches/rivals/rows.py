@@ -22,7 +22,7 @@ from scripts.benches.rivals import given, spark
 from scripts.benches.row_udf import to_row
 from scripts.benches.topics import FRAME
 from spark_app.decode import arrow_schema
-from spark_app.spark import session
+from spark_app.spark import jvm
 
 MODULE = "bench_event_pb2"
 
@@ -73,7 +73,7 @@ def main(folder: Path, tuned: bool, partitioned: bool) -> None:
     stream = opened.readStream.format("delta").option("maxFilesPerTrigger", str(files))
     spark.each_batch(stream.load(str(lake.table("bronze"))), lake, take)
     spark.aggregate(opened, lake, side_by_side=1)
-    session.end(clean=False)
+    jvm.end(clean=False)
 
 
 def run(tuned: bool, partitioned: bool = False) -> None:

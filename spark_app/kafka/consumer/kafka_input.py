@@ -15,7 +15,7 @@ from spark_app.kafka.client import client_options
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.offsets import Span
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 if TYPE_CHECKING:
     from spark_app.kafka.consumer.consumer import Consumer

@@ -16,7 +16,8 @@ from spark_app.app.pipeline import Pipeline
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.registry import Registry, RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings import config
-from spark_app.settings.models import RegistrySettings, Settings
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Settings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS
 from tests.support.secure import Authority

@@ -21,7 +21,7 @@ from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger import message_schemas
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3, compile_text
 

@@ -17,7 +17,8 @@ from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry, Sources
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings.models import RegistrySettings, Schemas
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Schemas
 from tests.support.answers import Answers
 from tests.support.bombs import BOMBS, text
 from tests.support.protos import CAPS, PROTO3

@@ -11,7 +11,8 @@ from scripts.campaign.units import open_lake
 from spark_app.kafka.topics import Topics
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import config
-from spark_app.settings.models import KafkaSettings, Settings
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Settings
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import judge
 from tests.support.examples import examples

@@ -8,7 +8,7 @@ import pytest
 from spark_app.kafka.consumer import headers, kafka_input
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.offsets import Span
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 
 def read(kafka: KafkaSettings, topic: str = "t") -> ReadFailed:

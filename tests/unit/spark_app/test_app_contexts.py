@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from spark_app.schemas.registry import ROOT, Registry
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import Answers
 from tests.support.protos import CAPS, PROTO3
 

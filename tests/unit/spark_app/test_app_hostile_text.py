@@ -17,7 +17,7 @@ from spark_app.ops.status import Status
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.examples import examples

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from spark_app.kafka import broker_access
 from spark_app.kafka.record_sizes import RecordSizes
 from spark_app.kafka.spark_source import is_unanswered, refusal
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 
 # As Spark 4.2 with Kafka's client 3.9 says them.
 SILENCE = [

@@ -29,7 +29,8 @@ from spark_app.schemas.limits import SchemaInvalid
 from spark_app.schemas.map_entries import entry_name
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.resolution import Resolved, resolve
-from spark_app.settings.models import RegistrySettings, Settings
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.store.rules import check_rules, message_index_rule, record_message_index_rule
 from spark_app.worker.keys import read_keys

@@ -9,7 +9,7 @@ import pytest
 
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound
-from spark_app.settings.models import RegistrySettings
+from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import Answers, serve
 from tests.support.protos import CAPS, PROTO3
 

@@ -16,7 +16,8 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings.models import RegistrySettings, Schemas
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Schemas
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3

@@ -23,7 +23,9 @@ from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topic
 from spark_app.model.errors import BrokenError, ConfigurationError, ContractError, UnreachableError
 from spark_app.ops.status import Status
 from spark_app.process.disk_space import DiskSpaceGuard
-from spark_app.settings.models import KafkaSettings, Settings
+from spark_app.process.run_context import RunContext
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Settings
 
 LOST = "[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"
 REFUSED = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [t]"
@@ -63,11 +65,12 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     opened.committer.finish(unit)
     status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
     room = DiskSpaceGuard(lake, 1, status, stop)
-    ingest = Ingest(opened, None, status, room, stop, None)  # type: ignore[arg-type]
+    run = RunContext(status, room, stop, threading.Lock())
+    ingest = Ingest(opened, None, run, None)  # type: ignore[arg-type]
     brokers: Any = Brokers(first)
     continuity = TopicCheck(opened, brokers)
     sizes = RecordSizes(1, 1)
-    return Streaming(None, opened, ingest, continuity, room, status, threading.Lock(), stop, True, sizes)  # type: ignore[arg-type]
+    return Streaming(None, opened, ingest, continuity, run, True, sizes)  # type: ignore[arg-type]
 
 
 def judge(query: Streaming, text: str, now: float = 0.0) -> str:

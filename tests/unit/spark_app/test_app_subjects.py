@@ -9,7 +9,8 @@ from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
-from spark_app.settings.models import RegistrySettings, Schemas
+from spark_app.settings.connections import RegistrySettings
+from spark_app.settings.models import Schemas
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
 

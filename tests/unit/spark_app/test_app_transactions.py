@@ -10,7 +10,7 @@ from scripts.campaign.units import open_lake
 from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.model.table_names import TableNames
 from spark_app.ops.status import Status
-from spark_app.settings.models import KafkaSettings
+from spark_app.settings.connections import KafkaSettings
 from spark_app.storage.lake import read_json
 
 

@@ -1,0 +1,84 @@
+"""Admits routing values that a batch has for the first time: each becomes a table, under the cap and the name rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+
+from spark_app.ops.log import log
+from spark_app.settings.models import Event, Tables
+from spark_app.storage.lake import Lake, read_durable, write_durably
+from spark_app.worker.fit import NOTHING, table_columns
+from spark_app.worker.route import By, Routing, name_of, normalize
+
+
+class TableAdmission:
+    """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        event: Event,
+        tables: Tables,
+        columns: Callable[[str], pa.Schema | None] = lambda table: None,
+    ):
+        """`columns` gives those that a table has already, or None."""
+        self._path = lake.state / "tables.json"
+        self._event = event
+        self._by: By = event.route_by
+        self._allowed = frozenset(map(normalize, tables.allowed))
+        self._cap = tables.cap
+        self._layout = tables.layout
+        self._columns = columns
+        stored = read_durable(self._path) or {"names": {}, "messages": {}}
+        self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
+        self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
+
+    def routing(self) -> Routing:
+        """The closed set for a pass."""
+        room = len(self.admitted) < self._cap
+        fixed = {name: self.fixed(name) for name in self.messages}
+        return Routing(
+            self._event.routing,
+            self.admitted,
+            self._allowed,
+            room,
+            self._by,
+            self.messages,
+            {name: columns for name, columns in fixed.items() if columns is not None},
+        )
+
+    def fixed(self, name: str) -> pa.Schema | None:
+        """Columns that the table has already, where the order of its message types would not tell their types."""
+        return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
+
+    def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
+        messages = self.messages.get(name, ())
+        if len(messages) == 1:
+            return known.get(messages[0].rpartition("/")[2], NOTHING)
+        return table_columns(messages, known, fixed=self.fixed(name))
+
+    def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
+        """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the
+        names admitted."""
+        admitted = []
+        owned = set(self.admitted.values())
+        names, messages = dict(self.admitted), dict(self.messages)
+        for value in sorted(values, key=lambda v: (v != name_of(v, self._by), v)):  # the plain spelling owns the name
+            name = name_of(value, self._by)
+            if value not in names:
+                if name in owned or len(owned) >= self._cap:
+                    continue
+                names[value] = name
+                owned.add(name)
+                admitted.append(name)
+            messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
+        if (names, messages) != (self.admitted, self.messages):
+            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1), "tables")
+            self.admitted, self.messages = names, messages
+        if admitted:
+            log.info("tables admitted", tables=admitted, total=len(owned))
+        return admitted
