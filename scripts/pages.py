@@ -24,15 +24,15 @@ from spark_app.settings.models import Schemas
 PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 CAPS = (
-    "text_bytes",
-    "files",
-    "messages",
-    "leaves",
-    "all_leaves",
-    "compile_s",
-    "compile_bytes",
-    "lookups",
-    "patience_s",
+    "max_text_bytes",
+    "max_files",
+    "max_messages",
+    "max_columns",
+    "max_total_columns",
+    "max_compile_cpu_s",
+    "max_compile_bytes",
+    "max_unknown_ids_per_batch",
+    "unknown_id_grace_s",
 )
 # How a field is declared -> what to know of it besides its type.
 FIELDS = {

@@ -138,7 +138,7 @@ def run(options: Options) -> Finding:
         small = fill("warmth", replace(shape, records=min(WARM_RECORDS, shape.records)))
         result.tell(f"filling the topic with {shape.words()} ...")
         topic = fill(TOPIC, shape)
-        sizes = options.batch_records or (Batch().records,)
+        sizes = options.batch_records or (Batch().max_records,)
         for side in sides:
             drain(folder / "lake", small, side, sizes[0], apps.get(side))
         turns = [(size, side) for _ in range(options.rounds) for size in sizes for side in sides]

@@ -23,7 +23,9 @@ KINDS = ("flat", "rich", "wide")
 INDEX = (0,)
 WIDE = 500
 SCALARS = ("string", "int64", "double", "bool", "int32", "fixed64", "float", "sint64")
-CAPS = SchemaLimits(text_bytes=1 << 20, files=100, leaves=2000, compile_s=15, compile_bytes=512 << 20)
+CAPS = SchemaLimits(
+    max_text_bytes=1 << 20, max_files=100, max_columns=2000, max_compile_cpu_s=15, max_compile_bytes=512 << 20
+)
 HEAD = """syntax = "proto3";
 package protolake.bench;
 import "google/protobuf/timestamp.proto";

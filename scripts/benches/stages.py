@@ -82,7 +82,7 @@ def _share_of(brokers: str, topic: str) -> Share:
     consumer.close()
     spans = tuple(Span(topic, number, 0, end) for number, end in ends.items())
     kafka, batch = KafkaSettings(brokers=brokers, topic=topic), Batch()
-    return Share(kafka, spans, len(spans), batch.arrow_records, batch.arrow_bytes, batch.max_record_bytes)
+    return Share(kafka, spans, len(spans), batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes)
 
 
 def _measure(whole: Share, shape: Shape, runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:

@@ -73,7 +73,7 @@ class Workshop:
     def stand(self, tables: int) -> Stand:
         """A lake of its own, with room for so many silver tables; it knows the schema of the records."""
         path = Path(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
-        capped = self.settings.tables.model_copy(update={"cap": max(tables, self.settings.tables.cap)})
+        capped = self.settings.tables.model_copy(update={"max_tables": max(tables, self.settings.tables.max_tables)})
         placed = self.settings.lake.model_copy(update={"path": str(path)})
         settings = self.settings.model_copy(update={"tables": capped, "lake": placed})
         lake = Lake(path)

@@ -140,7 +140,7 @@ def _let_wait(stand: Stand, there: int, waiting: int) -> int:
 def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
     """The steps until nothing waits, behind one for warmth."""
     stand = workshop.stand(TABLES)
-    count = min(options.records, stand.opened.settings.batch.records)
+    count = min(options.records, stand.opened.settings.batch.max_records)
     records = workshop.records(frames.play(TABLES), count)
     landed, steps = 0, []
     result.tell(f"writing {options.records:,} records to bronze only ...")

@@ -33,7 +33,7 @@ from spark_app.store.durability import DurabilityMark
 
 NAMES = ("a", "b", "c")
 SETTINGS: dict[str, Any] = {
-    "lake": {"fresh_log_hours": 1 / 3600, "compact_files": 4, "checkpoint_every": 5},
+    "lake": {"log_retention_hours": 1 / 3600, "compact_files": 4, "checkpoint_every": 5},
     "gold": {"aggregates": {"games": {"function": "count"}, "total": {"function": "sum", "field": "score"}}},
 }
 FIELDS = pa.schema([("gamer_id", pa.string()), ("score", pa.int64())])

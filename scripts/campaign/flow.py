@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 
 from scripts.campaign.stage import Stage, kill
 
-SMALL_BATCHES = {"BATCH__INTERVAL_S": "0.3", "BATCH__RECORDS": "300", "GOLD__INTERVAL_S": "2"}
+SMALL_BATCHES = {"BATCH__INTERVAL_S": "0.3", "BATCH__MAX_RECORDS": "300", "GOLD__INTERVAL_S": "2"}
 LONGEST_START_S = 300.0  # on a machine that has much else to do
 
 
@@ -100,7 +100,7 @@ class Flow:
             code, _ = self.stop()
             if code != 0:
                 self.faults["stop"] = code
-        codes = self.stage.drain(timeout=600, BATCH__RECORDS="200000")
+        codes = self.stage.drain(timeout=600, BATCH__MAX_RECORDS="200000")
         if codes[-1] != 0:
             self.faults["drain"] = codes
         return self.faults | self.stage.verify()

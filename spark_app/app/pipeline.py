@@ -133,7 +133,7 @@ class Pipeline:
 
     def _run(self, opened: OpenLake) -> ExitCode:
         continuity = TopicCheck(opened, topics.Topics(self._settings.kafka))
-        sizes = RecordSizes(self._settings.batch.records, self._settings.batch.bytes)
+        sizes = RecordSizes(self._settings.batch.max_records, self._settings.batch.max_bytes)
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(continuity, opened, sizes))
             schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
@@ -299,7 +299,7 @@ class Pipeline:
 
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
         """Ask until there is an answer, the patience is over, or the app is stopped."""
-        deadline, refused_since = time.monotonic() + self._settings.run.patience_s, None
+        deadline, refused_since = time.monotonic() + self._settings.run.connect_timeout_s, None
         where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
         reason = None
         while not self._stop.is_set():
@@ -321,7 +321,7 @@ class Pipeline:
         return None
 
     def _give_up(self, where: str, error: Exception) -> NoReturn:
-        seconds = self._settings.run.patience_s
+        seconds = self._settings.run.connect_timeout_s
         if isinstance(error, RegistryAccessDenied):
             raise ConfigurationError(f"{where} refuses this client ({error})")
         if isinstance(error, topics.TopicMissing):

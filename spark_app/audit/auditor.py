@@ -59,7 +59,7 @@ def audit(
     if source is not None:
         verdict = _Auditor(snapshot, source, known, tell).run()
     else:
-        with closing(Kafka(settings.kafka, settings.run.patience_s, settings.batch.max_record_bytes)) as kafka:
+        with closing(Kafka(settings.kafka, settings.run.connect_timeout_s, settings.batch.max_record_bytes)) as kafka:
             verdict = _Auditor(snapshot, kafka, known, tell).run()
     verdict.seconds = time.monotonic() - began
     return verdict

@@ -126,7 +126,7 @@ class Table:
             if self._is_outdated():
                 raise UnreachableError(
                     f"files of table {self.name} were removed while the audit read it, because no newer version needs "
-                    "them: run the audit again, or keep such files longer (lake.fresh_log_hours)"
+                    "them: run the audit again, or keep such files longer (lake.log_retention_hours)"
                 ) from None
             words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
             raise ContractError(

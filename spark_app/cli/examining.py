@@ -30,7 +30,7 @@ def status(
     ] = False,
 ) -> None:
     """Show lag, last batch and tables, and why the app waits or is held."""
-    own = Lake(load(settings, lake).lake.path)
+    own = Lake(load(settings, lake, quiet=True).lake.path)
     value = read_json(own.status)
     trouble = problem(value)
     if value is None and own.status.exists():

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spark_app.model.errors import UsageError
+from spark_app.ops.log import log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
 
@@ -21,15 +22,20 @@ LakeFolder = Annotated[Path | None, typer.Option("--lake", help="folder of the l
 AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
 
 
-def load(path: Path | None, lake: Path | None) -> Settings:
-    """The settings in force.
+def load(path: Path | None, lake: Path | None, quiet: bool = False) -> Settings:
+    """The settings in force. One log line names those that have a new name, unless it is to be quiet.
 
     Raises:
         ConfigurationError: names the key and what is wrong with it.
     """
     if lake is not None:
         os.environ["PROTOLAKE_LAKE__PATH"] = str(lake.absolute())
-    return config.load(path)
+    return config.load(path, (lambda _: None) if quiet else _warn_of_old_names)
+
+
+def _warn_of_old_names(found: dict[str, str]) -> None:
+    renamed = ", ".join(f"{old} is {new}" for old, new in sorted(found.items()))
+    log.warning("settings have new names, and the old ones still work", renamed=renamed)
 
 
 def load_to_write(path: Path | None, lake: Path | None) -> Settings:

@@ -89,7 +89,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
             result = execute(settings, lake, request)
         else:
             _submit(lake, request, "the app runs: it executes the request between two batches")
-            result = requests.wait_for_result(lake, request, settings.run.patience_s)
+            result = requests.wait_for_result(lake, request, settings.run.connect_timeout_s)
     except KeyboardInterrupt:
         say(UsageError(f"the command stopped waiting; {_stays(lake, request)}"))
         raise typer.Exit(INTERRUPTED) from None

@@ -52,7 +52,7 @@ class DeferredDecoder:
         self._between_units = unit_lock
         self._table = opened.settings.tables.layout.deferred
         self._waiting = DeferredFiles(opened.committer.tables, self._table)
-        self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.attempts)
+        self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.max_attempts)
         self._settled = pa.array([], pa.string())
         self._settled_of: Catalog | None = None
 

@@ -132,7 +132,7 @@ class Ingest:
             self.batch_description = f"batch of {describe_range(start, end)}, attempt {tries}"
             if tries > 1:
                 log.warning("batch is retried", tries=tries, records=describe_range(start, end))
-            land_only = origin.land_only or tries > self._settings.batch.attempts
+            land_only = origin.land_only or tries > self._settings.batch.max_attempts
             if land_only and not origin.land_only:
                 said = "batch failed too often: it is written to bronze only, its decoding is deferred"
                 log.error(said, tries=tries - 1, records=describe_range(start, end))
@@ -152,7 +152,7 @@ class Ingest:
                 if full:
                     self._attempts.unlink(missing_ok=True)
                     self.batch_description = ""
-                last = tries > self._settings.batch.attempts + MAX_LAND_ATTEMPTS and not full
+                last = tries > self._settings.batch.max_attempts + MAX_LAND_ATTEMPTS and not full
                 if self._stop.is_set() or last:
                     raise
                 log.error("the pass failed, the app retries the batch", tries=tries, reason=last_message_line(error))

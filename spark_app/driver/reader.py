@@ -31,7 +31,7 @@ def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: O
     """The records between two positions."""
     batch = settings.batch
     partitions = sum(map(len, end.values()))
-    bounds = partitions, batch.arrow_records, batch.arrow_bytes, batch.max_record_bytes
+    bounds = partitions, batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes
     pieces = split_among_tasks(spans_between(start, end), tasks)
     return Records(session, tuple(KafkaShare(settings.kafka, spans, *bounds) for spans in pieces))
 
@@ -47,7 +47,7 @@ def read_bronze(
     else:
         paths = opened.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
     pieces = bronze.split_among_tasks(bronze.find_row_groups(paths, ranges), tasks)
-    shares = (bronze.Share(own, ranges, batch.arrow_records, batch.arrow_bytes) for own in pieces or [()])
+    shares = (bronze.Share(own, ranges, batch.max_arrow_records, batch.max_arrow_bytes) for own in pieces or [()])
     return Records(session, tuple(shares))
 
 

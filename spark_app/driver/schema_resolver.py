@@ -102,7 +102,7 @@ class SchemaResolver:
         """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
         and each until the registry has answered: a schema of other subjects never gets one."""
         found: dict[SchemaKey, int] = {}
-        for key in list(self._unnamed)[: self._settings.lookups]:
+        for key in list(self._unnamed)[: self._settings.max_unknown_ids_per_batch]:
             try:
                 version = self._subjects.version(self._registry.subjects_of(key))
             except RegistryUnreachable:
@@ -130,12 +130,14 @@ class SchemaResolver:
         """
         decodable: list[SchemaKey] = []
         others = 0
-        deadline = time.monotonic() + self._settings.settle_s
+        deadline = time.monotonic() + self._settings.resolve_timeout_s
         fresh = [key for key in new if key not in self.ledger.entries]
         for position, key in enumerate(fresh):
-            if others >= self._settings.lookups or not self.ledger.can_add_waiting():
+            if others >= self._settings.max_unknown_ids_per_batch or not self.ledger.can_add_waiting():
                 break
-            for keys_at_once in fresh[position : position + min(RESOLVERS, self._settings.lookups - others)]:
+            for keys_at_once in fresh[
+                position : position + min(RESOLVERS, self._settings.max_unknown_ids_per_batch - others)
+            ]:
                 self._resolvers.ask(keys_at_once)
             self.settle(key, max(0.0, deadline - time.monotonic()))
             if self.ledger.entries[key].outcome == "decodable":
@@ -181,15 +183,17 @@ class SchemaResolver:
         due = [
             e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
         ]
-        limit, self._newly_waiting = self._settings.lookups + 2 * self._newly_waiting, 0
-        since = time.time() - self._settings.patience_s
+        limit, self._newly_waiting = self._settings.max_unknown_ids_per_batch + 2 * self._newly_waiting, 0
+        since = time.time() - self._settings.unknown_id_grace_s
         over = [entry.key for entry in due if entry.met_at <= since]
         young = [entry.key for entry in due if entry.met_at > since]
         turns = itertools.chain.from_iterable(itertools.zip_longest(over, young))
         return list(itertools.islice((key for key in turns if key is not None), limit))
 
     def _new(self, unmet: Iterable[SchemaKey]) -> list[SchemaKey]:
-        new = itertools.islice((key for key in unmet if key not in self.ledger.entries), self._settings.lookups)
+        new = itertools.islice(
+            (key for key in unmet if key not in self.ledger.entries), self._settings.max_unknown_ids_per_batch
+        )
         return list(new) if self.ledger.can_add_waiting() else []
 
     def _enter_results(self, due: list[SchemaKey], now: float) -> bool:
@@ -257,7 +261,7 @@ class SchemaResolver:
     def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
         waited = time.time() - met_at
-        if waited < self._settings.patience_s:
+        if waited < self._settings.unknown_id_grace_s:
             self.ledger.add_waiting(key, detail, met_at)
             return
         self.ledger.add_refused(key, Cause.SCHEMA_UNKNOWN, f"not in the registry for {waited:.0f} s", met_at)

@@ -190,7 +190,7 @@ class Streaming:
         if isinstance(outcome, ProtolakeError):
             raise outcome
         text = str(outcome) if isinstance(outcome, ReadFailed) else f"{error} {outcome or ''}"
-        brokers, patience = self._settings.kafka.brokers, self._settings.run.patience_s
+        brokers, patience = self._settings.kafka.brokers, self._settings.run.connect_timeout_s
         refused = self._refusal(outcome, text)
         seconds = now - self._failing.setdefault("at all", now)
         if not refused:

@@ -28,8 +28,8 @@ class TableAdmission:
         self._path = lake.state / "tables.json"
         self._event = event
         self._by: By = event.route_by
-        self._allowed = frozenset(map(normalize, tables.allowed))
-        self._cap = tables.cap
+        self._allowed = frozenset(map(normalize, tables.allowlist))
+        self._cap = tables.max_tables
         self._layout = tables.layout
         self._columns = columns
         stored = read_durable(self._path) or {"names": {}, "messages": {}}

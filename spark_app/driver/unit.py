@@ -62,7 +62,7 @@ class UnitRunner:
 
     def tasks(self, records: int) -> int:
         """As few as keep the cores busy: each task writes a file per table."""
-        if records <= self._settings.batch.small:
+        if records <= self._settings.batch.single_task_below:
             return 1
         worthwhile = records // (FILE_RECORDS * self._tables_per_unit)
         return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
@@ -146,7 +146,7 @@ class UnitRunner:
             options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
             buffer_bytes=self._settings.batch.buffer_bytes,
-            own_file_bytes=self._settings.batch.arrow_bytes,
+            own_file_bytes=self._settings.batch.max_arrow_bytes,
             max_record_bytes=self._settings.batch.max_record_bytes,
             compression=self._settings.lake.compression,
         )

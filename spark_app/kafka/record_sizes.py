@@ -17,7 +17,7 @@ GROUP = "protolake-sample"  # librdkafka wants one; nothing is ever committed to
 
 
 class RecordSizes:
-    """The mean size of record values, of about the last `batch.records` records, and the cap on records that follows.
+    """The mean size of record values, of about the last `batch.max_records`, and the cap on records that follows.
 
     Args:
         records, most_bytes: the caps of a batch.

@@ -42,7 +42,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.FRAME_INDEX: "the schema is Protobuf, but the message index is not a list of zig-zag varints",
     Cause.FRAME_HEADER: "the `__value_schema_id` header is not a schema id or GUID with a message index",
     Cause.FRAME_WRAPPER: "the message has no field `wrapper.payload`, or no schema id for its payload",
-    Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than `schemas.patience_s`",
+    Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than `schemas.unknown_id_grace_s`",
     Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or exceeds a cap",
     Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one unlike the payload",
     Cause.DECODE_PAYLOAD: "Google's Protobuf parser refuses the payload",
@@ -51,7 +51,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.DECODE_CRASH: "decoding crashed each time this record was in the batch, at last with the record alone",
     Cause.ROUTE_MISSING: "the routing field is NULL, empty or missing in the message",
     Cause.ROUTE_NAME: "the routing value is not a valid table name",
-    Cause.ROUTE_REFUSED: "the routing value is not in `tables.allowed`",
+    Cause.ROUTE_REFUSED: "the routing value is not in `tables.allowlist`",
     Cause.ROUTE_COLLISION: "another routing value already has this table name",
-    Cause.ROUTE_CAP: "the lake already has `tables.cap` silver tables",
+    Cause.ROUTE_CAP: "the lake already has `tables.max_tables` silver tables",
 }

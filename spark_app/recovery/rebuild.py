@@ -89,7 +89,7 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
         self._scratch = opened.lake.state / "rebuild" / request.id
         stored = load_progress(opened.lake, opened.manifests, request)
         self._found = Found(**stored) if stored else None

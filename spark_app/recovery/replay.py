@@ -108,7 +108,7 @@ class Replay:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._filters = Filters(**request.arguments)
-        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.attempts)
+        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
         stored = load_progress(opened.lake, opened.manifests, request)
         self._counted = ReplayProgress(**stored) if stored else None
         self._candidates: ReplayQueue | None = None

@@ -134,7 +134,7 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
 
 
 def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
-    limits = [str(ceil(caps.compile_s)), str(caps.compile_bytes), str(caps.descriptor_bytes)]
+    limits = [str(ceil(caps.max_compile_cpu_s)), str(caps.max_compile_bytes), str(caps.descriptor_bytes)]
     with (folder / "said").open("wb") as said:  # a file: it obeys the limit on files, a pipe would not
         process = subprocess.Popen(
             [sys.executable, "-I", str(CHILD), *limits, *arguments],
@@ -168,10 +168,10 @@ def _refusal(code: int, said: str, caps: SchemaLimits) -> Exception:
     if code == -signal.SIGKILL:
         return CompileUnavailable("protoc was killed: this machine may be short of memory")
     if code == -signal.SIGXCPU:
-        return SchemaInvalid(f"protoc took more than {caps.compile_s:g} s of CPU")
+        return SchemaInvalid(f"protoc took more than {caps.max_compile_cpu_s:g} s of CPU")
     if code == REFUSED:
         return ProtocRejected(f"protoc: {said[:500]}")
-    return SchemaInvalid(f"protoc exited with {code}, probably because it needed more than {caps.compile_bytes} bytes")
+    return SchemaInvalid(f"protoc exited with {code}, it may have needed more than {caps.max_compile_bytes} bytes")
 
 
 def _title(name: str) -> str:

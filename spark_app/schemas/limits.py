@@ -2,17 +2,17 @@
 
 | cap | what it holds | over it |
 |---|---|---|
-| answer | 5 x `text_bytes` per answer of the registry, uncompressed | refused |
+| answer | 5 x `max_text_bytes` per answer of the registry, uncompressed | refused |
 | time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
-| `text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
-| `files` | the schema and its references | refused before any more are asked for |
-| `compile_s` | CPU of protoc | refused |
-| its clock | `clocks` x `compile_s`, twice as many at each further try | waits, the machine is busy |
-| `compile_bytes` | address space of protoc | refused |
-| descriptors | 8 x `text_bytes`, what protoc writes | refused |
-| `messages` | messages of the schema's own file, nested ones included | refused |
-| `leaves` | columns of one message, nested ones included | refused |
-| `all_leaves` | columns of all messages of the schema's own file | refused |
+| `max_text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
+| `max_files` | the schema and its references | refused before any more are asked for |
+| `max_compile_cpu_s` | CPU of protoc | refused |
+| its clock | `clocks` x `max_compile_cpu_s`, twice as many at each further try | waits, the machine is busy |
+| `max_compile_bytes` | address space of protoc | refused |
+| descriptors | 8 x `max_text_bytes`, what protoc writes | refused |
+| `max_messages` | messages of the schema's own file, nested ones included | refused |
+| `max_columns` | columns of one message, nested ones included | refused |
+| `max_total_columns` | columns of all messages of the schema's own file | refused |
 | depth | `typemap.DEEPEST` levels of messages become structs | JSON text below that |
 """
 
@@ -55,57 +55,57 @@ class _Sized(Protocol):
 class SchemaLimits:
     """Limits; see `config.Schemas` for units."""
 
-    text_bytes: int
-    files: int
-    leaves: int
-    compile_s: float
-    compile_bytes: int
-    messages: int = 1000
-    all_leaves: int = 20_000
+    max_text_bytes: int
+    max_files: int
+    max_columns: int
+    max_compile_cpu_s: float
+    max_compile_bytes: int
+    max_messages: int = 1000
+    max_total_columns: int = 20_000
     clocks: float = 3.0  # seconds on the clock for each second of CPU
 
     @property
     def answer_bytes(self) -> int:
-        return 5 * self.text_bytes
+        return 5 * self.max_text_bytes
 
     @property
     def descriptor_bytes(self) -> int:
-        return 8 * self.text_bytes
+        return 8 * self.max_text_bytes
 
     @property
     def compile_clock_s(self) -> float:
-        return self.clocks * self.compile_s
+        return self.clocks * self.max_compile_cpu_s
 
     def check_source(self, sources: _Sized, name: str, size: int) -> None:
         """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""
         if name:
             check_name(name)
-        if sources.size + size > self.text_bytes:
-            raise SchemaInvalid(f"{sources.size + size} bytes are over the cap of {self.text_bytes}")
+        if sources.size + size > self.max_text_bytes:
+            raise SchemaInvalid(f"{sources.size + size} bytes are over the cap of {self.max_text_bytes}")
         self.check_files(len(sources.names()) + 1)
 
     def check_files(self, files: int) -> None:
-        if files > self.files:
-            raise SchemaInvalid(f"{files} files are over the cap of {self.files}")
+        if files > self.max_files:
+            raise SchemaInvalid(f"{files} files are over the cap of {self.max_files}")
 
     def check_file(self, file: FileDescriptorProto) -> None:
         """Refuse the schema's own file by its number of messages, before any of them is linked."""
         messages = sum(_count_messages(message) for message in file.message_type)
-        if messages > self.messages:
-            raise SchemaInvalid(f"{messages} messages are over the cap of {self.messages}")
+        if messages > self.max_messages:
+            raise SchemaInvalid(f"{messages} messages are over the cap of {self.max_messages}")
 
     def check_messages(self, messages: list[Descriptor]) -> None:
         """Refuse messages that would become too many columns, before any type is built of them."""
         total = 0
         for message in _with_nested(messages):
-            leaves = count_columns(message, self.leaves)
-            if leaves > self.leaves:
+            leaves = count_columns(message, self.max_columns)
+            if leaves > self.max_columns:
                 raise SchemaInvalid(
-                    f"{message.full_name[:200]} would become more columns than the cap of {self.leaves}"
+                    f"{message.full_name[:200]} would become more columns than the cap of {self.max_columns}"
                 )
             total += leaves
-        if total > self.all_leaves:
-            raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.all_leaves}")
+        if total > self.max_total_columns:
+            raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.max_total_columns}")
 
 
 def check_name(name: object) -> None:

@@ -9,35 +9,44 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from spark_app.model.errors import ConfigurationError
+from spark_app.settings import renamed
 from spark_app.settings.connections import Section
 from spark_app.settings.models import PREFIX, Settings
+from spark_app.settings.renamed import RENAMED, Found
 
 
-def load(path: str | Path | None = None) -> Settings:
+def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = lambda found: None) -> Settings:
     """The settings from `path` (TOML; None = defaults) and the environment.
+
+    Args:
+        on_renamed: called with the old names that were used, if any were.
 
     Raises:
         ConfigurationError: names the key and what is wrong with it.
     """
     path = path or os.environ.get(f"{PREFIX}SETTINGS")
-    values = _read(Path(path)) if path else {}
+    values, found = renamed.in_file(_read(Path(path)) if path else {})
+    found |= renamed.in_environment({name.lower(): text for name, text in os.environ.items()}, PREFIX)[1]
     for section in values:
         if section not in sections():
             raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, sections())}")
     _refuse_unknown_variables()
     try:
-        return Settings(**values)
+        settings = Settings(**values)
     except ValidationError as error:
-        raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+        raise ConfigurationError("; ".join(_explain(item, found) for item in error.errors())) from None
     except Exception as error:  # a value in the environment that is no JSON where a list or table is due
         raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
+    if found:
+        on_renamed(found)
+    return settings
 
 
 def should_hold(path: str | Path | None) -> bool:
@@ -57,7 +66,11 @@ def _no_json() -> str | None:
     examples = {tuple: '["a", "b"]', dict: '{"a": {"function": "count"}}'}
     for section, model in sections().items():
         kinds = {f"{PREFIX}{section}__{key}": type(field.default) for key, field in model.model_fields.items()}
-        for name, kind in {f"{PREFIX}{section}": dict, **kinds}.items():
+        olds = {
+            f"{PREFIX}{section}__{old}": kinds[f"{PREFIX}{section}__{new}"]
+            for old, new in RENAMED.get(section, {}).items()
+        }
+        for name, kind in {f"{PREFIX}{section}": dict, **kinds, **olds}.items():
             value = os.environ.get(name.upper())
             if kind in examples and value is not None:
                 try:
@@ -87,7 +100,9 @@ def _deepest_line(text: str) -> str:
 
 def _refuse_unknown_variables() -> None:
     known = {f"{PREFIX}SETTINGS"} | {
-        f"{PREFIX}{section}__{key}".upper() for section, model in sections().items() for key in model.model_fields
+        f"{PREFIX}{section}__{key}".upper()
+        for section, model in sections().items()
+        for key in (*model.model_fields, *RENAMED.get(section, {}))
     }
     starts = tuple(f"{PREFIX}{section}_".upper() for section in sections())
     ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
@@ -102,14 +117,15 @@ def sections() -> dict[str, type[Section]]:
     return {name: field.annotation for name, field in fields if isinstance(field.annotation, type)}
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, found: Found) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "settings"
+    old = next((f" (given as {old})" for old, new in found.items() if new == key), "")
     if error["type"] == "extra_forbidden":
         return f"{key}: no such setting; {_like(key, _keys())}"
     got = (
         "" if key in ("registry.url", "kafka.oauth_token_url") else f", got {_start(error['input'])!r}"
     )  # an address may hold a password
-    return f"{key}: {error['msg']}{got}"
+    return f"{key}{old}: {error['msg']}{got}"
 
 
 def _keys() -> list[str]:
@@ -119,7 +135,7 @@ def _keys() -> list[str]:
 def _like(name: str, known: Iterable[str]) -> str:
     """What may have been meant."""
     close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else "`python -m spark_app settings` lists all"
+    return f"did you mean {close[0]}?" if close else "`protolake settings` lists all"
 
 
 def _start(value: Any) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
+from spark_app.settings.renamed import in_environment
 
 PREFIX = "PROTOLAKE_"
 PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
@@ -98,8 +99,8 @@ class Tables(Section):
         pattern=r"^[a-z0-9_]+$",
         description="offsets that Kafka deleted unread, and that a person accepted as lost",
     )
-    cap: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
-    allowed: tuple[str, ...] = Field(
+    max_tables: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
+    allowlist: tuple[str, ...] = Field(
         (), description="routing values that may become tables; empty = any valid name; existing tables go on"
     )
 
@@ -126,30 +127,32 @@ class Schemas(Section):
     on_bump: Literal["restart", "in-place"] = Field(
         "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
     )
-    patience_s: PositiveFloat = Field(
+    unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
     )
-    settle_s: PositiveFloat = Field(
+    resolve_timeout_s: PositiveFloat = Field(
         5.0, description="seconds that a batch waits for its new schemas; after that their records are deferred"
     )
-    lookups: PositiveInt = Field(16, description="most unknown ids per batch that the registry is asked for")
-    compile_s: PositiveFloat = Field(
+    max_unknown_ids_per_batch: PositiveInt = Field(
+        16, description="most unknown ids that a batch asks the registry for"
+    )
+    max_compile_cpu_s: PositiveFloat = Field(
         5.0, description="CPU seconds that protoc may take for one schema; elapsed time may be three times as long"
     )
-    compile_bytes: PositiveInt = Field(512 << 20, description="bytes of memory that protoc may take for one schema")
-    text_bytes: PositiveInt = Field(1 << 20, description="bytes of the largest schema, references included")
-    files: PositiveInt = Field(100, description="most files of one schema, references included")
-    messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
-    leaves: PositiveInt = Field(2000, description="most columns of one message, nested ones included")
-    all_leaves: PositiveInt = Field(20_000, description="most columns of all messages of one schema together")
+    max_compile_bytes: PositiveInt = Field(512 << 20, description="bytes of memory that protoc may take for one schema")
+    max_text_bytes: PositiveInt = Field(1 << 20, description="bytes of the largest schema, references included")
+    max_files: PositiveInt = Field(100, description="most files of one schema, references included")
+    max_messages: PositiveInt = Field(1000, description="most messages of one schema's own file")
+    max_columns: PositiveInt = Field(2000, description="most columns of one message, nested ones included")
+    max_total_columns: PositiveInt = Field(20_000, description="most columns of all messages of one schema together")
 
 
 class Batch(Section):
     """How much at once, and how often."""
 
     interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
-    records: PositiveInt = Field(200_000, description="most records of a micro-batch")
-    bytes: PositiveInt = Field(
+    max_records: PositiveInt = Field(200_000, description="most records of a micro-batch")
+    max_bytes: PositiveInt = Field(
         256 << 20, description="most bytes of record values in a micro-batch, estimated from their mean size"
     )
     max_record_bytes: int = Field(
@@ -158,15 +161,15 @@ class Batch(Section):
         le=1 << 30,
         description="bytes of the largest value that is kept; of a larger one size and SHA-256 (cause record_size)",
     )
-    arrow_records: PositiveInt = Field(50_000, description="most records that a worker decodes at once")
-    arrow_bytes: PositiveInt = Field(
+    max_arrow_records: PositiveInt = Field(50_000, description="most records that a worker decodes at once")
+    max_arrow_bytes: PositiveInt = Field(
         16 << 20, description="most bytes that a worker decodes at once; a larger record has files of its own"
     )
     buffer_bytes: PositiveInt = Field(256 << 20, description="decoded bytes a worker holds before it writes files")
-    small: PositiveInt = Field(
+    single_task_below: PositiveInt = Field(
         20_000, description="a smaller batch is read by one task, which writes one file per table"
     )
-    attempts: PositiveInt = Field(
+    max_attempts: PositiveInt = Field(
         3, description="failed attempts at a batch before it is written to bronze alone, and deferred"
     )
 
@@ -219,7 +222,7 @@ class LakeSettings(Section):
         pattern=r"^[0-7]{3}$",
         description="permission bits that new files lack: 027 = the group may read, others not; 022 = all may read",
     )
-    fresh_log_hours: PositiveFloat = Field(1.0, description="hours that Delta log entries and replaced files are kept")
+    log_retention_hours: PositiveFloat = Field(1.0, description="hours that log entries and replaced files are kept")
     compact_files: PositiveInt = Field(40, description="small files of a table that start a compaction")
     compact_bytes: PositiveInt = Field(128 << 20, description="bytes of the files that compaction makes")
     checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
@@ -244,7 +247,7 @@ class SparkSettings(Section):
 class Run(Section):
     """The process."""
 
-    patience_s: PositiveFloat = Field(
+    connect_timeout_s: PositiveFloat = Field(
         600.0, description="seconds to wait for the broker or the registry before the app exits with 69"
     )
     stall_s: float = Field(900.0, ge=20, description="seconds without any progress before the app exits with 69")
@@ -302,4 +305,6 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        if isinstance(env_settings, EnvSettingsSource):
+            env_settings.env_vars = in_environment(env_settings.env_vars, PREFIX)[0]
         return env_settings, init_settings  # the environment beats the file

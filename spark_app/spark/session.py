@@ -108,8 +108,8 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.arrow_records),
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.arrow_bytes),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.max_arrow_records),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.max_arrow_bytes),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
         # Gold reads a small file of each table: listed here, not by a job with a task per file, and many to a task.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",

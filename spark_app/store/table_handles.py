@@ -33,7 +33,7 @@ class Tables:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.compression = settings.compression
         self._checkpoint_every = settings.checkpoint_every
-        seconds = max(1, int(settings.fresh_log_hours * 3600))
+        seconds = max(1, int(settings.log_retention_hours * 3600))
         self.configuration: dict[str, str | None] = {
             "delta.logRetentionDuration": f"interval {seconds} seconds",
             "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",

@@ -87,7 +87,7 @@ V3 = V2.replace("repeated uint64 pots = 14;\n", "repeated uint64 pots = 14;\n  o
 CHIPS = [5, 2**64 - 1, 7, 2**63, 2**53 + 1]
 ODDS = [1.0, "NaN", -5.0, 0.0, -0.0]
 MOMENT_MS = 1_790_000_000_000
-HASTY = {"SCHEMAS__PATIENCE_S": "0.1"}
+HASTY = {"SCHEMAS__UNKNOWN_ID_GRACE_S": "0.1"}
 ALLOWED = '["bridge", "chess", "go", "hearts", "poker", "rummy"]'
 
 
@@ -230,7 +230,9 @@ def make(folder: Path) -> None:
     with Kafka(folder) as kafka, Registry(folder) as registry:
         golden_lake.allow_growth(registry.url)
         make_topic(kafka.bootstrap)
-        stage = Stage(folder, kafka, registry, TOPIC, **PATIENCE, LAKE__FRESH_LOG_HOURS=str(golden_lake.RETENTION_H))
+        stage = Stage(
+            folder, kafka, registry, TOPIC, **PATIENCE, LAKE__LOG_RETENTION_HOURS=str(golden_lake.RETENTION_H)
+        )
         fill(stage, registry.url, parts)
     pack(folder)
     for name, rows in golden_lake.tables(stage.lake).items():
@@ -250,7 +252,7 @@ def fill(stage: Stage, registry_url: str, parts: list[list[dict[str, Any]]]) -> 
     first, second = golden_lake.schemas(EARLIER)
     golden_lake.register(registry_url, first)
     many = {"LAKE__COMPACT_FILES": "4", "BATCH__INTERVAL_S": "0.2", "GOLD__INTERVAL_S": "1000"}
-    app = stage.start(TABLES__ALLOWED=ALLOWED, **many, **HASTY)
+    app = stage.start(TABLES__ALLOWLIST=ALLOWED, **many, **HASTY)
     try:
         wait_until(lambda: stage.status().get("state") == "running", "the start")
         taken = 0
@@ -264,7 +266,7 @@ def fill(stage: Stage, registry_url: str, parts: list[list[dict[str, Any]]]) -> 
         assert app.wait(60) == BUMP
     finally:
         kill(app)
-    assert stage.run("--available-now", TABLES__ALLOWED=ALLOWED) == 0
+    assert stage.run("--available-now", TABLES__ALLOWLIST=ALLOWED) == 0
     done = stage.command("replay", "--cause", "route_refused", "--partition", "0")
     assert done.returncode == 0, done.stderr
     golden_lake.send(stage.brokers, waiting)

@@ -55,7 +55,7 @@ def test_ids_wait_until_they_resolve_or_the_patience_is_over(new_parts: NewParts
     assert parts.read("silver_uno_events")["col_custom_1"].to_list() == ["a"]
     assert parts.deferred.step(None) is None
 
-    parts = new_parts(answers.url, schemas={"patience_s": 0.001})
+    parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.001})
     assert parts.deferred.step(None) is not None
     assert placed(parts)["deferred_events"] == []
     assert placed(parts)["quarantine_events"] == [3, 4]

@@ -152,7 +152,7 @@ def test_failed_run_ends_with_its_last_write(new_parts: NewParts, monkeypatch: p
 
 
 def test_files_compacted_away_before_gold_ran(new_parts: NewParts) -> None:
-    parts = opened(new_parts, lake={"fresh_log_hours": 1e-6})
+    parts = opened(new_parts, lake={"log_retention_hours": 1e-6})
     add(parts, a=OLD, b=OLD)
     parts.gold.run()
     for rows in (ONE, TWO):

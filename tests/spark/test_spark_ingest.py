@@ -194,7 +194,7 @@ def test_failed_unit_ends_with_its_last_commit(new_parts: NewParts, monkeypatch:
 
 
 def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewParts) -> None:
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     obstacle = parts.lake.table("silver_uno_events")
@@ -208,12 +208,12 @@ def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewPa
 
 def test_batch_that_kills_the_app_is_landed_at_last(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
-        parts = new_parts(batch={"attempts": 2})
+        parts = new_parts(batch={"max_attempts": 2})
         parts.learn(1)
         monkeypatch.setattr(parts.units, "run", killed)
         with pytest.raises(Killed):
             take(parts, 0, events(1, PLAYERS), 0)
-    parts = new_parts(batch={"attempts": 2})
+    parts = new_parts(batch={"max_attempts": 2})
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
     take(parts, 1, events(1, PLAYERS), 3)
@@ -224,7 +224,7 @@ def test_a_worker_that_dies_is_a_failed_try(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Spark's own exception for it is none of PySpark's."""
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     plan = parts.units._plan
@@ -243,7 +243,7 @@ def test_a_worker_that_dies_is_a_failed_try(
 
 def test_a_batch_that_decodes_nothing_is_tried_for_longer(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records cannot be what ends the workers."""
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     monkeypatch.setattr("spark_app.driver.ingest.RETRY_S", (0,))
     run, deaths = parts.units.run, [PySparkException("a worker died") for _ in range(MAX_LAND_ATTEMPTS)]
@@ -264,7 +264,7 @@ def test_what_kafka_does_not_give_is_no_failure_of_the_batch(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, why: ReadFailure
 ) -> None:
     """Else an outage would land an innocent batch undecoded."""
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     with monkeypatch.context() as broken:
         broken.setattr(parts.units, "run", raiser(ReadFailed(why, "t/0 at 1", [])))
@@ -341,7 +341,7 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken for the broker's silence it would be tried for ever, and the broker be blamed."""
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     late = PySparkException("java.util.concurrent.TimeoutException: Futures timed out after [300 seconds]")
     run, failures = parts.units.run, [late]
@@ -351,7 +351,7 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
 
 
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = new_parts(batch={"attempts": 1})
+    parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
     run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]

@@ -118,7 +118,7 @@ def test_no_round_of_settling_meets_what_only_the_next_one_could_place(new_parts
     """Each round knows one schema more, and the last one's tables are not those of the last round."""
     for schema_id in range(1, 11, 2):
         answers.schema(schema_id, SHOP)
-    parts = new_parts(answers.url, schemas={"lookups": 1}, **EVENT)
+    parts = new_parts(answers.url, schemas={"max_unknown_ids_per_batch": 1}, **EVENT)
     pairs = [(shop(i, "Placed", 0, shop=f"s{i}", who="x"), frame(i + 1, b"")) for i in range(1, 11, 2)]
     take(parts, [value for pair in pairs for value in pair])
     while parts.deferred.step(None) is not None:

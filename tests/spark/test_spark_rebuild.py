@@ -183,7 +183,7 @@ def test_a_row_in_silver_and_in_quarantine_is_doubled(new_parts: NewParts) -> No
 
 
 def test_what_is_open_or_waits_is_left_to_replay_and_the_app(new_parts: NewParts) -> None:
-    parts = new_parts(tables={"allowed": ["rummy"]})
+    parts = new_parts(tables={"allowlist": ["rummy"]})
     parts.learn(1)
     parts.take(events(1, PLAYERS))
     parts.take(events(2, PLAYERS[:1]), replace(ORIGIN, land_only=True))
@@ -203,7 +203,7 @@ def test_what_is_open_or_waits_is_left_to_replay_and_the_app(new_parts: NewParts
 
 
 def test_a_replayed_row_that_was_deleted_comes_back(new_parts: NewParts) -> None:
-    parts = new_parts(tables={"allowed": ["rummy"]})
+    parts = new_parts(tables={"allowlist": ["rummy"]})
     parts.learn(1)
     parts.take(events(1, PLAYERS))
     parts = new_parts()

@@ -254,7 +254,7 @@ def test_a_dry_run_counts_and_changes_nothing(new_parts: NewParts) -> None:
 
 
 def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers: Answers) -> None:
-    parts = new_parts(answers.url, schemas={"patience_s": 0.001, "lookups": 1})
+    parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.001, "max_unknown_ids_per_batch": 1})
     parts.learn(1)
     parts.take(events(1, PLAYERS[:1]) + events(2, PLAYERS[1:3]) + events(3, PLAYERS[3:]))
     time.sleep(0.1)
@@ -262,7 +262,7 @@ def test_ids_that_were_given_up_are_asked_for_again(new_parts: NewParts, answers
         parts.deferred.step(None)
     assert sorted(parts.read("quarantine_events")["offset"].to_list()) == [1, 2, 3, 4]
 
-    parts = new_parts(answers.url, schemas={"lookups": 1})
+    parts = new_parts(answers.url, schemas={"max_unknown_ids_per_batch": 1})
     answers["/schemas/ids/3"] = (500, {"error_code": 50001, "message": "starting"})
     answers.schema(2, source(2))
     result = replay(parts)

@@ -59,7 +59,7 @@ def offsets_of(parts: Parts, table: str, column: str = "_offset") -> list[int]:
 
 
 def test_a_replay_outlives_the_jvm(new_parts: NewParts, tmp_path: Path) -> None:
-    parts = new_parts(tables={"allowed": ["rummy"]})
+    parts = new_parts(tables={"allowlist": ["rummy"]})
     parts.learn(1)
     parts.take(events(1, [("rummy" if n % 4 == 0 else "uno", "a") for n in range(RECORDS)]))
     uno = [n for n in range(RECORDS) if n % 4]

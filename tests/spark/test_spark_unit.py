@@ -137,7 +137,7 @@ def test_settling_in_place_goes_on_to_the_tables_that_only_new_schemas_name(
 
 
 def test_tables_over_the_cap_are_quarantined(new_parts: NewParts) -> None:
-    parts = new_parts(tables={"cap": 2})
+    parts = new_parts(tables={"max_tables": 2})
     parts.learn(1)
     report = parts.take(events(1, [*PLAYERS, ("poker", "d"), ("hearts", "e")]))
     assert sorted(parts.tables.admitted) == ["hearts", "poker"]
@@ -182,7 +182,7 @@ def test_temporary_space_stays_level_while_batches_bring_ids_that_nobody_knows(
     new_parts: NewParts, answers: Answers
 ) -> None:
     """A day of corrupt frames, shortened: each batch names 16 new ids, and those that wait are asked for again."""
-    parts = new_parts(answers.url, schemas={"patience_s": 0.5})
+    parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.5})
     parts.learn(1)
     own = Path(parts.spark.sparkContext._temp_dir)
     folder = own.parents[1]  # of SPARK_LOCAL_DIRS: what the JVM keeps of its broadcasts is there, too

@@ -78,7 +78,7 @@ def test_what_goes_on_waiting_of_a_mixed_file_is_written_once(
     players = [("rummy", "a"), ("uno", "b")]
     parts.take([*events(2, players), *events(3, players), *unknown])
     assert [*files_of(parts).values()] == [[0, 1, 2, 3, 4, 5]]
-    parts = new_parts(answers.url, schemas={"patience_s": 0.001})
+    parts = new_parts(answers.url, schemas={"unknown_id_grace_s": 0.001})
     report = parts.deferred.step(None)  # the two that the registry says it does not know are given up
     assert report is not None
     assert placed(parts)["quarantine_events"] == [4, 5]
@@ -113,13 +113,13 @@ def test_a_file_with_more_than_a_unit_takes_is_cut_once(new_parts: NewParts, mon
 
 def test_small_files_are_merged_and_no_record_is_written_often(new_parts: NewParts) -> None:
     """Hundreds of units with a waiting record each: the files stay few, whichever start merges them."""
-    parts = new_parts(lake={"compact_files": 5, "fresh_log_hours": 1 / 3600})
+    parts = new_parts(lake={"compact_files": 5, "log_retention_hours": 1 / 3600})
     parts.learn(1)
     most, written = 0, 0
     for unit in range(60):
         parts.take(events(1, [("rummy", "a")]), LANDED)
         if unit == 30:
-            parts = new_parts(lake={"compact_files": 5, "fresh_log_hours": 1 / 3600})
+            parts = new_parts(lake={"compact_files": 5, "log_retention_hours": 1 / 3600})
         before = files_of(parts)
         while parts.deferred.merge():
             pass

@@ -38,7 +38,9 @@ def send_transactions(stage: Stage) -> None:
 
 
 def test_a_lake_is_audited_while_it_grows_and_after_a_kill(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
-    stage = new_stage(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.2", BATCH__RECORDS="3000", GOLD__INTERVAL_S="1")
+    stage = new_stage(
+        SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.2", BATCH__MAX_RECORDS="3000", GOLD__INTERVAL_S="1"
+    )
     acks = tmp_path / "acks"
     demo = {"schema_version": "3", "num_versions": "3", "poison": "0.02", "partitions": "3", "acks": str(acks)}
     stage.produce(15_000, **demo)

@@ -73,7 +73,7 @@ def _with_certificate(kafka: SecureKafka, days: int) -> dict[str, str]:
 def test_wrong_password_and_wrong_authority_are_named(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
-    stage = new_stage(RUN__PATIENCE_S="3")
+    stage = new_stage(RUN__CONNECT_TIMEOUT_S="3")
     stage.produce(10)
     wrong = _settings(kafka, tmp_path, "SCRAM-SHA-512", "no-such-password")
     assert stage.run(**wrong) == ExitCode.CONFIGURATION
@@ -85,7 +85,7 @@ def test_wrong_password_and_wrong_authority_are_named(
 
 
 def test_an_expired_certificate_holds_the_app(kafka: SecureKafka, new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(RUN__PATIENCE_S="3", **_with_certificate(kafka, days=-1))
+    stage = new_stage(RUN__CONNECT_TIMEOUT_S="3", **_with_certificate(kafka, days=-1))
     stage.produce(10)
     assert stage.run() == ExitCode.CONFIGURATION
     assert "has expired" in stage.lines()[-1]
@@ -96,7 +96,7 @@ def test_a_missing_right_to_read_holds_the_app(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
     """The topic may be looked at, so that only a worker meets it."""
-    stage = new_stage(RUN__PATIENCE_S="3")
+    stage = new_stage(RUN__CONNECT_TIMEOUT_S="3")
     stage.produce(10)
     kafka.deny(stage.topic, AclOperation.READ)
     assert stage.run(**_settings(kafka, tmp_path, "PLAIN")) == ExitCode.CONFIGURATION
@@ -109,7 +109,7 @@ def test_a_missing_right_to_read_holds_the_app(
 def test_a_wrong_kafka_setting_does_not_wait_for_the_registry(
     kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path
 ) -> None:
-    stage = new_stage(REGISTRY__URL="http://127.0.0.1:1", RUN__PATIENCE_S="600")
+    stage = new_stage(REGISTRY__URL="http://127.0.0.1:1", RUN__CONNECT_TIMEOUT_S="600")
     unreadable = _settings(kafka, tmp_path, "PLAIN") | {"KAFKA__SASL_PASSWORD_FILE": str(tmp_path / "nothing")}
     began = time.monotonic()
     assert stage.run(**unreadable) == ExitCode.CONFIGURATION

@@ -82,7 +82,7 @@ def drain(stage: Stage, **settings: str) -> tuple[int, int]:
 
 
 def test_a_record_that_no_memory_holds_stops_nobody(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(SPARK__DRIVER_MEMORY="1g", SCHEMAS__PATIENCE_S="1")
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g", SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     fill(stage, GIANT)
     code, most = drain(stage)
     assert code == ExitCode.DONE
@@ -133,7 +133,7 @@ def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) ->
 def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_same_memory(
     new_stage: Callable[..., Stage],
 ) -> None:
-    stage = new_stage(SPARK__DRIVER_MEMORY="1g", TABLES__CAP="10")
+    stage = new_stage(SPARK__DRIVER_MEMORY="1g", TABLES__MAX_TABLES="10")
     stage.produce(AT, partitions="64")
     topics = [stage.topic, *(f"{stage.topic}_{number}" for number in range(11))]
     admin = AdminClient({"bootstrap.servers": stage.brokers})

@@ -17,11 +17,11 @@ from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
-ONLY = {"TABLES__ALLOWED": '["rummy", "uno"]'}
+ONLY = {"TABLES__ALLOWLIST": '["rummy", "uno"]'}
 
 
 def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1")
+    stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1")
     stage.produce(5_000, schema_version="2", num_versions="2", poison="0.02", partitions="2")
     assert stage.run("--available-now", **ONLY) == ExitCode.DONE
     truth = ledger.consume(stage.brokers, stage.topic)
@@ -63,7 +63,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
 
 
 def test_a_replay_asked_of_the_app_outlives_its_jvm(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(SCHEMAS__PATIENCE_S="1", BATCH__INTERVAL_S="0.5")
+    stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.5")
     stage.produce(5_000, partitions="2")
     assert stage.run("--available-now", **ONLY) == ExitCode.DONE
     app = stage.start()

@@ -76,7 +76,7 @@ def _rotate(stage: Stage, settings: dict[str, str], secret: Path, change: Callab
     """The app takes records, is refused while it plans, for there are no more, is given the new secret, and takes the
     rest."""
     stage.produce(300)
-    app = stage.start(RUN__PATIENCE_S="120", **settings)
+    app = stage.start(RUN__CONNECT_TIMEOUT_S="120", **settings)
     try:
         assert wait_for(app, 120, lambda: stage.unit() >= 1)
         change()

@@ -18,7 +18,7 @@ GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 
 
 def test_three_versions_and_every_fault_drain_to_silver_gold_and_quarantine(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(SCHEMAS__PATIENCE_S="1")
+    stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     stage.produce(20_000, schema_version="3", num_versions="3", poison="0.02", partitions="3")
     assert stage.drain() == [ExitCode.DONE]
     assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
@@ -73,7 +73,7 @@ def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[...
     assert ledger.tables(stage.lake, "silver_") == []
     truth = ledger.consume(stage.brokers, stage.topic)
     assert ledger.read(stage.lake, "deferred_events", ["offset"]).num_rows == sum(1 for v in truth.values() if v)
-    assert stage.run("--available-now", SCHEMAS__PATIENCE_S="0.1") == ExitCode.DONE
+    assert stage.run("--available-now", SCHEMAS__UNKNOWN_ID_GRACE_S="0.1") == ExitCode.DONE
     assert ledger.verify(stage.lake, truth).faults() == {}
 
 
@@ -84,7 +84,9 @@ def test_no_file_of_a_lake_is_open_to_more_than_the_settings_say(
     """Made by the app, its JVM, Spark's checkpoint, workers, delta-rs: whatever the umask of who started it."""
     before = os.umask(0)
     try:
-        stage = new_stage(LAKE__UMASK=umask, LAKE__CHECKPOINT_EVERY="1", BATCH__RECORDS="500", LAKE__COMPACT_FILES="2")
+        stage = new_stage(
+            LAKE__UMASK=umask, LAKE__CHECKPOINT_EVERY="1", BATCH__MAX_RECORDS="500", LAKE__COMPACT_FILES="2"
+        )
         stage.produce(2_000, poison="0.05")
         assert stage.drain() == [ExitCode.DONE]
     finally:
@@ -98,7 +100,7 @@ def test_no_file_of_a_lake_is_open_to_more_than_the_settings_say(
 
 
 def test_unreachable_servers_and_missing_topic_end_with_their_code(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(RUN__PATIENCE_S="2")
+    stage = new_stage(RUN__CONNECT_TIMEOUT_S="2")
     assert stage.run(KAFKA__BROKERS="127.0.0.1:1") == ExitCode.UNREACHABLE
     assert "broker 127.0.0.1:1 did not answer" in stage.lines()[-1]
     stage.produce(10)

@@ -23,7 +23,7 @@ def unit_bytes(stage: Stage) -> list[int]:
 
 
 def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(BATCH__BYTES="200000")
+    stage = new_stage(BATCH__MAX_BYTES="200000")
     stage.produce(20_000, partitions="2")
     assert stage.run("--available-now") == ExitCode.DONE
     assert stage.verify() == {}
@@ -33,7 +33,7 @@ def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -
 
 
 def test_batches_are_planned_anew_when_records_grow(new_stage: Callable[..., Stage]) -> None:
-    stage = new_stage(BATCH__BYTES="1000000", BATCH__RECORDS="2000")
+    stage = new_stage(BATCH__MAX_BYTES="1000000", BATCH__MAX_RECORDS="2000")
     stage.produce(6_000, partitions="1")
     producer = Producer({"bootstrap.servers": stage.brokers})
     for _ in range(10_000):

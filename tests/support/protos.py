@@ -14,7 +14,9 @@ from spark_app.schemas.ledger import message_types
 from spark_app.schemas.limits import SchemaLimits
 from spark_app.schemas.registry import ROOT, Sources
 
-CAPS = SchemaLimits(text_bytes=1 << 20, files=100, leaves=2000, compile_s=5, compile_bytes=512 << 20)
+CAPS = SchemaLimits(
+    max_text_bytes=1 << 20, max_files=100, max_columns=2000, max_compile_cpu_s=5, max_compile_bytes=512 << 20
+)
 PROTO3 = 'syntax = "proto3";\n'
 
 

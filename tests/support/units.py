@@ -25,4 +25,4 @@ def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Ma
 def table_desk(
     lake: Lake, allowed: tuple[str, ...] = (), cap: int = 10, event: Mapping[str, Any] | None = None
 ) -> TableAdmission:
-    return TableAdmission(lake, Event(**(event or {})), Tables(allowed=allowed, cap=cap))
+    return TableAdmission(lake, Event(**(event or {})), Tables(allowlist=allowed, max_tables=cap))

@@ -53,7 +53,7 @@ def main(partitioned: bool) -> None:
         decoded.unpersist()
         records.unpersist()
 
-    spark.each_batch(spark.read(opened, settings, settings.batch.records), lake, take)
+    spark.each_batch(spark.read(opened, settings, settings.batch.max_records), lake, take)
     spark.aggregate(opened, lake, SIDE_BY_SIDE)
     jvm.end(clean=False)
 

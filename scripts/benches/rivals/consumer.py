@@ -62,7 +62,7 @@ def main() -> None:
     while at != ends:
         given.mark(lake.root, "offsets", batch)
         taken = 0
-        while taken < settings.batch.records and at != ends:
+        while taken < settings.batch.max_records and at != ends:
             for record in consumer.consume(AT_ONCE, 1.0):
                 assert record.error() is None
                 tables.add(record, _event(deserialize, record.value(), context))

@@ -85,7 +85,7 @@ def read(spark: SparkSession, settings: Settings, limit: int | None, headers: bo
 
 def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) -> None:
     """Kafka to <lake>/bronze: nothing is decoded, nothing is made durable beyond what Spark does by itself."""
-    write(read(spark, settings, settings.batch.records, headers=True), lake, checkpoint)
+    write(read(spark, settings, settings.batch.max_records, headers=True), lake, checkpoint)
 
 
 def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:

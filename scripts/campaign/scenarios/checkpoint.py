@@ -67,7 +67,7 @@ def damaged(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _stage(lab: Lab, **settings: str) -> Stage:
-    return lab.stage(BATCH__INTERVAL_S="0", BATCH__RECORDS="150", GOLD__INTERVAL_S="1", **settings)
+    return lab.stage(BATCH__INTERVAL_S="0", BATCH__MAX_RECORDS="150", GOLD__INTERVAL_S="1", **settings)
 
 
 def _record(tally: Tally, name: str, do: Callable[[], None]) -> None:

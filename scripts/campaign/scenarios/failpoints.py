@@ -76,20 +76,20 @@ def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Cal
     deaths, stage = Deaths(), _stage(lab)
     _produce(stage, size.records, partitions="3")
     for _ in range(size.times):
-        _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWED=allow()), deaths)
+        _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWLIST=allow()), deaths)
     stage.arm([])
-    stage.drain(BATCH__RECORDS="100000")
+    stage.drain(BATCH__MAX_RECORDS="100000")
     return Outcome(deaths.met, deaths.faults | stage.verify(), {"starts": deaths.starts, "records": size.records})
 
 
 def _stage(lab: Lab) -> Stage:
     return lab.stage(
         BATCH__INTERVAL_S="0",
-        BATCH__RECORDS="1000",
+        BATCH__MAX_RECORDS="1000",
         GOLD__INTERVAL_S="0.5",
         LAKE__COMPACT_FILES="6",
         LAKE__KEEP_MANIFESTS="20",
-        SCHEMAS__PATIENCE_S="1",
+        SCHEMAS__UNKNOWN_ID_GRACE_S="1",
         FAILPOINTS="on",
     )
 
@@ -102,20 +102,20 @@ def _work(stage: Stage, records: int, deaths: Deaths) -> None:
     _die_everywhere(stage, _points("mend"), stage.start, deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
     _die_everywhere(stage, _points("checkpoint"), stage.start, deaths)
-    stage.drain(BATCH__RECORDS="100000")
+    stage.drain(BATCH__MAX_RECORDS="100000")
     for version, point in enumerate(_points("leave"), 4):
         _die_everywhere(stage, [point], partial(_bump, stage, version), deaths)
     stage.arm([])
-    stage.drain(BATCH__RECORDS="100000")
+    stage.drain(BATCH__MAX_RECORDS="100000")
 
 
 def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     allowed = json.dumps([game for game in GAMES if game not in REFUSED])
     _produce(stage, records, partitions="3", schema_version="5", num_versions="5")
-    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed, BATCH__RECORDS="20000")
-    drain = partial(stage.start, "--available-now", TABLES__ALLOWED=allowed)
+    stage.run("--available-now", "--land-only", TABLES__ALLOWLIST=allowed, BATCH__MAX_RECORDS="20000")
+    drain = partial(stage.start, "--available-now", TABLES__ALLOWLIST=allowed)
     _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
-    stage.drain(TABLES__ALLOWED=allowed, BATCH__RECORDS="100000")
+    stage.drain(TABLES__ALLOWLIST=allowed, BATCH__MAX_RECORDS="100000")
     of_replay = _points("replay", *OF_REQUESTS)
     _die_everywhere(stage, of_replay, lambda: _ask(stage, "replay"), deaths, lambda: _refuse(stage, allowed))
     _remove(stage)
@@ -124,7 +124,7 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
-    stage.drain(BATCH__RECORDS="100000")
+    stage.drain(BATCH__MAX_RECORDS="100000")
 
 
 def _produce(stage: Stage, records: int, **options: str) -> None:
@@ -134,14 +134,14 @@ def _produce(stage: Stage, records: int, **options: str) -> None:
 def _land(stage: Stage, allowed: str) -> None:
     """More that waits to be decoded."""
     _produce(stage, MORE, schema_version="5")
-    stage.run("--available-now", "--land-only", TABLES__ALLOWED=allowed, BATCH__RECORDS="20000")
+    stage.run("--available-now", "--land-only", TABLES__ALLOWLIST=allowed, BATCH__MAX_RECORDS="20000")
 
 
 def _refuse(stage: Stage, allowed: str) -> None:
     """More that is in quarantine: of games that never had a table, for a table that is there goes on."""
     number = len(list(stage.lake.glob("silver_*")))
     stage.produce(MORE, schema_version="5", games=f"late_{number},late_{number + 1}")
-    stage.drain(TABLES__ALLOWED=allowed)
+    stage.drain(TABLES__ALLOWLIST=allowed)
 
 
 def _ask(stage: Stage, *command: str) -> Popen[bytes]:

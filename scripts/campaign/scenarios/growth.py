@@ -24,17 +24,17 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """`size.times` micro-batches; the largest values of each third."""
     stage = lab.stage(
         BATCH__INTERVAL_S="0",
-        BATCH__RECORDS=str(RECORDS_PER_BATCH),
+        BATCH__MAX_RECORDS=str(RECORDS_PER_BATCH),
         GOLD__INTERVAL_S="1",
-        LAKE__FRESH_LOG_HOURS="0.02",
+        LAKE__LOG_RETENTION_HOURS="0.02",
         LAKE__KEEP_MANIFESTS="100",
-        SCHEMAS__PATIENCE_S="1",
+        SCHEMAS__UNKNOWN_ID_GRACE_S="1",
     )
     stage.produce(size.times * RECORDS_PER_BATCH, poison="0.01")
     samples = _watch(stage, size.times)
     if len(samples) < SAMPLES:
         return Outcome(len(samples), {"ended early": f"{stage.unit():,} units of {size.times:,}"}, {})
-    codes = stage.drain(BATCH__RECORDS="100000")
+    codes = stage.drain(BATCH__MAX_RECORDS="100000")
     early, late = samples[len(samples) // 3 : 2 * len(samples) // 3], samples[2 * len(samples) // 3 :]
     before, after = _most(early), _most(late)
     grown = {name: [before[name], after[name]] for name in after if after[name] > MOST_GROWTH * before[name]}

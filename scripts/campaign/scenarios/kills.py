@@ -49,10 +49,10 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     batch = max(500, size.records // (size.times * UNITS_PER_LIFE))
     stage = lab.stage(
         BATCH__INTERVAL_S="0",
-        BATCH__RECORDS=str(batch),
+        BATCH__MAX_RECORDS=str(batch),
         GOLD__INTERVAL_S="0.7",
         LAKE__COMPACT_FILES="8",
-        SCHEMAS__PATIENCE_S="1",
+        SCHEMAS__UNKNOWN_ID_GRACE_S="1",
     )
     lives = Lives()
     share = size.records // len(VERSIONS)
@@ -66,7 +66,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
                 _live(stage, dice, lives)
             sending.result()
     units = max(Lake(stage.lake).units(), default=0)
-    codes = stage.drain(timeout=600 + size.records / 1000, BATCH__RECORDS=AT_ONCE)
+    codes = stage.drain(timeout=600 + size.records / 1000, BATCH__MAX_RECORDS=AT_ONCE)
     if codes[-1] != 0:
         lives.faults["drain"] = codes
     figures = {
@@ -88,7 +88,7 @@ def _produce(stage: Stage, records: int, version: int) -> None:
 
 def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> None:
     """The app has taken so many records, runs, and meets the first ones of a version that it has never seen."""
-    app = stage.start(BATCH__RECORDS=AT_ONCE)
+    app = stage.start(BATCH__MAX_RECORDS=AT_ONCE)
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
         if not wait_for(app, RESUMES_S + taken / 1000, lambda: due.items() <= stage.status().items()):

@@ -76,7 +76,7 @@ def second(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _stage(lab: Lab) -> Stage:
-    stage = lab.stage(BATCH__INTERVAL_S="0.2", BATCH__RECORDS="100", GOLD__INTERVAL_S="1", LAKE__COMPACT_FILES="8")
+    stage = lab.stage(BATCH__INTERVAL_S="0.2", BATCH__MAX_RECORDS="100", GOLD__INTERVAL_S="1", LAKE__COMPACT_FILES="8")
     stage.produce(RECORDS, partitions="3", poison="0.02")
     return stage
 

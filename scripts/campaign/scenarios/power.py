@@ -51,10 +51,10 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         return Outcome(0, {"mount": reason})
     stage = lab.stage(
         BATCH__INTERVAL_S="0",
-        BATCH__RECORDS=str(max(200, size.records // (size.times * UNITS_PER_LIFE))),
+        BATCH__MAX_RECORDS=str(max(200, size.records // (size.times * UNITS_PER_LIFE))),
         GOLD__INTERVAL_S="0.7",
         LAKE__COMPACT_FILES="8",
-        SCHEMAS__PATIENCE_S="1",
+        SCHEMAS__UNKNOWN_ID_GRACE_S="1",
         RUN__HOLD="false",
     )
     bumps = f"*=2@{size.records // 3}r,*=3@{size.records * 2 // 3}r"
@@ -63,7 +63,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     with mount.mounted(stage.lake) as disk:
         while lives.cuts < size.times:
             _live(stage, disk, dice, lives)
-        codes = stage.drain(timeout=600 + size.records / 500, BATCH__RECORDS="20000")
+        codes = stage.drain(timeout=600 + size.records / 500, BATCH__MAX_RECORDS="20000")
         if codes[-1] != 0:
             lives.faults["drain"] = codes
         lives.faults |= stage.verify()

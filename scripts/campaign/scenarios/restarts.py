@@ -22,12 +22,12 @@ UNHEALTHY_S = 60.0
 NOBODY = "127.0.0.1:1"
 KINDS = {
     "bad_setting": {"KAFKA__TOPIC": " "},
-    "missing_topic": {"KAFKA__TOPIC": "there_is_no_such_topic", "RUN__PATIENCE_S": "5"},
+    "missing_topic": {"KAFKA__TOPIC": "there_is_no_such_topic", "RUN__CONNECT_TIMEOUT_S": "5"},
     "bad_login": {
         "KAFKA__SECURITY_PROTOCOL": "SASL_PLAINTEXT",
         "KAFKA__SASL_USERNAME": "nobody",
         "KAFKA__SASL_PASSWORD_FILE": "/dev/null",
-        "RUN__PATIENCE_S": "5",
+        "RUN__CONNECT_TIMEOUT_S": "5",
     },
     "dead_registry": {"REGISTRY__URL": f"http://{NOBODY}"},
     "dead_broker": {"KAFKA__BROKERS": NOBODY},

@@ -18,9 +18,9 @@ NOBODY = "127.0.0.1:1"
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """So many stops, in phases by turns, on one lake."""
-    stage = lab.stage(**SMALL_BATCHES, SCHEMAS__PATIENCE_S="1")
+    stage = lab.stage(**SMALL_BATCHES, SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     stage.produce(size.records, partitions="3", poison="0.02", schema_version="2", num_versions="2")
-    stage.drain(BATCH__RECORDS="1000")
+    stage.drain(BATCH__MAX_RECORDS="1000")
     stage.produce(size.records, seed="8", poison="0.02", schema_version="2", num_versions="2")
     phases: dict[str, Callable[[Stage, Random], Flow]] = {
         "starting": _starting,
@@ -41,7 +41,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         took[name] = max(took[name], seconds)
         if code != 0:
             faults[f"stop {number + 1}, {name}"] = code
-    codes = stage.drain(BATCH__RECORDS="100000")
+    codes = stage.drain(BATCH__MAX_RECORDS="100000")
     faults |= {"drain": codes} if codes[-1] != 0 else {}
     return Outcome(size.times, faults | stage.verify(), {f"{name}_s_at_most": s for name, s in took.items()})
 
@@ -76,7 +76,7 @@ def _broker(stage: Stage, dice: Random) -> Flow:
 
 
 def _held(stage: Stage, dice: Random) -> Flow:
-    flow = Flow(stage, KAFKA__TOPIC="there_is_no_such_topic", RUN__PATIENCE_S="1", RUN__HOLD="true")
+    flow = Flow(stage, KAFKA__TOPIC="there_is_no_such_topic", RUN__CONNECT_TIMEOUT_S="1", RUN__HOLD="true")
     wait_until(lambda: stage.status().get("state") == "held", "being held")
     time.sleep(dice.uniform(0.0, 2.0))
     return flow

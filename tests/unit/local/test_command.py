@@ -18,8 +18,8 @@ def test_status_of_a_lake_that_is_named(tmp_path: Path) -> None:
 
 
 def test_settings_shows_those_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROTOLAKE_TABLES__CAP", "7")
+    monkeypatch.setenv("PROTOLAKE_TABLES__MAX_TABLES", "7")
     done = run("settings", "--lake", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "tables.cap = 7\n" in done.stdout
+    assert "tables.max_tables = 7\n" in done.stdout
     assert f"lake.path = {str(tmp_path)!r}\n" in done.stdout

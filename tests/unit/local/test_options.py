@@ -136,7 +136,7 @@ def test_a_file_is_no_place_for_a_lake(tmp_path: Path, option: str) -> None:
     [
         ("[kafka]\ntopic = 3", "kafka.topic: "),
         ("[kafka]\ntopick = 'x'", "kafka.topick: no such setting; did you mean kafka.topic?"),
-        ("[batch]\nrecords = 'many'", "batch.records: "),
+        ("[batch]\nmax_records = 'many'", "batch.max_records: "),
         ("kafka = 3", "kafka"),
     ],
 )

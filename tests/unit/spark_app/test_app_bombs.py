@@ -61,7 +61,7 @@ def test_bomb_is_stopped(name: str) -> None:
     sources = BOMBS[name]()
     before, child_before, started, others = forget_peak(), child_peak(), cpu_s(), children()
     try:
-        message_schemas(compile_sources(sources, CAPS if name in HARMLESS else replace(CAPS, compile_s=1)))
+        message_schemas(compile_sources(sources, CAPS if name in HARMLESS else replace(CAPS, max_compile_cpu_s=1)))
         outcome = "harmless"
     except SchemaInvalid:
         outcome = "refused"
@@ -75,7 +75,7 @@ def test_bomb_is_stopped(name: str) -> None:
 def test_busy_machine_refuses_nothing() -> None:
     others = children()
     with pytest.raises(CompileUnavailable, match="on the clock"):
-        compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=0.1))
+        compile_sources(BOMBS["reserved numbers"](), replace(CAPS, max_compile_cpu_s=0.1))
     assert children() == others
 
 
@@ -127,12 +127,12 @@ def test_times_and_wrappers_are_one_column() -> None:
     imports = "".join(f'import "google/protobuf/{name}.proto";' for name in names)
     fields = ("Timestamp a=1;", "Duration b=2;", "StringValue c=3;")
     body = imports + "message M { " + "".join(f"google.protobuf.{field}" for field in fields) + "}"
-    compile_sources(text(body), replace(CAPS, leaves=3))
+    compile_sources(text(body), replace(CAPS, max_columns=3))
 
 
 @pytest.mark.parametrize(("levels", "leaves"), [(13, 2), (14, 2), (15, 1), (40, 1)])
 def test_what_is_too_deep_is_one_column_of_json(levels: int, leaves: int) -> None:
-    compile_sources(text(deep(levels)), replace(CAPS, leaves=2))
+    compile_sources(text(deep(levels)), replace(CAPS, max_columns=2))
     _, messages = load_files(compile_sources(text(deep(levels)), CAPS))
     kind = arrow_schema(messages[0]).field("m").type
     while hasattr(kind, "fields") and kind.num_fields == 1:
@@ -144,7 +144,7 @@ def test_what_is_too_deep_is_one_column_of_json(levels: int, leaves: int) -> Non
 def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
     def size(count: int) -> Sources:
         answers.schema(count, PROTO3 + "//" + letter * count)
-        return Registry(RegistrySettings(url=answers.url), replace(CAPS, text_bytes=1000)).fetch(count)
+        return Registry(RegistrySettings(url=answers.url), replace(CAPS, max_text_bytes=1000)).fetch(count)
 
     most = (1000 - len(PROTO3) - 2) // len(letter.encode())
     assert size(most).size <= 1000
@@ -156,7 +156,7 @@ def test_cap_on_text_is_in_bytes(answers: Answers, letter: str) -> None:
 def test_cap_on_files(answers: Answers, count: int, asked: int) -> None:
     references = [answers.version(f"s{i}", 1, PROTO3) | {"name": f"{i}.proto"} for i in range(count)]
     answers.schema(1, PROTO3 + "message M {}", references=references)
-    registry = Registry(RegistrySettings(url=answers.url), replace(CAPS, files=5))
+    registry = Registry(RegistrySettings(url=answers.url), replace(CAPS, max_files=5))
     if count < 5:
         compile_sources(registry.fetch(1), CAPS)
     else:
@@ -180,7 +180,7 @@ def test_caps_on_compiling(tight: dict[str, int], bomb: str, reason: str) -> Non
 @pytest.mark.usefixtures("only_cpu_counts")
 def test_cap_on_cpu() -> None:
     with pytest.raises(SchemaInvalid, match="1 s of CPU"):
-        compile_sources(BOMBS["reserved numbers"](), replace(CAPS, compile_s=1))
+        compile_sources(BOMBS["reserved numbers"](), replace(CAPS, max_compile_cpu_s=1))
 
 
 def test_machine_that_cannot_run_protoc_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

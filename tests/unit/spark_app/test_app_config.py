@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scripts.campaign.units import open_lake
 from spark_app.kafka.topics import Topics
 from spark_app.model.errors import ConfigurationError
-from spark_app.settings import config
+from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.store.rules import check_rules
@@ -37,7 +37,7 @@ def test_rendered_defaults_load_as_the_defaults() -> None:
         ("[kafka]\nbrokres = 'b'", "kafka.brokres"),
         ("[kafka]\ntopic = 3", "kafka.topic"),
         ("kafka = 3", "kafka"),
-        ("[tables]\ncap = -1", "tables.cap"),
+        ("[tables]\nmax_tables = -1", "tables.max_tables"),
         ("[gold.aggregates.x]\nfunction = 'nope'", "gold.aggregates.x.function"),
         ("_env_file = 'x'", "_env_file"),
     ],
@@ -54,7 +54,7 @@ def test_bad_file_names_the_key(tmp_path: Path, text: str, key: str) -> None:
     [
         ("[kafkaa]\na = 1", "did you mean kafka?"),
         ("[kafka]\nbrokres = 'b'", "did you mean kafka.brokers?"),
-        ("[zzzz]\na = 1", "`python -m spark_app settings` lists them"),
+        ("[zzzz]\na = 1", "`protolake settings` lists all"),
     ],
 )
 def test_an_unknown_key_is_answered_with_one_that_is_like_it(tmp_path: Path, text: str, says: str) -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_variable_is_answered_with_one_that_is_like_it(monkeypatch: p
         ("PROTOLAKE_KAFKA__BROKRES", "b"),
         ("PROTOLAKE_NOPE__X", "1"),
         ("PROTOLAKE_KAFKA_TOPIC", "t"),
-        ("PROTOLAKE_TABLES__ALLOWED", "a"),
+        ("PROTOLAKE_TABLES__ALLOWLIST", "a"),
     ],
 )
 def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -89,9 +89,9 @@ def test_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("[tables]\nallowed = " + "[" * 100_000 + "]" * 100_000, "allowed"),
+        ("[tables]\nallowlist = " + "[" * 100_000 + "]" * 100_000, "allowlist"),
         ("[gold]\naggregates = " + "{a=" * 5_000 + "1" + "}" * 5_000, "aggregates"),
-        ("[tables]\ncap = " + "9" * 5_000, "s.toml is not TOML"),
+        ("[tables]\nmax_tables = " + "9" * 5_000, "s.toml is not TOML"),
         ('[lake]\npath = "a\\u0000b"', "lake.path"),
         ('[kafka]\ntopic = "a\\u0000b"', "kafka.topic"),
     ],
@@ -106,7 +106,7 @@ def test_what_breaks_a_parser_is_refused_by_its_key(tmp_path: Path, text: str, k
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
-@pytest.mark.parametrize("name", ["PROTOLAKE_TABLES__ALLOWED", "PROTOLAKE_GOLD__AGGREGATES", "PROTOLAKE_KAFKA"])
+@pytest.mark.parametrize("name", ["PROTOLAKE_TABLES__ALLOWLIST", "PROTOLAKE_GOLD__AGGREGATES", "PROTOLAKE_KAFKA"])
 def test_a_hundred_thousand_brackets_in_a_variable_are_refused_by_its_name(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
@@ -312,3 +312,60 @@ def test_nobody_is_held_who_did_not_say_so(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("PROTOLAKE_RUN__HOLD", raising=False)
     (tmp_path / "settings.toml").write_text(text)
     assert not config.should_hold(tmp_path / "settings.toml")
+
+
+OLD = """[batch]
+records = 7
+[tables]
+cap = 3
+"""
+
+
+def test_settings_of_earlier_releases_still_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, said = tmp_path / "old.toml", []
+    file.write_text(OLD)
+    monkeypatch.setenv("PROTOLAKE_TABLES__ALLOWED", '["a", "b"]')
+    monkeypatch.setenv("PROTOLAKE_SCHEMAS", '{"files": 5}')
+    loaded = config.load(file, said.append)
+    assert (loaded.batch.max_records, loaded.tables.max_tables, loaded.schemas.max_files) == (7, 3, 5)
+    assert loaded.tables.allowlist == ("a", "b")
+    names = ["batch.records", "tables.cap", "tables.allowed", "schemas.files"]
+    assert sorted(said[0]) == sorted(names)
+    assert said[0]["tables.cap"] == "tables.max_tables"
+
+
+def test_a_variable_by_its_old_name_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "new.toml"
+    file.write_text("[batch]\nmax_records = 7\nmax_attempts = 9\n")
+    monkeypatch.setenv("PROTOLAKE_BATCH__RECORDS", "8")
+    batch = config.load(file).batch
+    assert (batch.max_records, batch.max_attempts) == (8, 9)
+
+
+@pytest.mark.parametrize("where", ["file", "environment", "section"])
+def test_a_setting_by_both_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    file = tmp_path / "both.toml"
+    file.write_text("[batch]\nrecords = 1\nmax_records = 2\n" if where == "file" else "")
+    if where == "environment":
+        monkeypatch.setenv("PROTOLAKE_BATCH__RECORDS", "1")
+        monkeypatch.setenv("PROTOLAKE_BATCH__MAX_RECORDS", "2")
+    if where == "section":
+        monkeypatch.setenv("PROTOLAKE_BATCH", '{"records": 1, "max_records": 2}')
+    with pytest.raises(
+        ConfigurationError, match=r"batch.records is the old name of batch.max_records: set only the new"
+    ):
+        config.load(file)
+
+
+def test_an_error_names_the_setting_as_it_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text("[batch]\nrecords = -1\n")
+    with pytest.raises(ConfigurationError, match=r"batch.max_records \(given as batch.records\): "):
+        config.load(file)
+
+
+def test_every_renamed_setting_has_a_name_today() -> None:
+    for section, pairs in renamed.RENAMED.items():
+        fields = config.sections()[section].model_fields
+        assert set(pairs.values()) <= set(fields)
+        assert not set(pairs) & set(fields)

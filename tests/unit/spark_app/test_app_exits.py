@@ -26,7 +26,7 @@ from tests.support.disk import full_disk
 from tests.support.units import open_committer
 
 ROOT = Path(__file__).parents[3]
-NOBODY = {"KAFKA__BROKERS": "127.0.0.1:1", "REGISTRY__URL": "http://127.0.0.1:1", "RUN__PATIENCE_S": "1"}
+NOBODY = {"KAFKA__BROKERS": "127.0.0.1:1", "REGISTRY__URL": "http://127.0.0.1:1", "RUN__CONNECT_TIMEOUT_S": "1"}
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def test_body_at_the_cap_is_read_and_one_byte_more_is_refused(answers: Answers) 
     body = json.dumps(GOOD)
     answers["/schemas/ids/1"] = (200, body + " " * (5 * 1000 - len(body)))
     answers["/schemas/ids/2"] = (200, body + " " * (5 * 1000 + 1 - len(body)))
-    small = replace(CAPS, text_bytes=1000)
+    small = replace(CAPS, max_text_bytes=1000)
     assert registry(answers, small).fetch(1).size == len(GOOD["schema"])
     with pytest.raises(SchemaInvalid, match="5000 bytes"):
         registry(answers, small).fetch(2)
@@ -165,7 +165,7 @@ def test_failures_leave_the_client_whole(answers: Answers, what: str) -> None:
         "compressed": stream(200, ("Content-Encoding", "br"), chunk=b"x", times=1),
         "late": stream(200, ("Content-Length", "100"), chunk=b" ", times=99, pause=0.002),
     }[what]
-    client = registry(answers, replace(CAPS, text_bytes=1000), timeout_s=0.1)
+    client = registry(answers, replace(CAPS, max_text_bytes=1000), timeout_s=0.1)
     for _ in range(5):
         with pytest.raises((SchemaInvalid, RegistryUnreachable)):
             client.fetch(1)

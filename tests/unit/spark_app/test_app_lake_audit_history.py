@@ -192,7 +192,9 @@ def test_a_table_as_of_a_unit_beside_an_app_that_goes_on(tmp_path: Path) -> None
 
 
 def test_gold_that_is_behind_an_old_log_is_not_judged(tmp_path: Path) -> None:
-    lake = SmallLake(tmp_path, kinds.V1, event={"time": "at"}, lake={"fresh_log_hours": 1e-6, "checkpoint_every": 1})
+    lake = SmallLake(
+        tmp_path, kinds.V1, event={"time": "at"}, lake={"log_retention_hours": 1e-6, "checkpoint_every": 1}
+    )
     played(lake, "a")
     lake.fold("at")
     for _ in range(3):
@@ -217,7 +219,7 @@ def test_gold_that_skipped_a_unit_is_found(tmp_path: Path) -> None:
 
 
 def test_files_that_were_removed_during_the_audit_are_no_damage(tmp_path: Path) -> None:
-    lake = SmallLake(tmp_path, kinds.V1, lake={"fresh_log_hours": 1e-6})
+    lake = SmallLake(tmp_path, kinds.V1, lake={"log_retention_hours": 1e-6})
     for gamer in "ab":
         played(lake, gamer)
     table = Table(lake.lake.table("silver_rummy_events"))

@@ -24,7 +24,7 @@ TABLES = ["bronze_events", "silver_a_events"]
 UNITS = 300
 LAST = 60
 SECOND = 1 / 3600
-SETTINGS = LakeSettings(fresh_log_hours=SECOND, compact_files=15, checkpoint_every=25)
+SETTINGS = LakeSettings(log_retention_hours=SECOND, compact_files=15, checkpoint_every=25)
 
 
 def take(manifests: Manifests, committer: Committer, maintainer: Maintainer, lake: Lake) -> None:
@@ -178,8 +178,8 @@ def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.Capt
 def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
     """The log has their tombstones until a checkpoint forgets them. The folder's name needs quoting in an address."""
     lake = open_lake(tmp_path / "my lake, 50% ü")
-    manifests, committer = open_committer(lake, LakeSettings(fresh_log_hours=SECOND))
-    maintainer = Maintainer(committer.tables, LakeSettings(fresh_log_hours=SECOND), committer.synced)
+    manifests, committer = open_committer(lake, LakeSettings(log_retention_hours=SECOND))
+    maintainer = Maintainer(committer.tables, LakeSettings(log_retention_hours=SECOND), committer.synced)
     for _ in range(3):
         take(manifests, committer, maintainer, lake)
     table = committer.tables.get(TABLES[0])

@@ -72,13 +72,13 @@ def test_cap_on_text_counts_references(answers: Answers) -> None:
 def test_a_version_that_is_too_large_is_left_out(answers: Answers) -> None:
     answers["/subjects/large/versions"] = (200, [1, 2, 3])
     for version in (1, 2, 3):
-        filler = " " * (6 * CAPS.text_bytes if version == 2 else 1)
+        filler = " " * (6 * CAPS.max_text_bytes if version == 2 else 1)
         answers.version("large", version, PROTO3 + filler, id=70 + version)
     assert registry(answers).subject_versions("large") == {71: 1, 73: 3}
 
 
 def test_a_list_of_versions_that_is_too_large_says_nothing(answers: Answers) -> None:
-    answers["/subjects/long/versions"] = (200, "[1" + " " * 6 * CAPS.text_bytes + "]")
+    answers["/subjects/long/versions"] = (200, "[1" + " " * 6 * CAPS.max_text_bytes + "]")
     with pytest.raises(RegistryUnreachable):
         registry(answers).subject_versions("long")
 

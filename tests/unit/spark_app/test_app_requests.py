@@ -113,7 +113,7 @@ def test_answers_in_words() -> None:
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A command on the lake in the folder, with a second of patience."""
     settings = folder / "settings.toml"
-    settings.write_text(f"[lake]\npath = {json.dumps(str(folder / 'lake'))}\n[run]\npatience_s = 1\n")
+    settings.write_text(f"[lake]\npath = {json.dumps(str(folder / 'lake'))}\n[run]\nconnect_timeout_s = 1\n")
     words = [sys.executable, "-m", "spark_app", *arguments, "--settings", str(settings)]
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -22,7 +22,7 @@ from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3
 
-SETTINGS = Schemas(compile_s=1)
+SETTINGS = Schemas(max_compile_cpu_s=1)
 
 
 @pytest.fixture

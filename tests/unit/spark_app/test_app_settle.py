@@ -160,7 +160,7 @@ def test_a_batch_does_not_wait_for_a_bomb(answers: Answers, tmp_path: Path) -> N
     """Its records wait; the others' schemas are settled, and the bomb is, once, when it has gone off."""
     answers.schema(5, BOMBS["reserved numbers"]().texts[ROOT])
     answers.schema(6, PROTO3 + "message M { string x = 1; }")
-    schemas = desk(answers, tmp_path, settle_s=0.5)
+    schemas = desk(answers, tmp_path, resolve_timeout_s=0.5)
     began = time.monotonic()
     assert schemas.resolve_new([5]) == []
     assert time.monotonic() - began < 2

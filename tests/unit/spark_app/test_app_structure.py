@@ -72,7 +72,7 @@ def test_spark_is_used_where_it_must_be() -> None:
 
 
 def test_workers_know_neither_spark_nor_the_driver() -> None:
-    ours = ("settings.config", "storage", "schemas", "store", "driver", "gold")
+    ours = ("settings.config", "storage.lake", "schemas", "store", "driver", "gold")
     for package in ("worker", "decode"):
         assert users(APP / package, "pyspark", *(f"spark_app.{part}" for part in ours)) == set()
 
@@ -159,7 +159,7 @@ def test_the_parts_do_not_know_each_other() -> None:
         ),
         (
             "spark_app.worker.task",
-            ["pyspark", "pydantic", "confluent_kafka", "spark_app.settings", "spark_app.storage"],
+            ["pyspark", "pydantic", "confluent_kafka", "spark_app.settings", "spark_app.storage.lake"],
         ),
     ],
 )

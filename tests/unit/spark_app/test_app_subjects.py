@@ -30,7 +30,7 @@ def register(answers: Answers, key: int | str, *subjects: str, message: str = "M
 
 
 def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> SchemaResolver:
-    settings = Schemas(lookups=3)
+    settings = Schemas(max_unknown_ids_per_batch=3)
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
     return SchemaResolver(
         Ledger(folder), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more"))
