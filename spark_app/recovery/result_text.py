@@ -57,7 +57,7 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
     for table, names in (*result["named"].items(), *((t, g["named"]) for t, g in result["gold"].items())):
         lines += ["", f"{table}: the first affected rows", *(f"  {name}" for name in names)] if names else []
     if result["replayable"]:
-        lines += ["", f"{result['replayable']:,} records in quarantine can be decoded now: python -m spark_app replay"]
+        lines += ["", f"{result['replayable']:,} records in quarantine can be decoded now: protolake replay"]
     if result["skipped"]:
         lines += ["", f"records that make the pass fail: {', '.join(result['skipped'][:20])}"]
     return lines
