@@ -36,6 +36,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.spark import jvm
 from spark_app.worker import task
 from spark_app.worker.route import Routing
+from spark_app.worker.task_plan import TaskPlan
 
 SHARES = (0.0, 0.01, 0.5, 1.0)
 KINDS = ("flat", "rich")
@@ -184,7 +185,7 @@ def _pass(records: pa.Table, catalog: Catalog) -> tuple[int, int]:
     games = {f"game_{n}": f"game_{n}" for n in range(7)}
     messages = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=messages)
-    plan = task.TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, settled=True)
+    plan = TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
     try:
         report = task.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
     finally:

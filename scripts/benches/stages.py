@@ -39,7 +39,7 @@ from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Batch
 from spark_app.worker import task
 from spark_app.worker.route import Routing
-from spark_app.worker.task import TaskPlan
+from spark_app.worker.task_plan import TaskPlan
 
 WRONG = 65
 END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
@@ -119,7 +119,7 @@ def _runs(shape: Shape, schema_id: int, folder: Path) -> dict[str, Run]:
     games = {name: name for name in game_names(shape.games)}
     tables = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=tables)
-    plan = TaskPlan("", "part-0-a", TableNames(), routing, {}, 1, settled=True)
+    plan = TaskPlan("", "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
 
     def land(write_bronze: bool) -> Run:
         def take(batches: Iterator[pa.RecordBatch]) -> int:

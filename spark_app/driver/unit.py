@@ -25,6 +25,7 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.worker import task
 from spark_app.worker.framing import UnframedSchema
+from spark_app.worker.task_plan import TaskPlan
 from spark_app.worker.unwrap import Wrapper
 
 SAMPLE_RECORDS = 10_000  # records
@@ -82,7 +83,7 @@ class UnitRunner:
             self.discard(report, origin.root)
             if not self._settle(report, origin):
                 break
-        return self._execute(records, replace(self._plan(sequence, origin), settled=True))
+        return self._execute(records, replace(self._plan(sequence, origin), defer_new=True))
 
     def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
         """Settle what some of the records bring, once, while there are no tables: the first batch would be decoded
@@ -130,9 +131,9 @@ class UnitRunner:
             )
         return schema_id, index
 
-    def _plan(self, sequence: int, origin: UnitOptions) -> task.TaskPlan:
+    def _plan(self, sequence: int, origin: UnitOptions) -> TaskPlan:
         decode, wrapper = self._settings.decode, self._settings.wrapper
-        return task.TaskPlan(
+        return TaskPlan(
             root=origin.root or str(self._lake.root),
             prefix=unit_file_prefix(sequence),
             layout=self._settings.tables.layout,
@@ -141,7 +142,7 @@ class UnitRunner:
             landed_at=int(time.time() * 1_000_000),
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
-            bare=self._unframed_schema(),
+            unframed=self._unframed_schema(),
             framed_keys=decode.framed_keys,
             options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
@@ -151,7 +152,7 @@ class UnitRunner:
             compression=self._settings.lake.compression,
         )
 
-    def _execute(self, records: Records, plan: task.TaskPlan) -> Report:
+    def _execute(self, records: Records, plan: TaskPlan) -> Report:
         catalog = self._share(self._schemas.ledger.catalog())
         try:
             with failpoints.around("pass"):

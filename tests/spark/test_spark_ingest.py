@@ -230,7 +230,7 @@ def test_a_worker_that_dies_is_a_failed_try(
     plan = parts.units._plan
 
     def deadly_to_decode(sequence: int, origin: Any) -> Any:
-        return replace(plan(sequence, origin), bare=None if origin.land_only else Deadly())
+        return replace(plan(sequence, origin), unframed=None if origin.land_only else Deadly())
 
     monkeypatch.setattr(parts.units, "_plan", deadly_to_decode)
     take(parts, 0, events(1, PLAYERS), 0)

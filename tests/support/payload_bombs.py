@@ -19,6 +19,7 @@ from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.worker import task
 from spark_app.worker.route import Routing
+from spark_app.worker.task_plan import TaskPlan
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text
 
@@ -94,7 +95,7 @@ def go(payload: bytes) -> Report:
     messages = {"g": tuple(catalog.columns)}
     routing = Routing("game_name", {"g": "g"}, frozenset(), room=False, messages=messages)
     with tempfile.TemporaryDirectory() as folder:
-        plan = task.TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, settled=True)
+        plan = TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
         return task.run(iter([batch_of(values)]), plan, catalog, "0")
 
 

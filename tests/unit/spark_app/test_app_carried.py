@@ -72,7 +72,7 @@ def test_schemas_named_by_guid_in_the_frame_or_in_a_header(tmp_path: Path) -> No
 def test_a_guid_that_was_never_met_is_new_and_then_waits(tmp_path: Path) -> None:
     batch = batch_of([frame(GUID, b"x")] * 2)
     assert run(tmp_path / "a", batch, catalog_of(ONE))[0].new_ids == {GUID: 2}
-    report, tables = run(tmp_path / "b", batch, catalog_of(ONE), settled=True)
+    report, tables = run(tmp_path / "b", batch, catalog_of(ONE), defer_new=True)
     assert report.deferred == 2
     assert tables["deferred_events"]["waits_for"].to_pylist() == [GUID] * 2
 
@@ -85,7 +85,7 @@ def test_records_without_a_frame_have_the_schema_of_the_settings(tmp_path: Path)
         b"\0\0",
         b"{",
     ]
-    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), bare=(1, PLACED))
+    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), unframed=(1, PLACED))
     assert sorted(tables["silver_de_events"]["total"].to_pylist()) == [1, 2]
     assert report.quarantine == {"route_missing": 1, "frame_short": 1, "decode_payload": 1}
     assert tables["bronze_events"]["schema_id"].to_pylist() == [1, 1, 1, None, 1]
@@ -106,7 +106,7 @@ def test_keys_are_decoded_beside_their_values(tmp_path: Path) -> None:
         frame(2**31 + 1, b""),
     ]
     batch = batch_of([value] * len(given), key=pa.array(given, pa.binary()))
-    report, tables = run(tmp_path, batch, catalog_of(ONE, keys), framed_keys=True, settled=True)
+    report, tables = run(tmp_path, batch, catalog_of(ONE, keys), framed_keys=True, defer_new=True)
     rows = tables["silver_de_events"].sort_by("_offset")
     texts = [text and json.loads(text) for text in rows["_key"].to_pylist()]
     assert texts == [{"id": "5"}, {"b": True}, None, None, None, None, None]
@@ -156,7 +156,7 @@ def test_after_settling_a_value_or_message_type_that_is_still_new_waits(tmp_path
         frame(1, shop("Shipped", country="de"), SHIPPED),
         frame(1, shop("Placed", country="fr"), PLACED),
     ]
-    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), settled=True)
+    report, tables = run(tmp_path, batch_of(values), catalog_of(ONE), defer_new=True)
     assert (report.silver, report.deferred, report.new_values) == ({"de": 1}, 2, {})
     assert report.balance() == (3, 3)
     assert tables["deferred_events"]["waits_for"].to_pylist() == [None, None]
@@ -227,7 +227,7 @@ def test_wrapped_events_land_by_their_own_schema(tmp_path: Path) -> None:
         wrap("../x", 11, inner(UNO, "Uno", score=9)),
         frame(10, b"\xff"),
     ]
-    report, tables = run(tmp_path, batch_of(values), catalog_of(OUTER, UNO, POKER), **WRAPPED, settled=True)
+    report, tables = run(tmp_path, batch_of(values), catalog_of(OUTER, UNO, POKER), **WRAPPED, defer_new=True)
     uno = tables["silver_uno_events"].sort_by("_offset").to_pylist()
     assert [(row["score"], row["_schema_id"], row["_offset"]) for row in uno] == [(5, 11, 0), (6, 11, 2), (0, 11, 3)]
     assert [row["_wrapper"] for row in uno] == [{"game": "uno", "sent_by": "me"}] * 3

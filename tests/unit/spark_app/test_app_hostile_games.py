@@ -87,7 +87,7 @@ def test_a_thousand_hostile_games_stay_in_the_lake(tmp_path: Path, cap: int) -> 
     desk = table_desk(lake, cap=cap)
     plan = plan_for(tmp_path / "lake", routing=desk.routing())
     desk.admit(task.run(iter(records), plan, catalog_of(SCHEMA), "0").new_values)
-    final = replace(plan, settled=True, routing=desk.routing())
+    final = replace(plan, defer_new=True, routing=desk.routing())
     report = task.run(iter(records), final, catalog_of(SCHEMA), "0")
     assert report.balance() == (1000, 1000)
     names = set(report.silver)

@@ -28,6 +28,7 @@ from spark_app.model.catalog import SchemaKey
 from spark_app.model.table_names import TableNames
 from spark_app.worker import task
 from spark_app.worker.route import Routing
+from spark_app.worker.task_plan import TaskPlan
 from tests.support.frames import batch_of
 from tests.support.mutations import GAMES, frames, mutate, schemas
 from tests.support.protos import catalog_of, message_class
@@ -105,7 +106,7 @@ def mutated(dice: random.Random, count: int) -> list[bytes]:
 
 def land(folder: Path, values: list[bytes]) -> dict[str, pa.Table]:
     """The tables after a pass over the values, at offsets from 0 on; each is in bronze, and placed, once."""
-    plan = task.TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, settled=True)
+    plan = TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, defer_new=True)
     batches = [batch_of(values[first : first + BATCH], first) for first in range(0, len(values), BATCH)]
     report = task.run(iter(batches), plan, CATALOG, "0")
     tables = read_back(folder, report)

@@ -25,6 +25,7 @@ from spark_app.worker import files, task
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
 from spark_app.worker.table_rows import BRONZE_SCHEMA
+from spark_app.worker.task_plan import TaskPlan
 from tests.support.examples import examples
 from tests.support.frames import batch_of, frame
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
@@ -78,14 +79,12 @@ KINDS: dict[str, tuple[bytes | None, str]] = {
 MIXED = st.lists(st.sampled_from(sorted(KINDS)), max_size=30)
 
 
-def plan_for(folder: Path, **more: Any) -> task.TaskPlan:
-    plan = task.TaskPlan(
-        str(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000
-    )
+def plan_for(folder: Path, **more: Any) -> TaskPlan:
+    plan = TaskPlan(str(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000)
     return replace(plan, **more)
 
 
-def run(batches: Sequence[pa.RecordBatch], plan: task.TaskPlan, catalog: Catalog = CATALOG) -> Report:
+def run(batches: Sequence[pa.RecordBatch], plan: TaskPlan, catalog: Catalog = CATALOG) -> Report:
     return Report.from_json(task.run(iter(batches), plan, catalog, "00000-0").to_json())
 
 
@@ -181,7 +180,7 @@ def test_values_land_with_their_fields_and_lineage(tmp_path: Path) -> None:
 def test_a_record_of_another_kind_of_schema_keeps_its_id_and_names_the_kind(tmp_path: Path) -> None:
     """JSON and Avro have no message index; a Protobuf record should have one."""
     heads = [bytes(SchemaId("JSON", schema_id=key).id_to_bytes()) for key in (REFUSED, OLD, STRANGE)]
-    report = run([batch_of([head + b'{"a": 1}' for head in heads])], plan_for(tmp_path, settled=True))
+    report = run([batch_of([head + b'{"a": 1}' for head in heads])], plan_for(tmp_path, defer_new=True))
     tables = read_back(tmp_path, report)
     refused = tables[LAYOUT.quarantine].select(["cause", "detail", "schema_id", "refused_schema"]).to_pylist()
     assert [list(row.values()) for row in refused] == [
@@ -211,7 +210,7 @@ def test_what_is_outside_the_closed_set_is_reported_and_breaks_the_balance(tmp_p
 
 def test_after_settling_new_ids_wait_and_new_values_are_over_the_cap(tmp_path: Path) -> None:
     values = [frame(STRANGE, b"x")] * 3 + [event(OLD, "uno")] * 2
-    report = run([batch_of(values)], plan_for(tmp_path, settled=True, routing=replace(ROUTING, room=False)))
+    report = run([batch_of(values)], plan_for(tmp_path, defer_new=True, routing=replace(ROUTING, room=False)))
     assert (report.new_ids, report.new_values) == ({}, {})
     assert (report.deferred, report.quarantine) == (3, {"route_cap": 2})
     assert report.balance() == (5, 5)
@@ -266,7 +265,7 @@ def test_topics_are_text_in_every_file_however_many_a_task_has(tmp_path: Path, t
 
 @pytest.mark.parametrize("schema_id", [2**31 - 1, 2**31, 2**32 - 1])
 def test_ids_at_the_end_of_the_range(tmp_path: Path, schema_id: int) -> None:
-    report = run([batch_of([frame(schema_id, b"x")])], plan_for(tmp_path, settled=True))
+    report = run([batch_of([frame(schema_id, b"x")])], plan_for(tmp_path, defer_new=True))
     assert (report.deferred, report.quarantine) == ((1, {}) if schema_id < 2**31 else (0, {"schema_unknown": 1}))
     assert read_back(tmp_path, report)[LAYOUT.bronze]["schema_id"].to_pylist() == [schema_id]
 

@@ -1,0 +1,66 @@
+"""The rows of a task until they are files: one file per table each time the buffers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_app.model.reports import FileEntry
+from spark_app.worker import files, table_rows
+from spark_app.worker.task_plan import TaskPlan
+
+WRITERS = ThreadPoolExecutor(4, thread_name_prefix="write")
+
+
+class Buffers:
+    """
+    Attributes:
+        bytes: of all rows that are buffered.
+    """
+
+    def __init__(self, plan: TaskPlan, task: str):
+        """`task` is part of the file names and must be unique."""
+        self._plan = plan
+        self._prefix = f"{plan.prefix}-{task}"
+        self._written = 0  # files, so far
+        self.clear()
+
+    def clear(self) -> None:
+        self.bytes = 0
+        self._own: dict[str, list[pa.Table]] = {}  # of the tables that every lake has
+        self._silver: dict[pa.Schema, list[pa.Table]] = {}  # by the schema of the rows
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        """Buffer rows of bronze, quarantine or deferred."""
+        self._own.setdefault(table, []).append(rows)
+        self.bytes += rows.nbytes
+
+    def add_silver(self, rows: pa.Table) -> None:
+        """Buffer rows of silver tables, each with the number of its table."""
+        self._silver.setdefault(rows.schema, []).append(rows)
+        self.bytes += rows.nbytes
+
+    def write(self, names: list[str]) -> Iterator[tuple[str, FileEntry]]:
+        """Write the files side by side, because they wait for the disk more than for the processor.
+
+        Args:
+            names: the routing names by the numbers of their tables.
+        """
+        parts = self._parts(names)
+        first, self._written = self._written, self._written + len(parts)
+        named = [(table, f"{self._prefix}-{first + i:05d}.parquet", rows) for i, (table, rows) in enumerate(parts)]
+        return WRITERS.map(self._write, *zip(*named, strict=True)) if named else iter(())
+
+    def _parts(self, names: list[str]) -> list[tuple[str, pa.Table]]:
+        """(table, rows): bronze, quarantine, deferred, then one of each silver table."""
+        layout = self._plan.layout
+        own = [name for name in (layout.bronze, layout.quarantine, layout.deferred) if name in self._own]
+        parts = [(name, pa.concat_tables(self._own[name], promote_options="default")) for name in own]
+        split = table_rows.split_by_table(self._silver.values())
+        return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]
+
+    def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
+        return table, files.write_file(Path(self._plan.root) / table, name, rows, self._plan.compression)

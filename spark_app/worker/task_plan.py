@@ -1,0 +1,55 @@
+"""What the driver tells each task of a unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_app.decode.decoder import STRICT
+from spark_app.model.catalog import DecodeOptions
+from spark_app.model.table_names import TableNames
+from spark_app.worker.framing import UnframedSchema
+from spark_app.worker.route import Routing
+from spark_app.worker.unwrap import Wrapper
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """All that a task must know besides the catalog. It is small, because it travels with every task.
+
+    Attributes:
+        root: the lake's folder.
+        prefix: begins every file name: the unit's sequence number and a random part of this attempt.
+        layout: names of the tables.
+        routing: the tables that exist. A routing value that is not among them is reported.
+        topic_ids: topic -> Kafka's id of it.
+        landed_at: microseconds since 1970.
+        write_bronze: False where the records come from bronze.
+        land_only: decode nothing, defer every record.
+        defer_new: True in the last run of a unit: records with a new schema id or routing value are deferred.
+        unframed: the schema of records without a frame; None = such records are quarantined.
+        framed_keys: decode record keys.
+        options: how payloads are decoded.
+        wrapper: the records' messages hold other messages; None = they are the events.
+        buffer_bytes: decoded bytes that a task holds before it writes files.
+        own_file_bytes: a record whose value is larger has files of its own.
+        max_record_bytes: the source omits a value that is larger.
+        compression: of the Parquet files.
+    """
+
+    root: str
+    prefix: str
+    layout: TableNames
+    routing: Routing
+    topic_ids: dict[str, str]
+    landed_at: int
+    write_bronze: bool = True
+    land_only: bool = False
+    defer_new: bool = False
+    unframed: UnframedSchema | None = None
+    framed_keys: bool = False
+    options: DecodeOptions = STRICT
+    wrapper: Wrapper | None = None
+    buffer_bytes: int = 256 << 20
+    own_file_bytes: int = 16 << 20
+    max_record_bytes: int = 64 << 20
+    compression: str = "zstd"
