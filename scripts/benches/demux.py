@@ -122,7 +122,7 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     """The app, then its rivals."""
     result.tell(f"{shape.games} games: filling bronze with {shape.records:,} records ...")
     landed = _fill_bronze(workshop, shape)
-    files = landed.committer.tables.files(workshop.settings.tables.bronze)
+    files = landed.units.committer.tables.files(workshop.settings.tables.bronze)
     sessions = {"row UDF": spark.untuned(workshop.spark), "tuned row UDF": workshop.spark}
     rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
     sides = (_app(workshop, shape, landed), *rivals)
@@ -148,7 +148,7 @@ def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
     landing = workshop.stand(1)
     records = Filed(workshop.spark, tuple(paths)).records(FILES)
     report = landing.units.run(records, 1, UnitOptions({}, land_only=True))
-    landing.opened.decide(report, "ingest", landing.source())
+    landing.opened.commit(report, "ingest", landing.source())
     return landing.opened
 
 
@@ -158,8 +158,8 @@ def _app(workshop: Workshop, shape: Shape, landed: OpenLake) -> Side:
 
     def take(number: int) -> None:
         records = read_bronze(workshop.spark, landed, tasks=stand.units.tasks(shape.records))
-        report = stand.units.run(records, opened.manifests.last + 1, FROM_BRONZE)
-        opened.decide(report, "rebuild", {"request": "bench", "records": report.bronze, "progress": {}})
+        report = stand.units.run(records, opened.units.manifests.last + 1, FROM_BRONZE)
+        opened.commit(report, "rebuild", {"request": "bench", "records": report.bronze, "progress": {}})
 
     return Side("app", opened.lake.root, shape, take)
 

@@ -45,17 +45,17 @@ class Stand:
     def run(self, records: Filed, count: int) -> Report:
         """The pass over `count` records, spread as those of a micro-batch; nothing is decided."""
         spread = records.records(self.units.tasks(count))
-        return self.units.run(spread, self.opened.manifests.last + 1, ORIGIN)
+        return self.units.run(spread, self.opened.units.manifests.last + 1, ORIGIN)
 
     def take(self, records: Filed, count: int) -> Report:
         """An ingest unit, decided and committed; then the tables are kept small, as the app does it."""
         report = self.run(records, count)
-        self.opened.decide(report, "ingest", self.source())
+        self.opened.commit(report, "ingest", self.source())
         return report
 
     def source(self) -> dict[str, Any]:
         """Of the next unit: as if each batch moved one partition by one offset."""
-        last = self.opened.manifests.last_ingest
+        last = self.opened.units.manifests.last_ingest
         taken = last.source["end"]["bench"]["0"] if last else 0
         start, end = ({"bench": {"0": offset}} for offset in (taken, taken + 1))
         return {"batch": taken, "start": start, "end": end, "topic_ids": {}}

@@ -47,24 +47,24 @@ class Case:
         report = self.stand.run(self.records, self.count)
         passed = time.perf_counter()
         changes = {table: Change(files) for table, files in report.files.items()}
-        manifest = Manifest(opened.manifests.last + 1, "ingest", self.stand.source(), changes, counts_of(report))
-        opened.manifests.decide(manifest)
+        manifest = Manifest(opened.units.manifests.last + 1, "ingest", self.stand.source(), changes, counts_of(report))
+        opened.units.manifests.commit(manifest)
         decided = time.perf_counter()
-        opened.committer.finish(manifest)
+        opened.units.committer.apply(manifest)
         committed = time.perf_counter()
         self.rows += sum(report.silver.values())
         return passed - began, decided - passed, committed - decided
 
     def compact(self) -> float:
         """What the app does after a batch; seconds."""
-        maintainer, began = self.stand.opened.maintainer, time.perf_counter()
+        maintainer, began = self.stand.opened.units.maintainer, time.perf_counter()
         for table, change in self.last_unit().tables.items():
             maintainer.added(table, len(change.adds))
         maintainer.step()
         return time.perf_counter() - began
 
     def last_unit(self) -> Manifest:
-        manifests = self.stand.opened.manifests
+        manifests = self.stand.opened.units.manifests
         return manifests.read(manifests.last)
 
     def files(self) -> int:
@@ -74,7 +74,7 @@ class Case:
     def most_files(self) -> int:
         """Of any table, now."""
         opened = self.stand.opened
-        return max(len(opened.committer.tables.files(name)) for name in opened.lake.tables())
+        return max(len(opened.units.committer.tables.files(name)) for name in opened.lake.tables())
 
     def totals(self) -> list[float]:
         """Seconds of each measured batch."""

@@ -130,9 +130,9 @@ def _let_wait(stand: Stand, there: int, waiting: int) -> int:
                 "schema_id": pa.repeat(pa.scalar(NOBODYS, pa.int64()), count),
             }
         )
-        entry = opened.write(table, deferred_rows(rows, NOBODYS, time.time_ns() // 1000))
+        entry = opened.units.write(table, deferred_rows(rows, NOBODYS, time.time_ns() // 1000))
         source = {"request": "bench", "records": count, "progress": {}}
-        opened.decide(Report(files={table: [entry]}, bronze=count, deferred=count), "rebuild", source)
+        opened.commit(Report(files={table: [entry]}, bronze=count, deferred=count), "rebuild", source)
         there += count
     return there
 
@@ -162,8 +162,8 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
 def _land(stand: Stand, records: Filed, count: int, number: int) -> None:
     """A unit that lands the records and decodes none; each time at other offsets."""
     spread = records.records(stand.units.tasks(count), moved=number * count)
-    report = stand.units.run(spread, stand.opened.manifests.last + 1, LANDED)
-    stand.opened.decide(report, "ingest", stand.source())
+    report = stand.units.run(spread, stand.opened.units.manifests.last + 1, LANDED)
+    stand.opened.commit(report, "ingest", stand.source())
 
 
 def _time(step: Callable[[], Report | None]) -> tuple[Cost, Report | None]:

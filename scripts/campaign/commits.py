@@ -106,19 +106,19 @@ class Life:
             if self.dice.random() < 0.4:
                 self.gold.run()
         if self.dice.random() < 0.2:
-            self.opened.committer.close()
+            self.opened.units.committer.close()
             self.gold.close()
-        self.opened.committer._pool.shutdown()  # a sync under way belongs to this life
+        self.opened.units.committer._pool.shutdown()  # a sync under way belongs to this life
 
     def _unit(self) -> None:
-        manifests, opened = self.opened.manifests, self.opened
+        manifests, opened = self.opened.units.manifests, self.opened
         manifest = ingest_unit(opened.lake, manifests.last + 1, rows_of(manifests.last + 1))
-        manifests.decide(manifest)
+        manifests.commit(manifest)
         self.decided.append((self.mount.mark(), manifest.sequence))
-        opened.committer.finish(manifest)
+        opened.units.committer.apply(manifest)
         for name in manifest.tables:
-            opened.maintainer.added(name, 1)
-        opened.maintainer.step()
+            opened.units.maintainer.added(name, 1)
+        opened.units.maintainer.step()
 
     def decided_before(self, operation: int) -> int:
         return max((unit for mark, unit in self.decided if mark <= operation), default=0)
@@ -132,13 +132,15 @@ def open_all(root: Path) -> OpenLake:
 def faults(root: Path, decided: int) -> Iterator[str]:
     """Start on what a cut has left, and compare all tables with what the units say."""
     opened = open_all(root)
-    last = opened.manifests.last
+    last = opened.units.manifests.last
     if last < decided:
         yield f"unit {decided} was committed, but the newest manifest is {last}"
     gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
-    if again.redone_units or torn_logs.look(again.lake, again.committer.synced, again.settings.tables.layout):
+    if again.units.redone_units or torn_logs.look(
+        again.lake, again.units.committer.synced, again.settings.tables.layout
+    ):
         yield "the second start still found work to do"
 
 
@@ -214,7 +216,7 @@ def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts
             if found:
                 cuts.faults[f"cut {seed} at {at} of {end}"] = found
             cuts.done += 1
-        decided = open_all(mount.path / "lake").manifests.last
+        decided = open_all(mount.path / "lake").units.manifests.last
         cuts.units = decided
     return cuts
 

@@ -100,7 +100,7 @@ class Pipeline:
 
     def _sign(self) -> Hashable:
         """What moves while records are taken. What is waited for moves too: each look at it is told."""
-        unit = self._opened.manifests.last if self._opened else None
+        unit = self._opened.units.manifests.last if self._opened else None
         query = self._streaming.query if self._streaming else None
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
@@ -118,9 +118,11 @@ class Pipeline:
                 "the app sends the registry's password or token unencrypted: use https://",
                 url=self._settings.registry.url,
             )
-        refuse(inventory.examine(self.lake, opened.manifests, opened.committer, self._settings.tables.layout))
+        refuse(
+            inventory.examine(self.lake, opened.units.manifests, opened.units.committer, self._settings.tables.layout)
+        )
         refuse(statistics.earlier(self.lake))
-        checkpoint.check(self.lake, opened.manifests.last_ingest, opened.committer.synced.rebooted)
+        checkpoint.check(self.lake, opened.units.manifests.last_ingest, opened.units.committer.synced.rebooted)
         self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
         self.status.set_quarantine(initial_counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
@@ -129,7 +131,7 @@ class Pipeline:
     def _discard(self) -> None:
         if self._opened is not None:
             with self._unit_lock:
-                self._opened.remove_uncommitted_files()
+                self._opened.units.remove_uncommitted_files()
 
     def _run(self, opened: OpenLake) -> ExitCode:
         continuity = TopicCheck(opened, topics.Topics(self._settings.kafka))
@@ -165,7 +167,7 @@ class Pipeline:
 
     def _look_at_kafka(self, continuity: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
         """What Kafka has, and how large its records are."""
-        now, last = continuity.search(), opened.manifests.last_ingest
+        now, last = continuity.search(), opened.units.manifests.last_ingest
         if last is not None:
             sizes.add_unit(last.counts)
         else:
@@ -236,7 +238,7 @@ class Pipeline:
     def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
         """So that the next start has nothing to look at again; without it, it looks."""
         try:
-            opened.committer.close()
+            opened.units.committer.close()
             if not gold_is_busy:
                 self._aggregator.close()
         except OSError as error:
@@ -252,7 +254,7 @@ class Pipeline:
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
         if self._is_due("forget", FORGET_EVERY_S):
-            opened.manifests.forget(self._settings.lake.keep_manifests, opened.committer.synced.oldest)
+            opened.units.manifests.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.oldest)
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()

@@ -76,7 +76,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
         if batch_id >= BATCHES:
             return done.set()
         report = units.run(Records(spark, (Noise(),)), batch_id + 1, UnitOptions({}))
-        opened.decide(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
+        opened.commit(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
@@ -84,7 +84,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     while not done.is_set():
         query.awaitTermination(1)  # raises what ended the query
     query.stop()
-    opened.committer.close()
+    opened.units.committer.close()
 
 
 def read_tables(spark: SparkSession, lake: Lake) -> None:

@@ -46,12 +46,12 @@ class DeferredDecoder:
         self._session = session
         self._opened = opened
         self._settings = opened.settings
-        self._manifests = opened.manifests
+        self._manifests = opened.units.manifests
         self._schemas = opened.schemas
         self._units = units
         self._between_units = unit_lock
         self._table = opened.settings.tables.layout.deferred
-        self._waiting = DeferredFiles(opened.committer.tables, self._table)
+        self._waiting = DeferredFiles(opened.units.committer.tables, self._table)
         self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.max_attempts)
         self._settled = pa.array([], pa.string())
         self._settled_of: Catalog | None = None
@@ -86,8 +86,10 @@ class DeferredDecoder:
             self._refresh()
             files = self._waiting.files_to_merge(enough)
             if files:
-                adds = [self._opened.write(self._table, rows) for rows in group_by_schema(self._waiting.read(files))]
-                self._decide(Report(), files, adds)
+                adds = [
+                    self._opened.units.write(self._table, rows) for rows in group_by_schema(self._waiting.read(files))
+                ]
+                self._commit(Report(), files, adds)
         return bool(files)
 
     def _look(self) -> list[SchemaKey]:
@@ -100,7 +102,7 @@ class DeferredDecoder:
         return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
 
     def _refresh(self) -> None:
-        self._opened.apply_pending()  # before the table is looked at: the open unit may have taken records out of it
+        self._opened.units.apply_pending()  # the pending unit may have removed records from the table
         self._waiting.refresh()
 
     def _find_resolved_keys(self) -> pa.Array:
@@ -128,15 +130,15 @@ class DeferredDecoder:
         adds = report.files.pop(self._table, [])
         if sum(file.rows for file in files) > ready.num_rows:
             rest = self._rest(files, settled, ready.num_rows)
-            adds += [self._opened.write(self._table, rows) for rows in group_by_schema(rest)]
-        self._decide(report, files, adds)
+            adds += [self._opened.units.write(self._table, rows) for rows in group_by_schema(rest)]
+        self._commit(report, files, adds)
         self._attempts.succeeded()
         return report
 
-    def _decide(self, report: Report, files: list[DeferredFile], adds: list[FileEntry]) -> None:
+    def _commit(self, report: Report, files: list[DeferredFile], adds: list[FileEntry]) -> None:
         left = sum(file.rows for file in files) - report.bronze
         source = {"records": report.bronze, "left": left}
-        self._opened.decide(report, "deferred", source, Change(adds, [file.path for file in files]))
+        self._opened.commit(report, "deferred", source, Change(adds, [file.path for file in files]))
         if report.bronze:
             log.info("deferred records decoded", records=report.bronze, left=left)
 
@@ -168,7 +170,7 @@ class DeferredDecoder:
         record = pa.Table.from_batches(batches, BRONZE_SCHEMA)
         causes, details = [Cause.DECODE_CRASH], ["the pass failed with this record alone"]
         rows = quarantine_rows(record, causes, details, [""], [""], int(time.time() * 1_000_000))
-        entry = self._opened.write(layout.quarantine, rows)
+        entry = self._opened.units.write(layout.quarantine, rows)
         return Report(files={layout.quarantine: [entry]}, bronze=1, quarantine={Cause.DECODE_CRASH.value: 1})
 
 

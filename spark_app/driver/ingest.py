@@ -55,7 +55,7 @@ class Ingest:
         self._opened = opened
         self._lake = opened.lake
         self._settings = opened.settings
-        self._manifests = opened.manifests
+        self._manifests = opened.units.manifests
         self._units = units
         self._status = run.status
         self._disk = run.disk
@@ -72,7 +72,7 @@ class Ingest:
             SchemaBump, ContractError, Stopped, Unread: nothing was decided.
         """
         began = time.monotonic()
-        self._opened.apply_pending()
+        self._opened.units.apply_pending()
         try:
             start, end = read_range(self._lake.checkpoint, batch_id)
         except ContractError as error:
@@ -91,7 +91,7 @@ class Ingest:
         _check_spans(report, start, end)
         _check_read(report, start, end)
         self._confirm_topics(origin, report)
-        self._opened.decide(
+        self._opened.commit(
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
         )
         self._attempts.unlink(missing_ok=True)

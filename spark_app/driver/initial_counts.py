@@ -12,9 +12,9 @@ from spark_app.worker.table_rows import count_values
 
 def count_rows(opened: OpenLake) -> dict[str, int]:
     """Table -> rows. The maintainer learns its small files by the way."""
-    layout, tables = opened.settings.tables.layout, opened.committer.tables
+    layout, tables = opened.settings.tables.layout, opened.units.committer.tables
     gold = {layout.gold_of(name) for name in opened.tables.admitted.values()}
-    rows = opened.maintainer.learn([name for name in opened.lake.tables() if name not in gold])
+    rows = opened.units.maintainer.learn([name for name in opened.lake.tables() if name not in gold])
     for name in gold:
         table = tables.get(name)
         if table is not None:
@@ -35,7 +35,7 @@ def count_open_causes(opened: OpenLake) -> dict[str, int]:
 
 
 def _causes(opened: OpenLake, name: str) -> dict[str, int]:
-    table = opened.committer.tables.get(name)
+    table = opened.units.committer.tables.get(name)
     try:
         return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
     except (OSError, pa.ArrowException) as error:

@@ -126,7 +126,7 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
     Raises:
         ContractError: a range cannot be skipped.
     """
-    last = opened.manifests.last_ingest
+    last = opened.units.manifests.last_ingest
     if last is None or not gaps:
         return
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
@@ -134,14 +134,14 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
     if opened.lake.checkpoint.exists():
         opened.lake.set_aside(opened.lake.checkpoint)
     lost = opened.settings.tables.lost
-    rows = _rows(gaps, opened.manifests.last + 1)
-    opened.decide(Report(files={lost: [opened.write(lost, rows)]}), "loss", _source(last, gaps, now))
-    log.warning("loss accepted", unit=opened.manifests.last, ranges=[str(gap) for gap in gaps])
+    rows = _rows(gaps, opened.units.manifests.last + 1)
+    opened.commit(Report(files={lost: [opened.units.write(lost, rows)]}), "loss", _source(last, gaps, now))
+    log.warning("loss accepted", unit=opened.units.manifests.last, ranges=[str(gap) for gap in gaps])
 
 
 def count(opened: OpenLake) -> dict[str, int]:
     """What was accepted so far: ranges, and the offsets of those whose end is known."""
-    table = opened.committer.tables.get(opened.settings.tables.lost)
+    table = opened.units.committer.tables.get(opened.settings.tables.lost)
     rows = [] if table is None else table.to_pyarrow_table(columns=["first", "end"]).to_pylist()
     return {"ranges": len(rows), "offsets": sum(row["end"] - row["first"] for row in rows if row["end"] is not None)}
 

@@ -41,11 +41,11 @@ def read_bronze(
 ) -> Records:
     """All records, or those of the ranges."""
     name, batch = opened.settings.tables.bronze, opened.settings.batch
-    opened.refresh(name)
+    opened.units.refresh(name)
     if ranges is None:
-        paths = opened.committer.tables.files(name)
+        paths = opened.units.committer.tables.files(name)
     else:
-        paths = opened.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
+        paths = opened.units.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
     pieces = bronze.split_among_tasks(bronze.find_row_groups(paths, ranges), tasks)
     shares = (bronze.Share(own, ranges, batch.max_arrow_records, batch.max_arrow_bytes) for own in pieces or [()])
     return Records(session, tuple(shares))
@@ -53,17 +53,17 @@ def read_bronze(
 
 def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:
     """A table as it is on the disk; None when there is no such table."""
-    opened.refresh(name)
-    columns = opened.committer.tables.columns(name)
-    return None if columns is None else _read(session, opened.committer.tables.files(name), columns)
+    opened.units.refresh(name)
+    columns = opened.units.committer.tables.columns(name)
+    return None if columns is None else _read(session, opened.units.committer.tables.files(name), columns)
 
 
 def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -> DataFrame | None:
     """Coordinates and "table" of all rows of the silver tables with these routing names; None when they have none."""
     paths = []
     for table in map(opened.settings.tables.layout.silver_of, names):
-        opened.refresh(table)
-        paths += opened.committer.tables.files(table)
+        opened.units.refresh(table)
+        paths += opened.units.committer.tables.files(table)
     if not paths:
         return None
     rows = _read(session, paths, pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES]))

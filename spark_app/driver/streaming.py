@@ -65,7 +65,7 @@ class Streaming:
         self._session = session
         self._opened = opened
         self._settings = opened.settings
-        self._manifests = opened.manifests
+        self._manifests = opened.units.manifests
         self._checkpoint = opened.lake.checkpoint
         self._ingest = ingest
         self._continuity = continuity

@@ -21,7 +21,7 @@ class TopicCheck:
 
     def search(self) -> dict[str, Topic]:
         """What Kafka has."""
-        return loss.search(self._opened.manifests.last_ingest, self._topics)
+        return loss.search(self._opened.units.manifests.last_ingest, self._topics)
 
     def check(self, now: Mapping[str, Topic], accept_loss: bool) -> None:
         """Compare what Kafka has with what was taken; an accepted loss is written down.
@@ -30,7 +30,7 @@ class TopicCheck:
             ContractError: records that were not taken are gone, and nobody has accepted it.
             ConfigurationError: the settings no longer name a topic of the lake.
         """
-        last = self._opened.manifests.last_ingest
+        last = self._opened.units.manifests.last_ingest
         taken = last.source["end"].keys() if last else now.keys()
         missing = taken - now.keys()
         if missing:
@@ -78,6 +78,6 @@ class TopicCheck:
         Raises:
             ContractError: names what Kafka no longer has, if there is any.
         """
-        gaps = loss.find_gaps(self._opened.manifests.last_ingest, self.search())
+        gaps = loss.find_gaps(self._opened.units.manifests.last_ingest, self.search())
         if gaps:
             raise ContractError(loss.describe(gaps))

@@ -43,7 +43,7 @@ class Aggregator:
         self._definition = Definition.of(opened.settings)
         self._tables = GoldTables(opened, self._definition)
         self._planner = Planner(opened, self._definition, self._tables)
-        self._synced = opened.committer.synced
+        self._synced = opened.units.committer.synced
         self._folded = self._synced.folded
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")

@@ -64,7 +64,7 @@ class GoldTables:
         self._app = f"{lake.identity()}/gold"
         self._handles = Tables(lake, settings.lake)
         self._settings = settings.lake
-        self._synced = opened.committer.synced
+        self._synced = opened.units.committer.synced
         self._known: dict[str, Content] = {}  # of the tables that nobody but `_overwrite` has written to since
         # All, at first: what a killed process folded is in the tables, but maybe not on the disk.
         self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}

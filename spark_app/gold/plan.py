@@ -50,18 +50,18 @@ class Planner:
         self._opened = opened
         self._lake = opened.lake
         self._layout = opened.settings.tables.layout
-        self._manifests = opened.manifests
+        self._manifests = opened.units.manifests
         self._definition = definition
         self._tables = tables
 
     def plan(self, folded: int) -> GoldPlan | None:
         """What is due after the unit `folded`. Called between two units, so that the manifests and the snapshots of
         silver say the same; None when they do not."""
-        if self._manifests.finished() < self._manifests.last:
+        if self._manifests.applied() < self._manifests.last:
             return None  # a commit failed: some tables are ahead of the others until it is made again
         fields = self._fields()
         definitions = {name: self._definition.digest(found) for name, found in fields.items()}
-        work = GoldPlan(self._manifests.finished(), fields, definitions)
+        work = GoldPlan(self._manifests.applied(), fields, definitions)
         same = self._unchanged(definitions)
         if len(same) < len(fields):
             self.define(same)  # some tables will be ahead
@@ -84,8 +84,8 @@ class Planner:
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table."""
         silver = self._layout.silver_of(name)
-        self._opened.refresh(silver)
-        return self._opened.committer.tables.files(silver)
+        self._opened.units.refresh(silver)
+        return self._opened.units.committer.tables.files(silver)
 
     def _unchanged(self, definitions: dict[str, str]) -> dict[str, str]:
         known = self.definitions()

@@ -27,7 +27,7 @@ class FileEntry:
 class Report:
     """What one task of the pass found; `merge` adds up tasks.
 
-    Counts are records. One that does not balance is refused by `Manifests.decide`, which looks at the files, too.
+    Counts are records. One that does not balance is refused by `Manifests.commit`, which looks at the files, too.
     """
 
     files: dict[str, list[FileEntry]] = field(default_factory=dict)  # table folder -> files

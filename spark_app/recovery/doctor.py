@@ -24,7 +24,7 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake, read_durable
 from spark_app.store import checkpoint, inventory, statistics, torn_logs
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
@@ -41,7 +41,7 @@ class LakeUnderCheck:
     lake: Lake
     settings: Settings
     manifests: Manifests
-    committer: Committer
+    committer: TableCommitter
 
 
 def examine(lake: Lake, settings: Settings) -> list[Finding]:
@@ -51,7 +51,7 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
     if any(finding.fatal or finding.repair for finding in found):
         return found
     manifests = Manifests(lake)
-    patient = LakeUnderCheck(lake, settings, manifests, Committer(lake, manifests, settings.lake))
+    patient = LakeUnderCheck(lake, settings, manifests, TableCommitter(lake, manifests, settings.lake))
     return found + [finding for examiner in CHECKS for finding in examiner(patient)]
 
 
@@ -157,7 +157,7 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
         ContractError: they cannot be finished.
     """
     manifests = Manifests(lake)
-    committer = Committer(lake, manifests, settings.lake)
+    committer = TableCommitter(lake, manifests, settings.lake)
     torn_logs.mend(lake, committer.synced, settings.tables.layout)
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
@@ -215,7 +215,7 @@ def _remove(folders: list[Path]) -> str:
 
 
 def _open_units(patient: LakeUnderCheck) -> list[Finding]:
-    finished, last = patient.manifests.finished(), patient.manifests.last
+    finished, last = patient.manifests.applied(), patient.manifests.last
     what, remedy = (
         f"unit {last} is committed, but not in all tables",
         "The app completes it, at its next start if it is down",

@@ -126,7 +126,7 @@ class RequestExecutor:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)
         with self._between_units:
-            self._opened.apply_pending()
+            self._opened.units.apply_pending()
             step = self._job.step()
         if step is not None:
             self._placed(*step)

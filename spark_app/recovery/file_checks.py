@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from spark_app.model.table_names import TableNames
 from spark_app.storage.lake import Lake
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.findings import Finding
 from spark_app.store.maintenance import sweep
 from spark_app.store.manifest import Manifests
@@ -17,7 +17,7 @@ from spark_app.store.manifest import Manifests
 MOST_NAMED = 5
 
 
-def torn(lake: Lake, committer: Committer, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
+def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
     """Files that a table names, and that are gone or do not have their size.
 
     Args:
@@ -27,7 +27,7 @@ def torn(lake: Lake, committer: Committer, layout: TableNames, rebuild: Callable
     return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
 
 
-def _torn(lake: Lake, committer: Committer, name: str) -> list[Path]:
+def _torn(lake: Lake, committer: TableCommitter, name: str) -> list[Path]:
     """Looked at twice: a running app may have compacted a file and removed it since the table was opened."""
     torn: set[Path] = set()
     for look in range(2):
@@ -79,10 +79,10 @@ def _renew_gold(lake: Lake, name: str) -> str:
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
-def orphans(lake: Lake, manifests: Manifests, committer: Committer) -> list[Finding]:
+def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list[Finding]:
     """Files that no version of a table within its retention names. While a unit is open its files are named by its
     manifest only."""
-    if manifests.finished() < manifests.last:
+    if manifests.applied() < manifests.last:
         return []
     findings = []
     for name in lake.tables():

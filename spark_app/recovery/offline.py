@@ -38,6 +38,6 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
         if short:
             raise NoSpaceError(f"{short}. The request stays: run the command again, or start the app")
     gold.run()
-    opened.committer.close()
+    opened.units.committer.close()
     gold.close()
     return requests.take_result(lake, request) or {}

@@ -91,7 +91,7 @@ class Rebuild:
         self._others = (self._layout.quarantine, self._layout.deferred)
         self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
         self._scratch = opened.lake.state / "rebuild" / request.id
-        stored = load_progress(opened.lake, opened.manifests, request)
+        stored = load_progress(opened.lake, opened.units.manifests, request)
         self._found = Found(**stored) if stored else None
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
@@ -143,7 +143,7 @@ class Rebuild:
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._found is not None
-        save_progress(self._opened.lake, self._opened.manifests, self._request, asdict(self._found))
+        save_progress(self._opened.lake, self._opened.units.manifests, self._request, asdict(self._found))
         return Report(), {}
 
     def _plan(self) -> Found:
@@ -188,7 +188,7 @@ class Rebuild:
         self._found.at = after
         if added.bronze and not self._request.dry_run:
             source = {"request": self._request.id, "records": added.bronze, "progress": asdict(self._found)}
-            self._opened.decide(added, "rebuild", source)
+            self._opened.commit(added, "rebuild", source)
             log.info("missing records added", records=added.bronze)
         self._done(after)
         return (Report(), {}) if self._request.dry_run else (added, {})
@@ -206,7 +206,7 @@ class Rebuild:
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
         origin = replace(FROM_BRONZE, root=str(self._scratch), resolves_new=not self._request.dry_run)
-        return self._units.run(records, self._opened.manifests.last + 1, origin)
+        return self._units.run(records, self._opened.units.manifests.last + 1, origin)
 
     def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
         """Where the records of the ranges should be and are."""
@@ -234,8 +234,8 @@ class Rebuild:
         }
 
     def _silver(self, name: str, entries: list[FileEntry], ranges: list[Range]) -> Silver:
-        self._opened.refresh(name)
-        tables = self._opened.committer.tables
+        self._opened.units.refresh(name)
+        tables = self._opened.units.committer.tables
         columns = tables.columns(name) or pa.schema([])
         actual = tables.files_between(name, "_offset", *_offsets(ranges))
         return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), actual)
@@ -289,7 +289,7 @@ class Rebuild:
             for entry in entries:
                 rows = _pick(pq.ParquetFile(f"{self._scratch}/{table}/{entry.path}").read(), wanted)
                 if rows.num_rows:
-                    added.files.setdefault(table, []).append(self._opened.write(table, rows))
+                    added.files.setdefault(table, []).append(self._opened.units.write(table, rows))
                     self._report(added, table, names.get(table), rows)
         return added
 

@@ -109,7 +109,7 @@ class Replay:
         self._layout = opened.settings.tables.layout
         self._filters = Filters(**request.arguments)
         self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
-        stored = load_progress(opened.lake, opened.manifests, request)
+        stored = load_progress(opened.lake, opened.units.manifests, request)
         self._counted = ReplayProgress(**stored) if stored else None
         self._candidates: ReplayQueue | None = None
 
@@ -135,7 +135,7 @@ class Replay:
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
-        save_progress(self._opened.lake, self._opened.manifests, self._request, asdict(self._counted))
+        save_progress(self._opened.lake, self._opened.units.manifests, self._request, asdict(self._counted))
         return Report(), {}
 
     def _wanted(self) -> DataFrame | None:
@@ -197,7 +197,7 @@ class Replay:
 
     def _decode(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
-        sequence = self._opened.manifests.last + 1
+        sequence = self._opened.units.manifests.last + 1
         records = read_bronze(self._session, self._opened, ranges_of(chosen), self._units.tasks(chosen.num_rows))
         report = self._attempts.run(lambda: self._units.run(records, sequence, FROM_BRONZE))
         if report is None:
@@ -210,7 +210,7 @@ class Replay:
         silver = self._without_rejects(report)
         causes: dict[str, int] = {}
         if silver.bronze:
-            causes = self._decide(silver, chosen)
+            causes = self._commit(silver, chosen)
         self._attempts.succeeded()
         self._keep()
         log.info("quarantined records replayed", records=chosen.num_rows, resolved=silver.bronze)
@@ -223,16 +223,16 @@ class Replay:
         placed = sum(report.silver.values())
         return Report(files=report.files, bronze=placed, silver=report.silver, schema_ids=report.schema_ids)
 
-    def _decide(self, silver: Report, chosen: pa.Table) -> dict[str, int]:
+    def _commit(self, silver: Report, chosen: pa.Table) -> dict[str, int]:
         """Silver and resolutions in one unit; returns cause -> records resolved."""
         assert self._counted is not None
-        sequence = self._opened.manifests.last + 1
+        sequence = self._opened.units.manifests.last + 1
         rows = resolved_rows(self._placed(silver, chosen), sequence, int(time.time() * 1_000_000))
-        entry = self._opened.write(self._layout.resolved, rows)
+        entry = self._opened.units.write(self._layout.resolved, rows)
         add_counts(self._counted.resolved, {self._layout.silver_of(n): count for n, count in silver.silver.items()})
         source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
         named = Report(**(vars(silver) | {"files": {**silver.files, self._layout.resolved: [entry]}}))
-        self._opened.decide(named, "replay", source)
+        self._opened.commit(named, "replay", source)
         return count_values(rows["cause"])
 
     def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:

@@ -35,7 +35,7 @@ HISTORY = 100  # commits of a table whose digests a redo compares
 THREADS = 8
 
 
-class Committer:
+class TableCommitter:
     """Finishes manifests, in their order."""
 
     def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings):
@@ -64,16 +64,16 @@ class Committer:
         self.synced.check(self._manifests.last)
         earlier: dict[str, int] = {}  # table -> the last unit before that names it, once it is needed
         after = min(self.synced.unit, self._manifests.last - 1)  # the last one shows whose tables these are
-        finished = max(after, self._manifests.finished())
+        finished = max(after, self._manifests.applied())
         for number in (n for n in self._manifests.numbers() if n > after):
             manifest, recheck = self._manifests.read(number), number < self._manifests.last
             lacking = {name for name in manifest.tables if (self.seen(name) or 0) < number}
             if lacking:
                 earlier = earlier or self._manifests.named_until(number - 1)
-            redone_units += self._make(manifest, recheck, self._behind(lacking, earlier, number <= finished))
+            redone_units += self._apply(manifest, recheck, self._behind(lacking, earlier, number <= finished))
             if earlier:
                 earlier |= dict.fromkeys(manifest.tables, number)
-        if self._manifests.finished() < self._manifests.last:
+        if self._manifests.applied() < self._manifests.last:
             self._manifests.mark_applied(self._manifests.last)
         if redone_units:
             log.info("units applied again after a crash", units=redone_units)
@@ -91,13 +91,13 @@ class Committer:
         table = self.tables.get(name)
         return None if table is None else table.transaction_version(f"{self._app}{by}") or 0
 
-    def finish(self, manifest: Manifest) -> None:
+    def apply(self, manifest: Manifest) -> None:
         """Commit every table of the unit that was decided last."""
-        self._make(manifest)
+        self._apply(manifest)
         self._manifests.mark_applied(manifest.sequence)
         self._sync_sometimes()
 
-    def _make(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
+    def _apply(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
         """Commit what of the unit is not committed, but for the tables to leave alone; True when a commit was missing.
 
         Args:
@@ -129,13 +129,13 @@ class Committer:
         """Whether the only copy of the records is gone before it was committed."""
         if not self._missing(bronze, manifest.tables[bronze]):
             return False
-        return manifest.sequence > max(self._manifests.finished(), self.seen(bronze) or 0)
+        return manifest.sequence > max(self._manifests.applied(), self.seen(bronze) or 0)
 
     def _sync_sometimes(self) -> None:
         """Beside the batches, so that they do not wait for the disk."""
         if self._syncing is None and time.monotonic() > self._next_sync:
             names, self._unsynced = self._unsynced, set()
-            self._syncing = self._pool.submit(self.synced.sync, names, unit=self._manifests.finished())
+            self._syncing = self._pool.submit(self.synced.sync, names, unit=self._manifests.applied())
         elif self._syncing is not None and self._syncing.done():
             syncing, self._syncing = self._syncing, None
             self._next_sync = time.monotonic() + SYNC_EVERY_S
@@ -146,7 +146,7 @@ class Committer:
         if self._syncing is not None:
             self._syncing.result()
         self.tables.settle()
-        self.synced.sync(self._unsynced, unit=self._manifests.finished())
+        self.synced.sync(self._unsynced, unit=self._manifests.applied())
 
     def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:
         for _ in range(TRIES):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from spark_app.model.table_names import TableNames
 from spark_app.storage.lake import Lake, write_durably
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import REMEDY, DurabilityMark
 from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOST_SCANNED, Manifests
@@ -23,7 +23,7 @@ Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of th
 def examine(
     lake: Lake,
     manifests: Manifests,
-    committer: Committer,
+    committer: TableCommitter,
     layout: TableNames,
     most_bytes: int = MOST_SCANNED,
     rebuild: Callable[[str], str] = lambda name: "",
@@ -36,7 +36,7 @@ def examine(
         most_bytes: of manifests to look at for tables that no recent unit names.
         rebuild: asks for a rebuild of a routing name ("" = of all), and says so.
     """
-    finished = manifests.finished()
+    finished = manifests.applied()
     named = manifests.named_until(finished, most_bytes)
     gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}

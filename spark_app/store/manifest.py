@@ -112,7 +112,7 @@ class Manifests:
         """
         return read_manifest(self._path(sequence))
 
-    def decide(self, manifest: Manifest) -> None:
+    def commit(self, manifest: Manifest) -> None:
         """Make the unit durable. From here on it happens, whatever crashes.
 
         Raises:
@@ -139,7 +139,7 @@ class Manifests:
         """{"start", "topic_ids"}; empty before it is written down."""
         return read_durable(self._folder / "began") or {}
 
-    def finished(self) -> int:
+    def applied(self) -> int:
         try:
             return min(int((self._folder / "finished").read_text()), self.last)
         except (FileNotFoundError, ValueError):
@@ -150,7 +150,7 @@ class Manifests:
 
     def since(self, sequence: int) -> Iterator[Manifest]:
         """Finished units after `sequence`, oldest first."""
-        finished = self.finished()
+        finished = self.applied()
         yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
 
     def named_until(self, last: int, most_bytes: int = MOST_SCANNED) -> dict[str, int]:
@@ -169,7 +169,7 @@ class Manifests:
 
     def forget(self, keep: int, needed_from: int) -> None:
         """Remove finished manifests but for the last `keep`, what is after `needed_from`, and the last of ingest."""
-        limit = min(self.last - keep, self.finished(), needed_from)
+        limit = min(self.last - keep, self.applied(), needed_from)
         last_ingest = self.last_ingest.sequence if self.last_ingest else 0
         for number in self.numbers():
             if number <= limit and number != last_ingest:

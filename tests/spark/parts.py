@@ -62,8 +62,8 @@ class Parts:
         self.lake = Lake(root)
         self.lake.prepare()
         self.opened = OpenLake.of(self.lake, self.settings)
-        self.redone_units = self.opened.redone_units
-        self.manifests, self.committer = self.opened.manifests, self.opened.committer
+        self.redone_units = self.opened.units.redone_units
+        self.manifests, self.committer = self.opened.units.manifests, self.opened.units.committer
         self.tables, self.schemas = self.opened.tables, self.opened.schemas
         self.ledger = self.schemas.ledger
         self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables)
@@ -106,7 +106,7 @@ class Parts:
         """An ingest unit of the records, decided and committed."""
         start = self.next_offset()
         report = self.run(values, origin)
-        self.opened.decide(report, "ingest", source_of(start, start + len(values)))
+        self.opened.commit(report, "ingest", source_of(start, start + len(values)))
         return report
 
     def kill_at_commit(self, table: str, monkeypatch: pytest.MonkeyPatch) -> None:

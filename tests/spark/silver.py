@@ -48,12 +48,12 @@ def rows_of(rows: Sequence[Row], with_score: bool = True) -> pa.Table:
 def decide(parts: Parts, **tables: pa.Table) -> None:
     """Decide a unit that adds one file to the silver table of each name; its commits are not made."""
     changes = {f"silver_{name}_events": rows for name, rows in tables.items()}
-    parts.manifests.decide(ingest_unit(parts.lake, parts.manifests.last + 1, changes))
+    parts.manifests.commit(ingest_unit(parts.lake, parts.manifests.last + 1, changes))
 
 
 def add(parts: Parts, **tables: pa.Table) -> None:
     decide(parts, **tables)
-    parts.committer.finish(parts.manifests.read(parts.manifests.last))
+    parts.committer.apply(parts.manifests.read(parts.manifests.last))
 
 
 def check(parts: Parts, *names: str) -> None:

@@ -43,7 +43,7 @@ def take(parts: Parts, values: list[bytes], headers: pa.Array = None) -> None:
     given = {} if headers is None else {"headers": headers}
     records = Records(parts.spark, (Given(batch_of(values, start, TOPIC, **given)),))
     report = parts.units.run(records, parts.manifests.last + 1, ORIGIN_IN_PLACE)
-    parts.opened.decide(report, "ingest", source_of(start, start + len(values)))
+    parts.opened.commit(report, "ingest", source_of(start, start + len(values)))
 
 
 ORIGIN_IN_PLACE = type(ORIGIN)(ORIGIN.topic_ids, bump_in_place=True)

@@ -14,8 +14,8 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.errors import PySparkException
 
 from scripts.campaign import ledger
-from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import read_table
+from spark_app.driver.unit_log import UnitLog
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode, UnreachableError
 from spark_app.recovery import requests
@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_the_request_where_it_is(
     parts = new_parts()
     request = Request("replay", {})
     requests.submit(parts.lake, request)
-    owner, name = (OpenLake, "write") if where == "write" else (parts.manifests, "decide")
+    owner, name = (UnitLog, "write") if where == "write" else (parts.manifests, "commit")
     with monkeypatch.context() as full:
         full.setattr(owner, name, no_space)
         with pytest.raises(OSError, match="No space left"):
@@ -125,7 +125,7 @@ def test_what_lies_outside_of_a_request_leaves_it_where_it_is(
     request = Request("replay", {})
     requests.submit(parts.lake, request)
     with monkeypatch.context() as outside:
-        outside.setattr(parts.manifests, "decide", lambda *_: raise_it(error))
+        outside.setattr(parts.manifests, "commit", lambda *_: raise_it(error))
         with pytest.raises(type(error)):
             execute(parts)
     assert [r.id for r in requests.pending(parts.lake)] == [request.id]

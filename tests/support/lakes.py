@@ -101,7 +101,7 @@ class SmallLake:
         most = self.settings.batch.max_record_bytes
         report = self._run([leave_out(batch, most) for batch in batches], origin or UnitOptions({self.topic: TOPIC_ID}))
         source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
-        self.opened.decide(report, "ingest", source)
+        self.opened.commit(report, "ingest", source)
         return report
 
     def _offsets(self) -> Offsets:
@@ -109,7 +109,7 @@ class SmallLake:
 
     def _run(self, batches: Sequence[pa.RecordBatch], origin: UnitOptions) -> Report:
         for settled in (False, False, False, True):
-            plan = self.units._plan(self.opened.manifests.last + 1, origin)
+            plan = self.units._plan(self.opened.units.manifests.last + 1, origin)
             plan = task.replace(plan, settled=settled)  # type: ignore[attr-defined]
             report = task.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
             if not report.new_ids and not report.new_values:
@@ -120,7 +120,7 @@ class SmallLake:
 
     def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
         """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
-        unit, layout = unit or self.opened.manifests.last, self.settings.tables.layout
+        unit, layout = unit or self.opened.units.manifests.last, self.settings.tables.layout
         for name in set(self.opened.tables.admitted.values()):
             rows = ledger.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)

@@ -10,14 +10,14 @@ from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Event, LakeSettings, Tables
 from spark_app.storage.lake import Lake
 from spark_app.store import torn_logs
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.manifest import Manifests
 
 
-def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, Committer]:
+def open_committer(lake: Lake, settings: LakeSettings | None = None) -> tuple[Manifests, TableCommitter]:
     """As after a restart: everything is read from the disk."""
     manifests = Manifests(lake)
-    committer = Committer(lake, manifests, settings or LakeSettings())
+    committer = TableCommitter(lake, manifests, settings or LakeSettings())
     torn_logs.mend(lake, committer.synced, TableNames())
     return manifests, committer
 

@@ -65,8 +65,8 @@ def lake(tmp_path: Path) -> Lake:
     check_rules(lake, Settings())
     manifests, committer = open_committer(lake)
     unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"offset": [0]})})
-    manifests.decide(unit)
-    committer.finish(unit)
+    manifests.commit(unit)
+    committer.apply(unit)
     return lake
 
 

@@ -31,8 +31,8 @@ def write(root: Path, units: list[pa.Table], last_apart: bool = True) -> Lake:
         if number == len(units) and last_apart:
             maintainer.step()
         manifest = ingest_unit(lake, number, {TABLE: rows})
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        manifests.commit(manifest)
+        committer.apply(manifest)
         maintainer.added(TABLE, 1)
     if not last_apart:
         maintainer.step()

@@ -16,7 +16,7 @@ from spark_app.recovery import requests
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store import statistics
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.manifest import Manifests
 from tests.support import golden_lake
 from tests.support.golden_lake import ALONE, ARCHIVE, EARLIER, ROWS
@@ -104,7 +104,7 @@ def test_it_stays_small() -> None:
 def test_rows_that_its_statistics_hide_are_found_once_they_are_put_right(lake: Path, table: str, where: str) -> None:
     assert 0 in rows_where(lake, table, where)
     manifests, settings = Manifests(Lake(lake)), LakeSettings()
-    committer = Committer(Lake(lake), manifests, settings)
+    committer = TableCommitter(Lake(lake), manifests, settings)
     [finding] = statistics.examine(Lake(lake), committer.tables, TableNames(), committer.synced)
     assert finding.repair is not None
     finding.repair()

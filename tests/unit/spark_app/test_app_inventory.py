@@ -31,17 +31,17 @@ def open_again(lake: Lake) -> OpenLake:
 def take(lake: Lake, count: int, tables: list[str] = TABLES, finish: bool = True) -> None:
     opened = open_again(lake)
     for _ in range(count):
-        number = opened.manifests.last + 1
+        number = opened.units.manifests.last + 1
         rows = {name: pa.table({"x": [number] * max(1, len(tables) - 1 if name == BRONZE else 1)}) for name in tables}
         manifest = ingest_unit(lake, number, rows)
-        opened.manifests.decide(manifest)
+        opened.units.manifests.commit(manifest)
         if finish:
-            opened.committer.finish(manifest)
+            opened.units.committer.apply(manifest)
 
 
 def examine(lake: Lake) -> list[Finding]:
     opened = open_again(lake)
-    return inventory.examine(lake, opened.manifests, opened.committer, opened.settings.tables.layout)
+    return inventory.examine(lake, opened.units.manifests, opened.units.committer, opened.settings.tables.layout)
 
 
 def copy_of(path: Path) -> Path:
@@ -156,13 +156,13 @@ def test_manifests_of_an_older_copy_are_named_where_the_last_unit_is_none_of_ing
     opened = open_again(lake)
     unit = ingest_unit(lake, 9, {"silver_rare_events": pa.table({"x": [9]})})
     rare = {"silver_rare_events": unit.tables["silver_rare_events"]}
-    opened.manifests.decide(replace(unit, kind="deferred", source={"records": 1}, tables=rare))
-    opened.committer.finish(opened.manifests.read(9))
+    opened.units.manifests.commit(replace(unit, kind="deferred", source={"records": 1}, tables=rare))
+    opened.units.committer.apply(opened.units.manifests.read(9))
     copy = copy_of(lake.manifests)
-    end = opened.manifests.read(8).source["end"]
+    end = opened.units.manifests.read(8).source["end"]
     manifest = ingest_unit(lake, 10, rows_of(10))
-    opened.manifests.decide(replace(manifest, source=manifest.source | {"start": end}))
-    opened.committer.finish(opened.manifests.read(10))
+    opened.units.manifests.commit(replace(manifest, source=manifest.source | {"start": end}))
+    opened.units.committer.apply(opened.units.manifests.read(10))
     put_back(copy, lake.manifests)
     with pytest.raises(ContractError, match="seen unit 10, but the manifests end at 9"):
         examine(lake)
@@ -185,7 +185,7 @@ def test_missing_manifests_between_others_are_named(lake: Lake) -> None:
 
 def test_forgotten_manifests_are_not_missed(lake: Lake) -> None:
     opened = open_again(lake)
-    opened.manifests.forget(keep=3, needed_from=8)
+    opened.units.manifests.forget(keep=3, needed_from=8)
     assert examine(lake) == []
 
 

@@ -153,7 +153,7 @@ def test_where_an_old_lake_began_is_taken_from_bronze_and_said(tmp_path: Path) -
     lake = kinds_lake(tmp_path)
     for first in range(3):
         lake.take(batch_of(KINDS, first=5 + first * len(KINDS)))
-    lake.opened.manifests.forget(1, 3)
+    lake.opened.units.manifests.forget(1, 3)
     (lake.lake.manifests / "began").unlink()
     verdict = lake.audit()
     assert verdict.faults() == {}

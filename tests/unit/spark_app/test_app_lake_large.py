@@ -72,11 +72,11 @@ def test_tables_get_the_columns_with_the_first_such_record(tmp_path: Path) -> No
         assert columns(lake, name)[-2:] == [SIZE, DIGEST]
     assert not set(columns(lake, "silver_rummy_events")) & {SIZE, DIGEST}
     check(lake, 2, gold=1)
-    folder, table = lake.lake.table("bronze_events"), lake.opened.committer.tables.get("bronze_events")
+    folder, table = lake.lake.table("bronze_events"), lake.opened.units.committer.tables.get("bronze_events")
     assert table is not None
     paths = [path for path, _ in rewrite.live(table)]
     entry = rewrite.merge(folder, paths, pa.schema(table.schema().to_arrow()), "zstd")
-    lake.opened.committer.tables.replace_files("bronze_events", [entry], paths)
+    lake.opened.units.committer.tables.replace_files("bronze_events", [entry], paths)
     check(lake, 2, gold=1)
 
 

@@ -17,7 +17,7 @@ from spark_app.model.errors import ContractError
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store import delta_log, log_entry, table_handles
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.manifest import Manifests
 from spark_app.worker import files
 from tests.support.delta_log import read_rows, replay
@@ -34,7 +34,7 @@ class Running:
     def __init__(self, folder: Path, settings: LakeSettings | None = None):
         self.lake: Lake = open_lake(folder)
         self.manifests: Manifests
-        self.committer: Committer
+        self.committer: TableCommitter
         self.manifests, self.committer = open_committer(self.lake, settings)
 
     def take(self, units: int = 1, **columns: list[str]) -> None:
@@ -43,8 +43,8 @@ class Running:
             rows = {name: pa.table({"x": [number], **columns}) for name in TABLES}
             rows[TABLES[0]] = pa.table({"x": [number] * (len(TABLES) - 1)})
             manifest = ingest_unit(self.lake, number, rows)
-            self.manifests.decide(manifest)
-            self.committer.finish(manifest)
+            self.manifests.commit(manifest)
+            self.committer.apply(manifest)
 
     def open(self, name: str = SILVER) -> DeltaTable:
         return DeltaTable(str(self.lake.table(name)))

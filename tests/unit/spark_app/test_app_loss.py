@@ -91,14 +91,14 @@ def taken_lake(tmp_path: Path) -> OpenLake:
     opened = OpenLake.of(lake, Settings(lake={"path": str(tmp_path)}))  # type: ignore[arg-type]
     manifest = ingest_unit(lake, 1, rows_of(1))
     manifest.source["topic_ids"]["t"] = "a"
-    opened.manifests.decide(manifest)
-    opened.committer.finish(manifest)
+    opened.units.manifests.commit(manifest)
+    opened.units.committer.apply(manifest)
     write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": 1}}])
     return opened
 
 
 def accept(opened: OpenLake, now: dict[str, Topic]) -> list[dict[str, object]]:
-    loss.accept(opened, loss.find_gaps(opened.manifests.last_ingest, now), now)
+    loss.accept(opened, loss.find_gaps(opened.units.manifests.last_ingest, now), now)
     rows = ledger.read(opened.lake.root, "lost_events").to_pylist()
     assert all(row.pop("accepted_at") for row in rows)
     return rows
@@ -118,7 +118,7 @@ def test_accepting_writes_the_ranges_and_moves_the_end(tmp_path: Path) -> None:
         {"t": {"0": 6, "1": 0}},
     )
     assert loss.find_gaps(last, topic([6, 0], [9, 3])) == []
-    assert OpenLake.of(opened.lake, opened.settings).redone_units == 0
+    assert OpenLake.of(opened.lake, opened.settings).units.redone_units == 0
 
 
 def test_a_topic_made_again_begins_at_its_oldest_record(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_topic_made_again_begins_at_its_oldest_record(tmp_path: Path) -> None:
         ("a", 0, 1, None, "made_again"),
         ("b", 1, 0, 2, "expired"),
     ]
-    last = opened.manifests.last_ingest
+    last = opened.units.manifests.last_ingest
     assert last is not None
     assert (last.source["end"], last.source["topic_ids"]) == ({"t": {"0": 0, "1": 2}}, {"t": "b"})
 
@@ -136,7 +136,7 @@ def test_a_topic_made_again_begins_at_its_oldest_record(tmp_path: Path) -> None:
 def test_without_gaps_nothing_is_decided(tmp_path: Path) -> None:
     opened = taken_lake(tmp_path)
     assert accept(opened, topic([0], [9])) == []
-    assert opened.manifests.last == 1
+    assert opened.units.manifests.last == 1
     assert opened.lake.checkpoint.exists()
 
 
@@ -144,7 +144,7 @@ def test_what_would_get_its_offsets_anew_cannot_be_accepted(tmp_path: Path) -> N
     opened = taken_lake(tmp_path)
     with pytest.raises(ContractError, match="--fresh"):
         accept(opened, topic([0], [0]))
-    assert opened.manifests.last == 1
+    assert opened.units.manifests.last == 1
 
 
 @pytest.mark.parametrize("stop", ["set_aside", "write"])
@@ -161,6 +161,6 @@ def test_a_crash_while_accepting_accepts_nothing(tmp_path: Path, stop: str, monk
         accept(opened, topic([6], [9]))
     monkeypatch.undo()
     again = OpenLake.of(opened.lake, opened.settings)
-    assert again.manifests.last == 1
-    assert len(loss.find_gaps(again.manifests.last_ingest, topic([6], [9]))) == 1
+    assert again.units.manifests.last == 1
+    assert len(loss.find_gaps(again.units.manifests.last_ingest, topic([6], [9]))) == 1
     assert again.lake.files_from(2) == {}

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.maintenance import Maintainer, sweep
 from spark_app.store.manifest import Manifests
 from tests.support.delta_log import read_rows, replay
@@ -27,13 +27,13 @@ SECOND = 1 / 3600
 SETTINGS = LakeSettings(log_retention_hours=SECOND, compact_files=15, checkpoint_every=25)
 
 
-def take(manifests: Manifests, committer: Committer, maintainer: Maintainer, lake: Lake) -> None:
+def take(manifests: Manifests, committer: TableCommitter, maintainer: Maintainer, lake: Lake) -> None:
     sequence = manifests.last + 1
     manifest = ingest_unit(
         lake, sequence, {name: pa.table({"x": [sequence], "s": [f"row {sequence}"]}) for name in TABLES}
     )
-    manifests.decide(manifest)
-    committer.finish(manifest)
+    manifests.commit(manifest)
+    committer.apply(manifest)
     for name in TABLES:
         maintainer.added(name, 1)
     maintainer.step()
@@ -135,8 +135,8 @@ def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) 
     names = [f"silver_{number}_events" for number in range(7)]
     for sequence in (1, 2, 3):
         manifest = ingest_unit(lake, sequence, {name: pa.table({"x": [sequence]}) for name in names})
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        manifests.commit(manifest)
+        committer.apply(manifest)
     maintainer = Maintainer(committer.tables, SETTINGS.model_copy(update={"compact_files": 1}), committer.synced)
     maintainer.learn(names)
     left = []
@@ -170,7 +170,7 @@ def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.Capt
     for _ in range(5):
         take(manifests, committer, maintainer, lake)
     assert capsys.readouterr().err.count("cannot be compacted") == 1
-    assert manifests.finished() == 6
+    assert manifests.applied() == 6
     assert len(list(lake.table("silver_a_events").glob("*.parquet"))) == 6
     assert sorted(DeltaTable(str(lake.table("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))
 

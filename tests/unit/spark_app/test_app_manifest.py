@@ -23,7 +23,7 @@ ROWS = {"bronze_events": pa.table({"x": [1]}), "silver_a_events": pa.table({"x":
 def decide(lake: Lake, count: int) -> Manifests:
     manifests = Manifests(lake)
     for _ in range(count):
-        manifests.decide(ingest_unit(lake, manifests.last + 1, ROWS))
+        manifests.commit(ingest_unit(lake, manifests.last + 1, ROWS))
         manifests.mark_applied(manifests.last)
     return manifests
 
@@ -32,7 +32,7 @@ def refused(manifests: Manifests, manifest: Manifest, words: str) -> None:
     """The unit is refused as proven loss, and leaves no trace."""
     before = (manifests.numbers(), manifests.last)
     with pytest.raises(ContractError, match=words) as caught:
-        manifests.decide(manifest)
+        manifests.commit(manifest)
     assert caught.value.exit_code is ExitCode.LOSS
     assert (manifests.numbers(), manifests.last) == before
 
@@ -40,7 +40,7 @@ def refused(manifests: Manifests, manifest: Manifest, words: str) -> None:
 def test_what_is_decided_is_read_back(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     unit = ingest_unit(lake, 1, ROWS)
-    Manifests(lake).decide(unit)
+    Manifests(lake).commit(unit)
     again = Manifests(lake)
     assert (again.last, again.last_ingest, again.read(1)) == (1, unit, unit)
     assert list(again.read(1).tables) == list(ROWS)
@@ -57,10 +57,10 @@ def test_gap_and_overlap_are_refused(tmp_path: Path, start: int) -> None:
 def test_unit_of_deferred_records_between_does_not_move_the_end(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests = decide(lake, 1)
-    manifests.decide(replace(ingest_unit(lake, 2, {}), kind="deferred", source={"records": 1}))
+    manifests.commit(replace(ingest_unit(lake, 2, {}), kind="deferred", source={"records": 1}))
     third = ingest_unit(lake, 3, ROWS)
     refused(manifests, third, "the last one ended at")
-    manifests.decide(replace(third, source=third.source | {"start": {"t": {"0": 1}}}))
+    manifests.commit(replace(third, source=third.source | {"start": {"t": {"0": 1}}}))
     assert Manifests(lake).last == 3
 
 
@@ -121,7 +121,7 @@ def test_rows_that_wait_on_are_part_of_the_balance(tmp_path: Path) -> None:
     counts = unit.counts | {"bronze": 1, "deferred": 0}
     unit = replace(unit, kind="deferred", tables=kept, counts=counts, source={"records": 1, "left": 1})
     refused(Manifests(lake), unit, "1 rows of deferred_events counted, 2 written")
-    Manifests(lake).decide(replace(unit, source={"records": 1, "left": 2}))
+    Manifests(lake).commit(replace(unit, source={"records": 1, "left": 2}))
 
 
 def test_where_the_first_unit_of_ingest_started_is_kept(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_file_that_is_not_what_it_says_is_refused(tmp_path: Path, damage: str) -
 def test_any_altered_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     unit = ingest_unit(lake, 1, ROWS)
-    Manifests(lake).decide(unit)
+    Manifests(lake).commit(unit)
     [path] = lake.manifests.glob("0*.json")
     text = bytearray(path.read_bytes())
     place = data.draw(st.integers(0, len(text) - 1))
@@ -183,7 +183,7 @@ def test_half_written_manifest_is_no_manifest(tmp_path: Path) -> None:
 def test_since_ends_with_what_is_finished(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests = decide(lake, 3)
-    manifests.decide(ingest_unit(lake, 4, ROWS))
+    manifests.commit(ingest_unit(lake, 4, ROWS))
     assert [unit.sequence for unit in manifests.since(1)] == [2, 3]
     assert [unit.sequence for unit in manifests.since(4)] == []
 
@@ -202,7 +202,7 @@ def test_forget_keeps_open_units_and_the_last_of_ingest(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests = decide(lake, 2)
     for sequence in range(3, 8):
-        manifests.decide(replace(ingest_unit(lake, sequence, {}), kind="deferred", source={"records": 1}))
+        manifests.commit(replace(ingest_unit(lake, sequence, {}), kind="deferred", source={"records": 1}))
     manifests.mark_applied(5)
     manifests.forget(keep=0, needed_from=100)
     assert manifests.numbers() == [2, 6, 7]

@@ -18,7 +18,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store import commit, delta_log, inventory, torn_logs
-from spark_app.store.commit import Committer
+from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import refuse
 from spark_app.store.maintenance import Maintainer
@@ -29,14 +29,14 @@ LAYOUT = TableNames()
 SETTINGS = LakeSettings(checkpoint_every=3, compact_files=4)
 
 
-def take(lake: Lake, units: int, compact: bool = False) -> Committer:
+def take(lake: Lake, units: int, compact: bool = False) -> TableCommitter:
     manifests, committer = open_committer(lake, SETTINGS)
     maintainer = Maintainer(committer.tables, SETTINGS, committer.synced)
     for _ in range(units):
         number = manifests.last + 1
         manifest = ingest_unit(lake, number, {name: pa.table({"x": [number]}) for name in TABLES})
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        manifests.commit(manifest)
+        committer.apply(manifest)
     committer.tables.settle()
     maintainer.learn(TABLES)
     while compact and maintainer.step():
@@ -227,8 +227,8 @@ def test_the_mark_is_never_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(commit, "SYNC_EVERY_S", 0.0)
     seen: list[int] = []
     _, committer = open_committer(lake)
-    make = committer._make
-    monkeypatch.setattr(committer, "_make", lambda *a, **k: (seen.append(committer.synced.unit), make(*a, **k))[1])
+    make = committer._apply
+    monkeypatch.setattr(committer, "_apply", lambda *a, **k: (seen.append(committer.synced.unit), make(*a, **k))[1])
     committer.redo()
     assert (int((lake.manifests / "finished").read_text()), seen) == (5, [0] * 5)
 
@@ -255,8 +255,8 @@ def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) ->
     opened = open_all(tmp_path)
     rows = pa.table({"gamer_id": ["x"], "score": [1]})
     manifest = ingest_unit(opened.lake, 1, {"silver_a_events": rows})
-    opened.manifests.decide(manifest)
-    opened.committer.finish(manifest)
+    opened.units.manifests.commit(manifest)
+    opened.units.committer.apply(manifest)
     gold_of(opened).run()
     gold = gold_of(open_all(tmp_path))
     assert gold.run() == {}

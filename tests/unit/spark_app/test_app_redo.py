@@ -28,8 +28,8 @@ def take(lake: Lake, count: int) -> None:
     manifests, committer = open_committer(lake)
     for _ in range(count):
         manifest = ingest_unit(lake, manifests.last + 1, rows_of(manifests.last + 1))
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        manifests.commit(manifest)
+        committer.apply(manifest)
 
 
 def values(lake: Lake) -> list[list[int]]:
@@ -51,7 +51,7 @@ def test_redo_makes_the_missing_commits_once(tmp_path: Path, before: int, made: 
     take(lake, before)
     manifests, committer = open_committer(lake)
     manifest = ingest_unit(lake, before + 1, rows_of(before + 1))
-    manifests.decide(manifest)
+    manifests.commit(manifest)
     for name in TABLES[:made]:
         committer._commit(manifest, name, False)
     for missing in (made < len(TABLES), False):
@@ -96,7 +96,7 @@ def test_a_removed_table_is_not_made_again_from_files_that_are_gone(
 def test_bronze_of_a_decided_unit_must_be_there(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests, _ = open_committer(lake)
-    manifests.decide(ingest_unit(lake, 1, rows_of(1)))
+    manifests.commit(ingest_unit(lake, 1, rows_of(1)))
     shutil.rmtree(lake.table("bronze_events"))
     with pytest.raises(ContractError, match="files of bronze_events are gone"):
         open_committer(lake)[1].redo()
@@ -106,7 +106,7 @@ def test_bronze_of_a_decided_unit_must_be_there_beside_earlier_ones(tmp_path: Pa
     lake = open_lake(tmp_path)
     take(lake, 1)
     manifests, _ = open_committer(lake)
-    manifests.decide(ingest_unit(lake, 2, rows_of(2)))
+    manifests.commit(ingest_unit(lake, 2, rows_of(2)))
     max(lake.table("bronze_events").glob("*.parquet")).unlink()
     with pytest.raises(ContractError, match="files of bronze_events are gone"):
         open_committer(lake)[1].redo()
@@ -156,5 +156,5 @@ def test_a_new_tables_folder_is_durable_before_the_unit_is_decided(
     manifests, _ = open_committer(lake)
     synced: list[Path] = []
     monkeypatch.setattr("spark_app.store.manifest.sync_folder", synced.append)
-    manifests.decide(ingest_unit(lake, 1, rows_of(1)))
+    manifests.commit(ingest_unit(lake, 1, rows_of(1)))
     assert lake.root in synced

@@ -124,8 +124,8 @@ def test_doctor_names_statistics_that_hide_rows_and_puts_them_right(earlier: Lak
 def test_only_files_with_nan_are_written_anew(earlier: Lake) -> None:
     manifests, committer = open_committer(earlier)
     unit = ingest_unit(earlier, manifests.last + 1, {TABLE: rows(5, 2**64 - 1, 2.0)})
-    manifests.decide(unit)
-    committer.finish(unit)
+    manifests.commit(unit)
+    committer.apply(unit)
     before = replay(earlier.table(TABLE)).files
     list(doctor.repair(earlier, settings_of(earlier)))
     after = replay(earlier.table(TABLE)).files

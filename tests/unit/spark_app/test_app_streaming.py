@@ -61,8 +61,8 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     lake = open_lake(root)
     opened = OpenLake.of(lake, Settings(lake={"path": str(root)}, kafka=kafka or KafkaSettings()))  # type: ignore[arg-type]
     unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5)
-    opened.manifests.decide(unit)
-    opened.committer.finish(unit)
+    opened.units.manifests.commit(unit)
+    opened.units.committer.apply(unit)
     status, stop = Status(lake, opened.settings.tables.layout), threading.Event()
     room = DiskSpaceGuard(lake, 1, status, stop)
     run = RunContext(status, room, stop, threading.Lock())

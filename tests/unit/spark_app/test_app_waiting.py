@@ -36,8 +36,8 @@ def known(folder: Path, *files: list[str | None]) -> DeferredFiles:
     manifests, committer = open_committer(lake)
     for number, keys in enumerate(files, 1):
         manifest = ingest_unit(lake, number, {TABLE: rows(keys)}, records=10)
-        manifests.decide(manifest)
-        committer.finish(manifest)
+        manifests.commit(manifest)
+        committer.apply(manifest)
     found = DeferredFiles(committer.tables, TABLE)
     found.refresh()
     return found

@@ -1,0 +1,98 @@
+"""The units of a lake: the one way in which a unit is written, committed and applied."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+
+from spark_app.model.reports import FileEntry, Report
+from spark_app.ops.log import log
+from spark_app.schemas.ledger import Ledger
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, unit_file_prefix
+from spark_app.store import inventory, torn_logs
+from spark_app.store.commit import TableCommitter
+from spark_app.store.findings import refuse
+from spark_app.store.maintenance import Maintainer
+from spark_app.store.manifest import Change, Kind, Manifest, Manifests, counts_of
+from spark_app.worker import files
+
+
+class UnitLog:
+    """A unit is committed when its manifest is durable, and applied when each table has its Delta commit.
+
+    Attributes:
+        redone_units: units that were committed, and that this start has applied.
+    """
+
+    def __init__(self, lake: Lake, settings: Settings):
+        """Apply every committed unit first: all else looks at the tables only after that.
+
+        Raises:
+            ContractError: what is on the disk contradicts itself.
+        """
+        self._lake = lake
+        self._settings = settings
+        layout = settings.tables.layout
+        self.manifests = Manifests(lake, layout)
+        self.committer = TableCommitter(lake, self.manifests, settings.lake)
+        torn_logs.mend(lake, self.committer.synced, layout)
+        self.redone_units = self.committer.redo()
+        self.committer.synced.begin()
+        self.maintainer = Maintainer(self.committer.tables, settings.lake, self.committer.synced, {layout.deferred})
+
+    def write(self, table: str, rows: pa.Table) -> FileEntry:
+        """Write a file of the next unit, by the driver; nothing is committed."""
+        name = f"{unit_file_prefix(self.manifests.last + 1)}-driver.parquet"
+        return files.write_file(self._lake.table(table), name, rows, self._settings.lake.compression)
+
+    def commit(
+        self, report: Report, kind: Kind, source: dict[str, Any], ledger: Ledger, deferred: Change | None = None
+    ) -> None:
+        """Write the manifest, apply the unit, and keep the tables small.
+
+        Args:
+            deferred: the unit's change of the table of deferred records, where the report does not say it.
+        """
+        layout = self._settings.tables.layout
+        changes = {table: Change(files) for table, files in report.files.items() if table != layout.deferred}
+        waiting = deferred or Change(report.files.get(layout.deferred, []))
+        if waiting.adds or waiting.removes:
+            changes[layout.deferred] = waiting
+        ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
+        manifest = Manifest(self.manifests.last + 1, kind, source, ordered, counts_of(report))
+        ledger.save()  # once more: the disk may have been full at the first time
+        self.manifests.commit(manifest)
+        self.committer.apply(manifest)
+        for table, change in ordered.items():
+            self.maintainer.added(table, len(change.adds))
+        self.maintainer.step()
+
+    def apply_pending(self) -> None:
+        """Apply a unit whose Delta commits failed in this process, before another one is committed."""
+        if self.manifests.applied() < self.manifests.last:
+            self.committer.redo()
+
+    def remove_uncommitted_files(self) -> None:
+        """Remove the files of a unit that was not committed.
+
+        Raises:
+            ContractError: a table has that unit: it was committed, and its manifest is lost.
+        """
+        found = self._lake.files_from(self.manifests.last + 1)
+        seen = {table: self.committer.seen(table) for table in found}
+        refuse(inventory.units_without_manifest(seen, self.manifests.last))
+        for path in itertools.chain(*found.values()):
+            path.unlink()
+        if found:
+            log.info("files of an uncommitted unit removed", files=sum(map(len, found.values())))
+
+    def refresh(self, name: str) -> None:
+        """Read the table's log again: another process may have written to it, or removed it."""
+        if not (self._lake.table(name) / "_delta_log").is_dir():
+            self.committer.forget(name)
+        table = self.committer.tables.get(name)
+        if table is not None:
+            table.update_incremental()
