@@ -134,10 +134,10 @@ class Pipeline:
                 self._opened.units.remove_uncommitted_files()
 
     def _run(self, opened: OpenLake) -> ExitCode:
-        continuity = TopicCheck(opened, topics.Topics(self._settings.kafka))
+        topic_check = TopicCheck(opened, topics.Topics(self._settings.kafka))
         sizes = RecordSizes(self._settings.batch.max_records, self._settings.batch.max_bytes)
         with ThreadPoolExecutor(2) as pool:
-            search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(continuity, opened, sizes))
+            search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(topic_check, opened, sizes))
             schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
             for asked in (search, schemas):
                 asked.add_done_callback(self._stop_if_failed)
@@ -155,9 +155,9 @@ class Pipeline:
         if self._stop.is_set():
             return ExitCode.DONE
         self.status.waiting(None)
-        self._disk.retry(lambda: continuity.check(now, self._accept_loss))
+        self._disk.retry(lambda: topic_check.check(now, self._accept_loss))
         self.status.set_lost(loss.count(opened))
-        self._wire(spark, opened, continuity, sizes)
+        self._wire(spark, opened, topic_check, sizes)
         return self._work(opened, now)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
@@ -165,9 +165,9 @@ class Pipeline:
         if asked.exception() is not None:
             self._stop.set()
 
-    def _look_at_kafka(self, continuity: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
+    def _look_at_kafka(self, topic_check: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
         """What Kafka has, and how large its records are."""
-        now, last = continuity.search(), opened.units.manifests.last_ingest
+        now, last = topic_check.search(), opened.units.manifests.last_ingest
         if last is not None:
             sizes.add_unit(last.counts)
         else:
@@ -198,13 +198,13 @@ class Pipeline:
             # What is known keeps flowing, what is new waits.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, continuity: TopicCheck, sizes: RecordSizes) -> None:
+    def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
         units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
         read = functools.partial(read_kafka, spark, self._settings)
         run = RunContext(self.status, self._disk, self._stop, self._unit_lock)
-        ingest = Ingest(opened, units, run, read, continuity.confirm)
+        ingest = Ingest(opened, units, run, read, topic_check.confirm)
         self.life.describe_batch = lambda: ingest.batch_description
-        self._streaming = Streaming(spark, opened, ingest, continuity, run, self._available_now, sizes)
+        self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         self._aggregator = Aggregator(AggregateComputer(spark, self._settings), opened, self._unit_lock)
         self._service = RequestExecutor(

@@ -49,7 +49,7 @@ class DeferredDecoder:
         self._manifests = opened.units.manifests
         self._schemas = opened.schemas
         self._units = units
-        self._between_units = unit_lock
+        self._unit_lock = unit_lock
         self._table = opened.settings.tables.layout.deferred
         self._waiting = DeferredFiles(opened.units.committer.tables, self._table)
         self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.max_attempts)
@@ -65,8 +65,8 @@ class DeferredDecoder:
         unmet = self._look()
         if not self._waiting.files:
             return None
-        moved = self._schemas.retry_waiting(patience, unmet, self._between_units)
-        with self._between_units:
+        moved = self._schemas.retry_waiting(patience, unmet, self._unit_lock)
+        with self._unit_lock:
             self._refresh()
             settled = self._find_resolved_keys()
             ready = [file for file in self._waiting.files if file.count(settled)]
@@ -77,12 +77,12 @@ class DeferredDecoder:
     def merge(self) -> bool:
         """Merge small files, if there are enough of them; True when it was done."""
         enough = self._settings.lake.compact_files
-        with self._between_units:
+        with self._unit_lock:
             self._refresh()
         self._waiting.learn()
         if not self._waiting.files_to_merge(enough):
             return False
-        with self._between_units:
+        with self._unit_lock:
             self._refresh()
             files = self._waiting.files_to_merge(enough)
             if files:
@@ -94,7 +94,7 @@ class DeferredDecoder:
 
     def _look(self) -> list[SchemaKey]:
         """Know the files; the schemas that some wait for and that the ledger has not met."""
-        with self._between_units:
+        with self._unit_lock:
             self._refresh()
             known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())
         self._waiting.learn()

@@ -57,7 +57,7 @@ class Streaming:
         session: SparkSession,
         opened: OpenLake,
         ingest: Ingest,
-        continuity: TopicCheck,
+        topic_check: TopicCheck,
         run: RunContext,
         available_now: bool,
         sizes: RecordSizes,
@@ -68,7 +68,7 @@ class Streaming:
         self._manifests = opened.units.manifests
         self._checkpoint = opened.lake.checkpoint
         self._ingest = ingest
-        self._continuity = continuity
+        self._topic_check = topic_check
         self._disk = run.disk
         self._status = run.status
         self._unit_lock = run.unit_lock
@@ -203,7 +203,7 @@ class Streaming:
         ):
             said = self._check_for_loss(first_line(text)) or said
         elif refused:
-            self._continuity.log_in_again()
+            self._topic_check.log_in_again()
             if now - self._failing.setdefault("refused", now) > min(patience, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
@@ -225,7 +225,7 @@ class Streaming:
             return broker_access.refusal((KafkaError(code, words) for code, words in outcome.said), kafka)
         refused = spark_source.refusal(text)
         if refused is None and outcome is None and kafka.uses_oauth and spark_source.is_unanswered(text):
-            return self._continuity.refusal()  # the JVM does not say whether it is the token that is missing
+            return self._topic_check.refusal()  # the JVM does not say whether it is the token that is missing
         return refused
 
     def _check_for_loss(self, why: str) -> str | None:
@@ -236,7 +236,7 @@ class Streaming:
             ContractError: they are.
         """
         try:
-            self._continuity.refuse()
+            self._topic_check.refuse()
         except UNANSWERED:
             return None
         said = "Spark missed records, but Kafka has all that were not ingested: they are planned again"

@@ -38,7 +38,7 @@ class Aggregator:
 
     def __init__(self, calculator: AggregateComputer, opened: OpenLake, unit_lock: AbstractContextManager[object]):
         self._calculator = calculator
-        self._between_units = unit_lock
+        self._unit_lock = unit_lock
         self._layout = opened.settings.tables.layout
         self._definition = Definition.of(opened.settings)
         self._tables = GoldTables(opened, self._definition)
@@ -73,7 +73,7 @@ class Aggregator:
 
     def _run(self) -> dict[str, int]:
         with self._running:
-            with self._between_units:
+            with self._unit_lock:
                 work = self._planner.plan(self._folded)
             if work is None:
                 return {}
@@ -91,7 +91,7 @@ class Aggregator:
             ContractError: a unit is not finished yet.
         """
         with self._running:
-            with self._between_units:
+            with self._unit_lock:
                 work = self._planner.plan(self._folded)
                 if work is None:
                     raise ContractError("a committed unit is not in all tables yet: run the command again")

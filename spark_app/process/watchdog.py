@@ -1,6 +1,6 @@
 """Ends a process in which nothing moves any more, also when every other thread hangs in Spark, the JVM or a disk.
 
-Two threads. One looks for signs of progress and may itself hang, for it asks the JVM. The other only counts the
+Two threads. One looks for probes of progress and may itself hang, for it asks the JVM. The other only counts the
 seconds since the last sign, by its own ticks: a process that was stopped (SIGSTOP, a suspended laptop) has counted one.
 """
 
@@ -19,19 +19,19 @@ ProgressProbe = Callable[[], Hashable]  # what changes with progress; None = not
 class Watchdog:
     """
     Args:
-        signs: what must move -> its sign.
+        probes: what must move -> its sign.
         stall_s: seconds without a new sign until `fire` is called, once, with what stalled.
     """
 
     def __init__(
         self,
-        signs: Mapping[str, ProgressProbe],
+        probes: Mapping[str, ProgressProbe],
         stall_s: float,
         fire: Callable[[str], None],
         tick_s: float = TICK_S,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._progress_files = signs
+        self._probes = probes
         self._stall_s = stall_s
         self._fire = fire
         self._tick_s = tick_s
@@ -39,7 +39,7 @@ class Watchdog:
         self._done = threading.Event()
         self._seen: dict[str, Hashable] = {}
         self._elapsed = 0.0  # seconds, written by `count` alone
-        self._moved = dict.fromkeys(signs, 0.0)  # -> `_elapsed` at the last sign, written by `look` alone
+        self._moved = dict.fromkeys(probes, 0.0)  # -> `_elapsed` at the last sign, written by `look` alone
         self._then = clock()
 
     def start(self) -> None:
@@ -54,8 +54,8 @@ class Watchdog:
         return self._elapsed - min(self._moved.values(), default=self._elapsed)
 
     def look(self) -> None:
-        """Ask for all signs; one that cannot be had is none."""
-        for name, sign in self._progress_files.items():
+        """Ask for all probes; one that cannot be had is none."""
+        for name, sign in self._probes.items():
             try:
                 found = sign()
             except Exception:

@@ -50,7 +50,7 @@ class RequestExecutor:
         self._opened = opened
         self._units = units
         self._aggregator = aggregator
-        self._between_units = unit_lock
+        self._unit_lock = unit_lock
         self._placed = placed
         self._job: Replay | Rebuild | None = None
         self._request: Request | None = None
@@ -125,7 +125,7 @@ class RequestExecutor:
         if self._job is None or self._request != request:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)
-        with self._between_units:
+        with self._unit_lock:
             self._opened.units.apply_pending()
             step = self._job.step()
         if step is not None:

@@ -68,9 +68,9 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     run = RunContext(status, room, stop, threading.Lock())
     ingest = Ingest(opened, None, run, None)  # type: ignore[arg-type]
     brokers: Any = Brokers(first)
-    continuity = TopicCheck(opened, brokers)
+    topic_check = TopicCheck(opened, brokers)
     sizes = RecordSizes(1, 1)
-    return Streaming(None, opened, ingest, continuity, run, True, sizes)  # type: ignore[arg-type]
+    return Streaming(None, opened, ingest, topic_check, run, True, sizes)  # type: ignore[arg-type]
 
 
 def judge(query: Streaming, text: str, now: float = 0.0) -> str:
@@ -147,7 +147,7 @@ def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", ["Failed to create new KafkaAdminClient", SILENT])
 def test_where_tokens_are_used_the_brokers_are_asked_why_nobody_answers(tmp_path: Path, said: str) -> None:
     query = streaming(tmp_path, kafka=OAUTH)
-    brokers: Any = query._continuity._topics
+    brokers: Any = query._topic_check._topics
     assert "does not answer" in judge(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
     brokers.refused = "no token (invalid_client)"
     assert "refuses access: no token (invalid_client)" in judge(query, said)
@@ -157,7 +157,7 @@ def test_where_tokens_are_used_the_brokers_are_asked_why_nobody_answers(tmp_path
 
 def test_after_a_refusal_nobody_goes_on_with_the_old_login(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    brokers: Any = query._continuity._topics
+    brokers: Any = query._topic_check._topics
     assert "does not answer" in judge(query, SILENT, ACCESS_DENIED_TIMEOUT_S + 1)
     assert brokers.logins == 0
     judge(query, REFUSED)
