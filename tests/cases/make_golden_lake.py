@@ -42,7 +42,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import BUMP, Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
@@ -271,8 +271,8 @@ def fill(stage: Stage, registry_url: str, parts: list[list[dict[str, Any]]]) -> 
     assert done.returncode == 0, done.stderr
     golden_lake.send(stage.brokers, waiting)
     assert stage.run("--available-now") == 0
-    assert ledger.read(stage.lake, "deferred_events").num_rows == 3
-    assert ledger.read(stage.lake, "resolved_events").num_rows >= 2
+    assert read_back.read(stage.lake, "deferred_events").num_rows == 3
+    assert read_back.read(stage.lake, "resolved_events").num_rows >= 2
     print(stage.command("status").stdout, stage.command("audit").stdout, sep="\n")
     nobody = {"schemas": [], "since": None, "until": None, "topic": None, "partition": None, "offsets": None}
     requests.submit(Lake(stage.lake), Request("replay", {"causes": ["route_refused"], **nobody}))

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from producer.encoder import Encoder
 from producer.games import Event
 from producer.schemas import PROTO_FOLDER, SchemaVersion, compile_version
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.job_input import Records
@@ -130,7 +130,7 @@ class Parts:
 
     def read(self, name: str) -> pl.DataFrame:
         """A table by delta-rs."""
-        return pl.DataFrame(ledger.read(self.lake.root, name))
+        return pl.DataFrame(read_back.read(self.lake.root, name))
 
     def files(self) -> list[str]:
         """Every data file in the lake, named by anybody or not."""

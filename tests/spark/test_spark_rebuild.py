@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from spark_app.recovery import requests
 from spark_app.recovery.rebuild import COLUMNS
 from spark_app.recovery.requests import Request
 from tests.spark.parts import ORIGIN, Killed, Parts, events
+from tests.support import ledger
 from tests.support.frames import frame
 from tests.support.protos import PROTO3, compile_text, message_class
 
@@ -63,7 +64,7 @@ def build(new_parts: NewParts) -> Parts:
 
 def truth(parts: Parts) -> dict[ledger.Identity, str]:
     rows = parts.read("bronze_events").select("topic", "partition", "offset", "value").rows()
-    return {(topic, partition, offset): ledger.digest(value) for topic, partition, offset, value in rows}
+    return {(topic, partition, offset): read_back.digest(value) for topic, partition, offset, value in rows}
 
 
 def check(parts: Parts) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 from pyspark.errors import PySparkException
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from spark_app.driver.reader import read_table
 from spark_app.driver.unit_log import UnitLog
 from spark_app.model.causes import Cause
@@ -23,6 +23,7 @@ from spark_app.recovery.replay import Replay
 from spark_app.recovery.request_attempts import MOST
 from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events, source
+from tests.support import ledger
 from tests.support.answers import Answers
 
 pytestmark = pytest.mark.spark
@@ -59,7 +60,7 @@ def placed(parts: Parts) -> dict[str, list[int]]:
 
 def truth(parts: Parts) -> dict[ledger.Identity, str]:
     rows = parts.read("bronze_events").select("topic", "partition", "offset", "value").rows()
-    return {(topic, partition, offset): ledger.digest(value) for topic, partition, offset, value in rows}
+    return {(topic, partition, offset): read_back.digest(value) for topic, partition, offset, value in rows}
 
 
 def refuse_uno(new_parts: NewParts) -> Parts:

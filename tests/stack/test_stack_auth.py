@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage
 from spark_app.kafka import broker_access, topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ExitCode
 from spark_app.settings.connections import KafkaSettings
+from tests.support import ledger
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -48,7 +49,7 @@ def test_tls_and_password(kafka: SecureKafka, new_stage: Callable[..., Stage], t
     stage = new_stage()
     stage.produce(500)
     assert stage.run("--available-now", **_settings(kafka, tmp_path, mechanism)) == ExitCode.DONE
-    assert ledger.verify(stage.lake, ledger.consume(kafka.bootstrap, stage.topic)).faults() == {}
+    assert ledger.verify(stage.lake, read_back.consume(kafka.bootstrap, stage.topic)).faults() == {}
     assert PASSWORD not in stage.log.read_text()
 
 
@@ -56,7 +57,7 @@ def test_a_client_certificate(kafka: SecureKafka, new_stage: Callable[..., Stage
     stage = new_stage(**_with_certificate(kafka, days=1))
     stage.produce(500)
     assert stage.run("--available-now") == ExitCode.DONE
-    assert ledger.verify(stage.lake, ledger.consume(kafka.bootstrap, stage.topic)).faults() == {}
+    assert ledger.verify(stage.lake, read_back.consume(kafka.bootstrap, stage.topic)).faults() == {}
 
 
 def _with_certificate(kafka: SecureKafka, days: int) -> dict[str, str]:

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from spark_app.recovery import requests
 from spark_app.storage.lake import Lake
-from tests.support import golden_lake
+from tests.support import golden_lake, ledger
 from tests.support.golden_lake import EARLIER, LATER, ROWS, SAID, TOPIC
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
@@ -32,7 +32,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, object]:
         admin = AdminClient({"bootstrap.servers": stage.brokers})
         described = admin.describe_topics(TopicCollection([TOPIC]))[TOPIC].result(30)
         found["topic id"] = str(described.topic_id)
-        found["topic"] = ledger.consume(stage.brokers, TOPIC)
+        found["topic"] = read_back.consume(stage.brokers, TOPIC)
     return found | {"lake": stage.lake}
 
 

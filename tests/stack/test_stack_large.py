@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage, kill
 from spark_app.model.errors import ExitCode
 
@@ -87,15 +87,15 @@ def test_a_record_that_no_memory_holds_stops_nobody(new_stage: Callable[..., Sta
     code, most = drain(stage)
     assert code == ExitCode.DONE
     assert most < MOST_RSS
-    bronze = ledger.read(stage.lake, "bronze_events")
+    bronze = read_back.read(stage.lake, "bronze_events")
     assert sorted(bronze["offset"].to_pylist()) == [*range(2 * AT + 1)]
     kept = ["offset", "value", "omitted_bytes", "omitted_sha256"]
     expected = [dict(zip(kept, (AT, None, len(GIANT), hashlib.sha256(GIANT).hexdigest()), strict=True))]
     assert [row for row in bronze.select(kept).to_pylist() if row["omitted_bytes"]] == expected
-    refused = ledger.read(stage.lake, "quarantine_events")
+    refused = read_back.read(stage.lake, "quarantine_events")
     assert refused.select(kept).to_pylist() == expected
     assert refused["cause"].to_pylist() == ["record_size"]
-    assert sum(ledger.read(stage.lake, name).num_rows for name in ledger.tables(stage.lake, "silver_")) == 2 * AT
+    assert sum(read_back.read(stage.lake, name).num_rows for name in read_back.tables(stage.lake, "silver_")) == 2 * AT
     assert stage.verify() == {}
     stage.produce(AT, seed="9")
     assert stage.run("--available-now") == ExitCode.DONE
@@ -123,7 +123,7 @@ def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) ->
     assert drain(stage, BATCH__MAX_RECORD_BYTES="1000000")[0] == ExitCode.DONE
     send(stage, LARGE)
     assert drain(stage)[0] == ExitCode.DONE
-    rows = ledger.read(stage.lake, "bronze_events").sort_by("offset").to_pylist()
+    rows = read_back.read(stage.lake, "bronze_events").sort_by("offset").to_pylist()
     sizes = {row["offset"]: (row["omitted_bytes"], row["value"] == LARGE) for row in (rows[AT], rows[-1])}
     assert sizes == {AT: (len(LARGE), False), 2 * AT + 1: (None, True)}
     for most in ("1000000", str(64 << 20)):
@@ -157,7 +157,7 @@ def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_sa
     code, most = drain(stage, KAFKA__TOPIC=",".join(topics))
     assert code == ExitCode.DONE
     assert most < MOST_RSS
-    quarantined = ledger.read(stage.lake, "quarantine_events").sort_by("offset").to_pylist()
+    quarantined = read_back.read(stage.lake, "quarantine_events").sort_by("offset").to_pylist()
     found: dict[tuple[str, int], list[bytes]] = {}
     for row in (row for row in quarantined if len(row["value"]) > 1000):  # not what the demo's producer breaks itself
         found.setdefault((row["topic"], row["partition"]), []).append(row["value"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage
 from spark_app.audit import broker
 from spark_app.audit.broker import Kafka
@@ -15,7 +15,7 @@ from spark_app.kafka import topics
 from spark_app.kafka.topics import BrokerAccessDenied, BrokerUnreachable, Topics
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
 from spark_app.settings.connections import KafkaSettings
-from tests.support import tokens
+from tests.support import ledger, tokens
 from tests.support.secure import SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint
 
@@ -57,7 +57,7 @@ def test_a_token_for_each_client(
     stage = new_stage(**_settings(kafka, endpoint, tmp_path))
     stage.produce(500)
     assert stage.run("--available-now") == ExitCode.DONE
-    assert ledger.verify(stage.lake, ledger.consume(kafka.bootstrap, stage.topic)).faults() == {}
+    assert ledger.verify(stage.lake, read_back.consume(kafka.bootstrap, stage.topic)).faults() == {}
     assert set(endpoint.scopes) == {"read"}
     assert not any(secret in stage.log.read_text() for secret in (SECRET, *endpoint.tokens))
 

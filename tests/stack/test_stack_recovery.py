@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
+from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 ONLY = {"TABLES__ALLOWLIST": '["rummy", "uno"]'}
@@ -24,7 +25,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
     stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1")
     stage.produce(5_000, schema_version="2", num_versions="2", poison="0.02", partitions="2")
     assert stage.run("--available-now", **ONLY) == ExitCode.DONE
-    truth = ledger.consume(stage.brokers, stage.topic)
+    truth = read_back.consume(stage.brokers, stage.topic)
     assert ledger.verify(stage.lake, truth).faults() == {}
     refused = stage.status()["quarantine"]["route_refused"]
     assert refused > 2_000
@@ -48,7 +49,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
         assert app.wait(30) == ExitCode.DONE
     finally:
         kill(app)
-    truth = ledger.consume(stage.brokers, stage.topic)
+    truth = read_back.consume(stage.brokers, stage.topic)
     assert stage.run("--available-now") == ExitCode.DONE
     assert ledger.verify(stage.lake, truth).faults() == {}
     assert "route_refused" not in stage.status()["quarantine"]

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 from deltalake import DeltaTable
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import BUMP, Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
+from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
@@ -21,10 +22,10 @@ def test_three_versions_and_every_fault_drain_to_silver_gold_and_quarantine(new_
     stage = new_stage(SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     stage.produce(20_000, schema_version="3", num_versions="3", poison="0.02", partitions="3")
     assert stage.drain() == [ExitCode.DONE]
-    assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
-    silver = ledger.tables(stage.lake, "silver_")
+    assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
+    silver = read_back.tables(stage.lake, "silver_")
     assert {f"silver_{game}_events" for game in GAMES} <= set(silver)
-    assert len(ledger.tables(stage.lake, "gold_")) == len(silver)
+    assert len(read_back.tables(stage.lake, "gold_")) == len(silver)
     filled = [_ids_with(stage, "rummy", column) for column in ("game_name", "col_custom_1", "col_custom_2")]
     assert [len(ids) for ids in filled] == [3, 2, 1]
     assert filled[0] > filled[1] > filled[2]
@@ -41,11 +42,11 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
         assert app.wait(60) == BUMP
     finally:
         kill(app)
-    assert ledger.read(stage.lake, "bronze_events", ["offset"]).num_rows == 2_000
+    assert read_back.read(stage.lake, "bronze_events", ["offset"]).num_rows == 2_000
     assert stage.status()["bumps"] == 1
     assert stage.drain() == [ExitCode.DONE]
     assert sum("exit_code=75" in line for line in stage.lines()) == 1
-    assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
+    assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
 
 
@@ -63,16 +64,16 @@ def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[.
         assert stage.status()["state"] == "stopped"
     stage.produce(500, seed="8")
     assert stage.drain() == [ExitCode.DONE]
-    assert ledger.verify(stage.lake, ledger.consume(stage.brokers, stage.topic)).faults() == {}
+    assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
 
 
 def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage()
     stage.produce(3_000, poison="0.05")
     assert stage.run("--available-now", "--land-only") == ExitCode.DONE
-    assert ledger.tables(stage.lake, "silver_") == []
-    truth = ledger.consume(stage.brokers, stage.topic)
-    assert ledger.read(stage.lake, "deferred_events", ["offset"]).num_rows == sum(1 for v in truth.values() if v)
+    assert read_back.tables(stage.lake, "silver_") == []
+    truth = read_back.consume(stage.brokers, stage.topic)
+    assert read_back.read(stage.lake, "deferred_events", ["offset"]).num_rows == sum(1 for v in truth.values() if v)
     assert stage.run("--available-now", SCHEMAS__UNKNOWN_ID_GRACE_S="0.1") == ExitCode.DONE
     assert ledger.verify(stage.lake, truth).faults() == {}
 
@@ -112,7 +113,7 @@ def test_unreachable_servers_and_missing_topic_end_with_their_code(new_stage: Ca
 
 def _ids_with(stage: Stage, game: str, column: str) -> set[int]:
     """Schema ids whose rows have a value in the column; every field of the demo may be unset in some rows."""
-    rows = ledger.read(stage.lake, f"silver_{game}_events", ["_schema_id", column]).to_pylist()
+    rows = read_back.read(stage.lake, f"silver_{game}_events", ["_schema_id", column]).to_pylist()
     return {row["_schema_id"] for row in rows if row[column] is not None}
 
 
@@ -127,5 +128,5 @@ def test_latest_is_the_moment_of_the_first_start(new_stage: Callable[..., Stage]
         kill(app)
     stage.produce(50, seed="2")
     assert stage.drain() == [ExitCode.DONE]
-    assert ledger.read(stage.lake, "bronze_events", ["offset"]).num_rows == 50
+    assert read_back.read(stage.lake, "bronze_events", ["offset"]).num_rows == 50
     assert stage.verify() == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
@@ -36,7 +36,7 @@ def test_a_batch_that_the_log_no_longer_has_is_planned_anew(tmp_path: Path, regi
         assert stage.run("--available-now") == ExitCode.DONE
         stage.acks.unlink()  # the broker acknowledged what it has lost
         assert stage.verify() == {}
-        offsets = ledger.read(stage.lake, "bronze_events")["offset"].to_pylist()
+        offsets = read_back.read(stage.lake, "bronze_events")["offset"].to_pylist()
         assert sorted(offsets) == [*range(TAKEN + KEPT + LATER)]
 
 

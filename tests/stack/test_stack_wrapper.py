@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message import Message
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.stage import Stage
 from spark_app.model.errors import ExitCode
 from tests.support.protos import PROTO3, compile_text, message_class, renamed
@@ -69,11 +69,11 @@ def test_245_wrapped_games_in_one_run(new_stage: Callable[..., Stage], registry:
     sent = produce(stage, registry.url)
     assert stage.drain() == [ExitCode.DONE]
     found = {}
-    for name in ledger.tables(stage.lake, "silver_"):
+    for name in read_back.tables(stage.lake, "silver_"):
         game = name.removeprefix("silver_").removesuffix("_events")
-        for row in ledger.read(stage.lake, name, ["score", "_offset"]).to_pylist():
+        for row in read_back.read(stage.lake, name, ["score", "_offset"]).to_pylist():
             found[game, row["_offset"]] = row["score"]
     assert found == sent
-    assert len(ledger.tables(stage.lake, "gold_")) == 245
-    gold = ledger.read(stage.lake, "gold_game0_player_agg").to_pylist()
+    assert len(read_back.tables(stage.lake, "gold_")) == 245
+    gold = read_back.read(stage.lake, "gold_game0_player_agg").to_pylist()
     assert gold == [{"gamer_id": "g", "session_count": ROUNDS, "min_timestamp": 0, "max_timestamp": 2000}]

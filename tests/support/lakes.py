@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from spark_app.audit import Verdict, audit
 from spark_app.audit.source_records import Records
 from spark_app.driver.open_lake import OpenLake
@@ -122,11 +122,11 @@ class SmallLake:
         """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
         unit, layout = unit or self.opened.units.manifests.last, self.settings.tables.layout
         for name in set(self.opened.tables.admitted.values()):
-            rows = ledger.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
+            rows = read_back.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)
             write_deltalake(
                 str(self.lake.table(layout.gold_of(name))),
-                ledger.gold_of(pl.DataFrame(rows), time).to_arrow(),
+                read_back.gold_of(pl.DataFrame(rows), time).to_arrow(),
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )

@@ -10,7 +10,7 @@ from random import Random
 
 import psutil  # type: ignore[import-untyped]
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.flow import LONGEST_START_S, Flow, flowing
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -107,7 +107,7 @@ def _is_alive(process: psutil.Process | None) -> bool:
 
 def _crashes(stage: Stage) -> dict[str, object]:
     """No record may be blamed for a death from outside."""
-    rows = ledger.read(stage.lake, "quarantine_events", ["cause"])
+    rows = read_back.read(stage.lake, "quarantine_events", ["cause"])
     blamed = rows["cause"].to_pylist().count("decode_crash")
     return {"blamed_records": blamed} if blamed else {}
 

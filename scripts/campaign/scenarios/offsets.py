@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPart
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
@@ -144,36 +144,39 @@ def _die_accepting(stage: Stage, dice: Random) -> None:
 
 
 def _written_off(stage: Stage) -> list[Range]:
-    rows = ledger.read(stage.lake, "lost_events").to_pylist()
+    rows = read_back.read(stage.lake, "lost_events").to_pylist()
     return sorted((row["partition"], row["first"], row["end"], row["reason"]) for row in rows)
 
 
 def _verify(stage: Stage, old: str | None, taken: list[int], new: str | None) -> dict[str, object]:
     """By (topic id, partition, offset): what was taken before the loss and all that Kafka has now is there once, and
     nothing else."""
-    truth = ledger.consume(stage.brokers, stage.topic)
+    truth = read_back.consume(stage.brokers, stage.topic)
     expected: dict[tuple[str | None, int, int], str | None]
     expected = {(old, partition, offset): None for partition, end in enumerate(taken) for offset in range(end)}
     expected |= {(new, partition, offset): value for (_, partition, offset), value in truth.items()}
-    bronze = ledger.read(stage.lake, "bronze_events", ["topic_id", "partition", "offset", "value"]).to_pylist()
+    bronze = read_back.read(stage.lake, "bronze_events", ["topic_id", "partition", "offset", "value"]).to_pylist()
     landed = Counter((row["topic_id"], row["partition"], row["offset"]) for row in bronze)
     altered = [
         row["offset"]
         for row in bronze
-        if expected.get((row["topic_id"], row["partition"], row["offset"])) not in (None, ledger.digest(row["value"]))
+        if expected.get((row["topic_id"], row["partition"], row["offset"]))
+        not in (None, read_back.digest(row["value"]))
     ]
     placed: Counter[tuple[str, int, int]] = Counter()
-    for name in [*ledger.tables(stage.lake, "silver_"), "quarantine_events", "deferred_events"]:
+    for name in [*read_back.tables(stage.lake, "silver_"), "quarantine_events", "deferred_events"]:
         mark = "_" if name.startswith("silver_") else ""
         columns = [f"{mark}{column}" for column in ("topic_id", "partition", "offset")]
-        placed.update(tuple(row.values()) for row in ledger.read(stage.lake, name, columns).select(columns).to_pylist())
+        placed.update(
+            tuple(row.values()) for row in read_back.read(stage.lake, name, columns).select(columns).to_pylist()
+        )
     found = {
         "lost": sorted(expected.keys() - landed.keys())[:3],
         "phantom": sorted(landed.keys() - expected.keys())[:3],
         "doubled": [identity for identity, count in landed.items() if count > 1][:3],
         "misplaced": list((landed - placed) + (placed - landed))[:3],
         "altered": altered[:3],
-        "gold": ledger.wrong_gold(stage.lake),
+        "gold": read_back.wrong_gold(stage.lake),
     }
     return {name: faults for name, faults in found.items() if faults}
 

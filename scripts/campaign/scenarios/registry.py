@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.flow import Flow, flowing
 from scripts.campaign.gateway import MODES, Gateway, open_gateway
 from scripts.campaign.lab import Lab
@@ -36,7 +36,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
                 resumed[mode] = max(resumed.get(mode, 0.0), seconds)
             faults = flow.finish()
         asked = {path: count for path, count in gateway.answered.items() if "/ids/" in path}
-    rows = ledger.read(stage.lake, "quarantine_events", ["cause"])
+    rows = read_back.read(stage.lake, "quarantine_events", ["cause"])
     figures = {f"{mode}_resumed_s": seconds for mode, seconds in resumed.items()}
     figures |= {"quarantined": rows.num_rows, "starts": flow.starts, "fetches_of_an_id": max(asked.values(), default=0)}
     return Outcome(size.times, faults | ({"quarantined": rows.num_rows} if rows.num_rows else {}), figures)

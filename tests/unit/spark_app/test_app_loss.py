@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.campaign import ledger
+from scripts.campaign import read_back
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import loss
 from spark_app.driver.loss import Gap, Reason
@@ -99,7 +99,7 @@ def taken_lake(tmp_path: Path) -> OpenLake:
 
 def accept(opened: OpenLake, now: dict[str, Topic]) -> list[dict[str, object]]:
     loss.accept(opened, loss.find_gaps(opened.units.manifests.last_ingest, now), now)
-    rows = ledger.read(opened.lake.root, "lost_events").to_pylist()
+    rows = read_back.read(opened.lake.root, "lost_events").to_pylist()
     assert all(row.pop("accepted_at") for row in rows)
     return rows
 
