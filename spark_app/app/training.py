@@ -30,7 +30,7 @@ from spark_app.storage.lake import Lake
 
 NOBODY = "127.0.0.1:9"
 BATCHES = 3
-PATIENCE_S = 120.0
+ARCHIVE_TIMEOUT_S = 120.0
 
 
 class Noise:
@@ -59,7 +59,7 @@ def main() -> int:
         read_tables(spark, lake)
         ask_kafka(spark, settings)
         jvm.end(clean=True)
-        process.wait(PATIENCE_S)  # the JVM writes the archive while it exits
+        process.wait(ARCHIVE_TIMEOUT_S)  # the JVM writes the archive while it exits
     size = archive.stat().st_size if archive.is_file() else 0
     print(f"class archive {archive}: {size / 1e6:.0f} MB", flush=True)
     return 0 if size else 1

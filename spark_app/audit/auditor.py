@@ -30,7 +30,7 @@ from spark_app.settings.models import Settings
 RECORDS = 200_000  # of a chunk
 VALUE_BYTES = 48 << 20  # of a chunk
 PARTITIONS = 16  # of a chunk
-PATIENCE_S = 30.0  # for a moment between two units
+SNAPSHOT_TIMEOUT_S = 30.0  # for a moment between two units
 
 GONE = "offsets of {}/{} are no longer in Kafka"
 MADE_AGAIN = "topic {topic} was deleted and recreated: its records in the lake are compared with bronze instead"
@@ -54,7 +54,7 @@ def audit(
         ConfigurationError, UnreachableError, ContractError: it could not be done.
     """
     began = time.monotonic()
-    snapshot = Snapshot.take(settings, PATIENCE_S)
+    snapshot = Snapshot.take(settings, SNAPSHOT_TIMEOUT_S)
     known = read_acks(acks) if acks else Acknowledged()
     if source is not None:
         verdict = _Auditor(snapshot, source, known, tell).run()

@@ -45,12 +45,12 @@ TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
 class Kafka:
     """The brokers of the settings."""
 
-    def __init__(self, settings: KafkaSettings, patience: float, most: int):
+    def __init__(self, settings: KafkaSettings, read_timeout_s: float, most: int):
         """`most` bytes of a value are kept; of a larger one its size and hash are, so that memory is bounded."""
         self._most = most
         self._settings = settings
         self._brokers = settings.brokers
-        self._patience = patience
+        self._read_timeout_s = read_timeout_s
         self._said: deque[KafkaError] = deque(maxlen=20)
         options = client_options(settings)
         self._admin = AdminClient(options | {"error_cb": self._said.append}, logger=silent())
@@ -96,7 +96,7 @@ class Kafka:
     def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
         """
         Raises:
-            UnreachableError: nothing new came for as long as the patience is, or the broker says an error.
+            UnreachableError: nothing new came for as long as the read_timeout_s is, or the broker says an error.
         """
         records, at = Records(), {span.partition: span.start for span in spans}
         left = {span.partition: span for span in spans}
@@ -115,7 +115,7 @@ class Kafka:
             at_once = max(1, min(AT_ONCE, 10 * at_once, BYTES_AT_ONCE // max(largest, 1)))
             if at != before:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > self._patience:
+            elif time.monotonic() - moved > self._read_timeout_s:
                 raise self._behind(left.values(), at)
         self._consumer.unassign()
         return records, [Span(s.topic, s.partition, s.start, at[s.partition]) for s in spans]
@@ -155,7 +155,7 @@ class Kafka:
                 )
         some = ", ".join(f"{s.topic}/{s.partition} from {at[s.partition]}" for s in left)
         return UnreachableError(
-            f"broker {self._brokers} sent no record of {some} for {self._patience:.0f} s: is it up?"
+            f"broker {self._brokers} sent no record of {some} for {self._read_timeout_s:.0f} s: is it up?"
         )
 
     def _unreachable(self, error: KafkaException) -> ProtolakeError:

@@ -164,17 +164,17 @@ class Snapshot:
     folded: int = 0
 
     @staticmethod
-    def take(settings: Settings, patience: float) -> Snapshot:
+    def take(settings: Settings, timeout_s: float) -> Snapshot:
         """
         Raises:
             ConfigurationError: there is no lake.
-            UnreachableError: no moment between two units came within `patience` seconds.
+            UnreachableError: no moment between two units came within `timeout_s` seconds.
             ContractError: what the lake says of itself is damaged.
         """
         lake = Lake(settings.lake.path)
         if not lake.manifests.is_dir() or not lake.units():
             raise ConfigurationError(f"lake.path: no lake with committed units at {lake.root}")
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         while True:
             before = _moment(lake)
             try:

@@ -56,16 +56,16 @@ class DeferredDecoder:
         self._settled = pa.array([], pa.string())
         self._settled_of: Catalog | None = None
 
-    def step(self, patience: float | None = RETRY_WAIT_S) -> Report | None:
+    def step(self, wait_s: float | None = RETRY_WAIT_S) -> Report | None:
         """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
 
         Args:
-            patience: seconds to wait for the registry's answers; None = until they are there.
+            wait_s: seconds to wait for the registry's answers; None = until they are there.
         """
         unmet = self._look()
         if not self._waiting.files:
             return None
-        moved = self._schemas.retry_waiting(patience, unmet, self._unit_lock)
+        moved = self._schemas.retry_waiting(wait_s, unmet, self._unit_lock)
         with self._unit_lock:
             self._refresh()
             settled = self._find_resolved_keys()

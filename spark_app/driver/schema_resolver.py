@@ -96,7 +96,7 @@ class SchemaResolver:
         """Settle what has no outcome that lasts."""
         entry = self.ledger.entries.get(schema_id)
         if entry is None or entry.outcome == "waiting":
-            self.settle(schema_id)
+            self.resolve(schema_id)
 
     def fetch_missing_versions(self) -> dict[SchemaKey, int]:
         """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
@@ -139,7 +139,7 @@ class SchemaResolver:
                 position : position + min(RESOLVERS, self._settings.max_unknown_ids_per_batch - others)
             ]:
                 self._resolvers.ask(keys_at_once)
-            self.settle(key, max(0.0, deadline - time.monotonic()))
+            self.resolve(key, max(0.0, deadline - time.monotonic()))
             if self.ledger.entries[key].outcome == "decodable":
                 decodable.append(key)
             else:
@@ -151,7 +151,7 @@ class SchemaResolver:
 
     def retry_waiting(
         self,
-        patience: float | None = RETRY_WAIT_S,
+        wait_s: float | None = RETRY_WAIT_S,
         unmet: Iterable[SchemaKey] = (),
         unit_lock: AbstractContextManager[object] = NO_LOCK,
     ) -> bool:
@@ -159,12 +159,12 @@ class SchemaResolver:
         unmet one is met.
 
         Args:
-            patience: seconds to wait for all answers; None = until they are there.
+            wait_s: seconds to wait for all answers; None = until they are there.
             unmet: schemas that records wait for and that were never asked for.
             between_units: held while answers are entered, not while they are waited for.
         """
         now = time.monotonic()
-        deadline = None if patience is None else now + patience
+        deadline = None if wait_s is None else now + wait_s
         with unit_lock:
             due = [*self._due(now), *self._new(unmet)]
         for first in range(0, len(due), RESOLVERS):
@@ -176,7 +176,7 @@ class SchemaResolver:
             return self._enter_results(due, now)
 
     def _due(self, now: float) -> list[SchemaKey]:
-        """Schemas to ask for again: those whose patience is over by turns with those that were asked longest ago.
+        """Schemas to ask for again: those whose wait_s is over by turns with those that were asked longest ago.
 
         Twice as many as were met, and a few more: else more would begin to wait than can ever cease to.
         """
@@ -206,7 +206,7 @@ class SchemaResolver:
             if old is not None and old.outcome != "waiting":  # a batch has settled it, and did not need this answer
                 self._resolvers.forget(key)
                 continue
-            self.settle(key, 0)
+            self.resolve(key, 0)
             entry = self.ledger.entries[key]
             moved |= old is None or entry.outcome != "waiting"
             if entry.outcome == "waiting":
@@ -219,13 +219,13 @@ class SchemaResolver:
             self.ledger.save()
         return moved
 
-    def settle(self, key: SchemaKey, patience: float | None = None) -> None:
-        """Ask the registry, compile, and enter the outcome; what takes longer than `patience` seconds goes on beside
+    def resolve(self, key: SchemaKey, wait_s: float | None = None) -> None:
+        """Ask the registry, compile, and enter the outcome; what takes longer than `wait_s` seconds goes on beside
         other work, and is entered as waiting until it is asked for again."""
         old = self.ledger.entries.get(key)
         met_at = min(old.met_at, time.time()) if old else time.time()  # a clock that was set back must not hold it up
         answer = self._resolvers.ask(key)
-        wait([answer], patience)
+        wait([answer], wait_s)
         if not answer.done():
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:

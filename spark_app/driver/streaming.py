@@ -190,7 +190,7 @@ class Streaming:
         if isinstance(outcome, ProtolakeError):
             raise outcome
         text = str(outcome) if isinstance(outcome, ReadFailed) else f"{error} {outcome or ''}"
-        brokers, patience = self._settings.kafka.brokers, self._settings.run.connect_timeout_s
+        brokers, timeout_s = self._settings.kafka.brokers, self._settings.run.connect_timeout_s
         refused = self._refusal(outcome, text)
         seconds = now - self._failing.setdefault("at all", now)
         if not refused:
@@ -204,7 +204,7 @@ class Streaming:
             said = self._check_for_loss(first_line(text)) or said
         elif refused:
             self._topic_check.log_in_again()
-            if now - self._failing.setdefault("refused", now) > min(patience, ACCESS_DENIED_TIMEOUT_S):
+            if now - self._failing.setdefault("refused", now) > min(timeout_s, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
             said = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not spark_source.is_unanswered(text):
@@ -212,9 +212,9 @@ class Streaming:
             if isinstance(outcome, Exception):
                 self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
             raise error
-        if seconds > patience:
+        if seconds > timeout_s:
             raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"{said}; the app retries for {patience:.0f} s")
+        self._status.waiting(f"{said}; the app retries for {timeout_s:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """What the brokers refuse, if that is why the query ended."""

@@ -81,7 +81,7 @@ class UnitRunner:
                 self._tables_per_unit = max(1, len(report.silver))
                 return report
             self.discard(report, origin.root)
-            if not self._settle(report, origin):
+            if not self._resolve_new(report, origin):
                 break
         return self._execute(records, replace(self._plan(sequence, origin), defer_new=True))
 
@@ -97,19 +97,19 @@ class UnitRunner:
         report = self._execute(records.limited(SAMPLE_RECORDS), self._plan(sequence, origin))
         self._sampled = bool(report.spans)
         self.discard(report, origin.root)
-        self._settle(report, origin)
+        self._resolve_new(report, origin)
         self._tables_per_unit = max(1, len(self._tables.admitted))
 
-    def _settle(self, report: Report, origin: UnitOptions) -> bool:
+    def _resolve_new(self, report: Report, origin: UnitOptions) -> bool:
         """Answer what a run met; True when the next one will know more."""
-        settled = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
+        resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         before = self._tables.messages
-        if settled and not origin.bump_in_place:
-            bumps = self._schemas.bumps(settled, itertools.chain(*before.values()))
+        if resolved and not origin.bump_in_place:
+            bumps = self._schemas.bumps(resolved, itertools.chain(*before.values()))
             if bumps:
                 raise SchemaBump(f"new schemas {bumps}: the app exits to restart with their columns")
         self._tables.admit(report.new_values)
-        return bool(settled) or self._tables.messages != before
+        return bool(resolved) or self._tables.messages != before
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be decided. `root` is that of its `Origin`."""

@@ -167,7 +167,7 @@ class Replay:
             key = read_schema_key(self._counted.unasked.pop(0))
             entry = schemas.ledger.entries.get(key)
             if entry is None or entry.outcome == "refused":  # a crash may have come before the progress was kept
-                schemas.settle(key)
+                schemas.resolve(key)
         schemas.ledger.save()
         return self._keep()
 

@@ -76,11 +76,13 @@ def take_result(lake: Lake, request: Request) -> dict[str, Any] | None:
     return result
 
 
-def wait_for_result(lake: Lake, request: Request, patience: float, nap: Callable[[float], None] = time.sleep) -> Any:
+def wait_for_result(
+    lake: Lake, request: Request, silence_limit_s: float, sleep: Callable[[float], None] = time.sleep
+) -> Any:
     """The result of a request that another process executes.
 
     Raises:
-        UnreachableError: no sign of life for `patience` seconds. The request stays.
+        UnreachableError: no sign of life for `silence_limit_s` seconds. The request stays.
     """
     progress, seen = path_of(lake, request, "progress"), None
     since = time.monotonic()
@@ -91,12 +93,12 @@ def wait_for_result(lake: Lake, request: Request, patience: float, nap: Callable
         moved = progress.stat().st_mtime_ns if progress.exists() else None
         if moved != seen:
             seen, since = moved, time.monotonic()
-        if time.monotonic() - since > patience:
+        if time.monotonic() - since > silence_limit_s:
             raise UnreachableError(
-                f"the app that uses the lake {lake.root} did not answer for {patience:.0f} s: is it up? The request "
+                f"the app that uses the lake {lake.root} did not answer for {silence_limit_s:.0f} s: is it up? The request "
                 f"stays and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
             )
-        nap(POLL_S)
+        sleep(POLL_S)
 
 
 def path_of(lake: Lake, request: Request, what: str = "") -> Path:

@@ -150,13 +150,13 @@ class Lake:
             )
         return found
 
-    def lock(self, patience: float = 7.0) -> None:
+    def lock(self, timeout_s: float = 7.0) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
 
         Raises:
-            UnreachableError: another process still holds the lake after `patience` seconds.
+            UnreachableError: another process still holds the lake after `timeout_s` seconds.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         for name, take in (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf)):
             handle = (self.state / name).open("a+")
             while not _try_lock(handle, take):

@@ -145,7 +145,7 @@ class TableCommitter:
         """Make every commit durable; the next start then has nothing to look at."""
         if self._syncing is not None:
             self._syncing.result()
-        self.tables.settle()
+        self.tables.wait_for_checkpoints()
         self.synced.sync(self._unsynced, unit=self._manifests.applied())
 
     def _commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str] = ()) -> bool:

@@ -101,7 +101,7 @@ class Maintainer:
         # From the version, so that an app that is often relaunched gets to the rarer steps too.
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
-        statistics.settle(self._tables, name)
+        statistics.update(self._tables, name)
         removed = vacuum_and_clean_log(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())

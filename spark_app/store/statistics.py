@@ -77,7 +77,7 @@ def _repair(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMa
     return f"rewrote the statistics of every table, and {again} files"
 
 
-def settle(tables: Tables, name: str) -> None:
+def update(tables: Tables, name: str) -> None:
     """Put the log of a table right that an earlier release has begun."""
     table = tables.get(name)
     if table is None:

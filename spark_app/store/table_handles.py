@@ -152,7 +152,7 @@ class Tables:
         if name in self._checkpoints:
             self._checkpoints.pop(name).result()
 
-    def settle(self) -> None:
+    def wait_for_checkpoints(self) -> None:
         """Wait for all checkpoints."""
         while self._checkpoints:
             self._await_checkpoint(next(iter(self._checkpoints)))

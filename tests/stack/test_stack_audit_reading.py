@@ -37,7 +37,7 @@ def topic(kafka: Broker) -> str:
 
 @pytest.fixture
 def source(kafka: Broker) -> Iterator[Kafka]:
-    with closing(Kafka(KafkaSettings(brokers=kafka.bootstrap), patience=3.0, most=MOST)) as found:
+    with closing(Kafka(KafkaSettings(brokers=kafka.bootstrap), read_timeout_s=3.0, most=MOST)) as found:
         yield found
 
 

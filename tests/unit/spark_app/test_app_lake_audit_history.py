@@ -136,7 +136,7 @@ def test_a_unit_that_is_not_finished_is_waited_for(tmp_path: Path, monkeypatch: 
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
     (lake.lake.manifests / "finished").write_text("0")
-    monkeypatch.setattr("spark_app.audit.auditor.PATIENCE_S", 0.5)
+    monkeypatch.setattr("spark_app.audit.auditor.SNAPSHOT_TIMEOUT_S", 0.5)
     with pytest.raises(UnreachableError, match="start the app, which finishes it"):
         lake.audit()
 

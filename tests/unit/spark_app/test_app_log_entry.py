@@ -76,7 +76,7 @@ def test_an_entry_says_what_the_unit_did(tmp_path: Path) -> None:
 def test_checkpoints_are_made_and_not_of_all_tables_at_once(tmp_path: Path) -> None:
     app = Running(tmp_path, LakeSettings(checkpoint_every=4))
     app.take(17)
-    app.committer.tables.settle()
+    app.committer.tables.wait_for_checkpoints()
     made = {}
     for name in TABLES:
         made[name] = sorted(delta_log.versions(delta_log.folder(app.lake.table(name)), ".checkpoint.parquet"))

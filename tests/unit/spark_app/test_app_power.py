@@ -37,10 +37,10 @@ def take(lake: Lake, units: int, compact: bool = False) -> TableCommitter:
         manifest = ingest_unit(lake, number, {name: pa.table({"x": [number]}) for name in TABLES})
         manifests.commit(manifest)
         committer.apply(manifest)
-    committer.tables.settle()
+    committer.tables.wait_for_checkpoints()
     maintainer.learn(TABLES)
     while compact and maintainer.step():
-        committer.tables.settle()
+        committer.tables.wait_for_checkpoints()
     return committer
 
 

@@ -87,7 +87,7 @@ def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
     monkeypatch.setattr(resolver_pool, "PAUSE", 1000)
     schemas = SchemaResolver(Ledger(tmp_path), registry(answers), SETTINGS, Subjects(()))
     with busy_machine(monkeypatch):
-        schemas.settle(5)
+        schemas.resolve(5)
         for _ in range(3):
             assert not schemas.retry_waiting(None)
             time.sleep(1.1)
