@@ -95,8 +95,8 @@ def wait_for_result(
             seen, since = moved, time.monotonic()
         if time.monotonic() - since > silence_limit_s:
             raise UnreachableError(
-                f"the app that uses the lake {lake.root} did not answer for {silence_limit_s:.0f} s: is it up? The request "
-                f"stays and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
+                f"the app that uses the lake {lake.root} did not answer for {silence_limit_s:.0f} s: is it up? "
+                f"The request stays and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
             )
         sleep(POLL_S)
 

@@ -26,14 +26,17 @@ def missing() -> str | None:
 
 
 class Stack:
-    """One project of the compose file. `folder` gets the lake, which Docker itself creates."""
+    """One project of the compose file. `folder` gets the lake, which Docker itself creates, and has a settings file."""
 
     def __init__(self, folder: Path) -> None:
         self.lake = folder / "lake"
+        self.settings = folder / "protolake.toml"
+        self.settings.write_text("[gold]\ninterval_s = 2.5\n")
         kafka_port, registry_port = free_ports(2)
         self.brokers = f"127.0.0.1:{kafka_port}"
         self._environment = os.environ | {
             "LAKE_DIR": str(self.lake),
+            "PROTOLAKE_SETTINGS_FILE": str(self.settings),
             "KAFKA_PORT": str(kafka_port),
             "REGISTRY_PORT": str(registry_port),
         }

@@ -53,6 +53,7 @@ def test_a_digest_is_one_that_the_engine_knows_or_none(stack: Stack) -> None:
 def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
     stack.run("up", "-d", "--wait", "kafka", "registry", "spark")
     assert stack.status()["state"] == "running"
+    assert "gold.interval_s = 2.5\n" in stack.run("exec", "-T", "spark", "protolake", "settings")
     produce(stack, RECORDS, version=1, mixed=1)
     produce(stack, 2 * RECORDS, version=3, mixed=2)
     # Wanted: the second producer's versions 2 and 3 are both new, and cost one relaunch together.

@@ -1,0 +1,48 @@
+"""The wheel that `pip install .` makes: it has the command and all that the app reads beside its code."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts.local.artifacts import ROOT
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "spark_app", source / "spark_app", ignore=shutil.ignore_patterns("__pycache__"))
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source)], check=True)
+    [wheel] = folder.glob("protolake-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def test_the_command_runs_without_the_clone(installed: Path, tmp_path: Path) -> None:
+    [points] = installed.glob("*.dist-info/entry_points.txt")
+    assert "protolake = spark_app.__main__:main" in points.read_text()
+    command = [sys.executable, "-c", "from spark_app.__main__ import main; main()", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(installed)}, capture_output=True, text=True)
+    [metadata] = installed.glob("*.dist-info/METADATA")
+    version = next(line.split()[1] for line in metadata.read_text().splitlines() if line.startswith("Version:"))
+    assert (done.stdout, done.returncode) == (f"protolake {version}\n", 0), done.stderr
+
+
+def test_every_file_that_is_no_code_is_there_too(installed: Path) -> None:
+    ours = {
+        path.relative_to(ROOT) for path in (ROOT / "spark_app").rglob("*") if path.suffix in (".properties", ".proto")
+    }
+    assert len(ours) == 2
+    assert [path for path in ours if not (installed / path).is_file()] == []
