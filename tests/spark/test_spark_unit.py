@@ -59,7 +59,7 @@ def test_files_of_a_pass_into_another_folder_are_discarded_there(new_parts: NewP
 def test_some_of_a_first_batch_is_looked_at_first(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, scouted: int, passes: int
 ) -> None:
-    monkeypatch.setattr(unit, "SCOUTED", scouted)
+    monkeypatch.setattr(unit, "SAMPLE_RECORDS", scouted)
     parts = new_parts()
     parts.learn(1)
     execute, taken = parts.units._execute, []

@@ -14,7 +14,7 @@ import pytest
 from spark_app.storage import failpoints
 
 APP = Path(__file__).parents[3] / "spark_app"
-DELTA = {"begin_by_unit", "append_unit", "begin_by_rows", "replace_rows", "write_deltalake"}
+DELTA = {"create_from_unit", "append_unit", "begin_by_rows", "replace_rows", "write_deltalake"}
 DELTA |= {"add_columns", "set_table_properties", "replace_files", "vacuum", "cleanup_metadata", "execute"}
 WRITERS = {"write_durably": 2, "write_quickly": 2}  # function -> position of the step among its arguments
 

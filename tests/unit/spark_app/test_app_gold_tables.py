@@ -99,7 +99,7 @@ def test_a_table_that_was_removed_is_not_there(tmp_path: Path) -> None:
 def test_checkpoints_and_clean_ups_come_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gold_tables, "CLEAN_EVERY", 4)
     cleaned: list[str] = []
-    monkeypatch.setattr(gold_tables, "tidy", lambda name, *rest: cleaned.append(name))
+    monkeypatch.setattr(gold_tables, "vacuum_and_clean_log", lambda name, *rest: cleaned.append(name))
     gold = open_gold(tmp_path, every=5)
     for number in range(1, 14):
         gold.merge("a", part(x=1), number)

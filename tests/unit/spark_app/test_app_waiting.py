@@ -49,7 +49,7 @@ def test_the_log_tells_what_a_file_waits_for_and_only_others_are_read(
     found = known(tmp_path, ["7", "7"], [None] * 3, ["7", None], [GUID] * 2, ["7", "8", "8"])
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3)]
     read: list[str] = []
-    monkeypatch.setattr(found, "_sum_up", lambda path, own=found._count_keys: read.append(path) or own(path))
+    monkeypatch.setattr(found, "_count_keys", lambda path, own=found._count_keys: read.append(path) or own(path))
     found.learn()
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3), (MIXED, 2), (GUID, 2), (MIXED, 3)]
     assert len(read) == 3
