@@ -73,7 +73,7 @@ class Flow:
 
     def workers(self) -> list[psutil.Process]:
         """The Python workers that hold or wait for a task: children of the daemon."""
-        python = [p for p in self._descendants() if "spark_app.process.daemon" in _command(p)]
+        python = [p for p in self._descendants() if "spark_app.spark.daemon" in _command(p)]
         return [p for p in python if _parent(p) in {q.pid for q in python}]
 
     def _descendants(self) -> list[psutil.Process]:

@@ -120,7 +120,7 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "spark_app.process.daemon",
+        "spark.python.daemon.module": "spark_app.spark.daemon",
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",  # SQL sets it: RDDs would have workers of their own
         "spark.executorEnv.MIMALLOC_PURGE_DELAY": "10000",  # ms that Arrow keeps free memory: for the next unit
         "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),

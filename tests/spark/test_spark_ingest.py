@@ -353,7 +353,7 @@ def test_a_time_out_of_another_library_is_a_failure_of_the_batch(
 def test_full_disk_is_no_failure_of_the_batch_either(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
-    monkeypatch.setattr("spark_app.process.room.WAIT_S", 0.01)
+    monkeypatch.setattr("spark_app.process.disk_space.WAIT_S", 0.01)
     run, errors = parts.units.run, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) for _ in range(4)]
     monkeypatch.setattr(parts.units, "run", lambda *given: raiser(errors.pop())() if errors else run(*given))
     take(parts, 0, events(1, PLAYERS), 0)

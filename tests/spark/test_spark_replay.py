@@ -317,7 +317,7 @@ def test_crash_before_the_decision_leaves_nothing(new_parts: NewParts, monkeypat
 def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.driver.attempts.MOST_AT_ONCE", 10)
+    monkeypatch.setattr("spark_app.driver.size_backoff.MOST_AT_ONCE", 10)
     refuse_uno(new_parts)
     request = Request("replay", {})
     parts = new_parts()
@@ -334,7 +334,7 @@ def test_record_that_breaks_the_pass_stays_and_holds_up_nobody(
 
 
 def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_app.driver.attempts.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("spark_app.driver.size_backoff.MOST_AT_ONCE", 2)
     refuse_uno(new_parts)
     request = Request("replay", {})
     parts = new_parts()
@@ -352,7 +352,7 @@ def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: 
 def test_quarantine_is_looked_through_once_however_many_units_it_takes(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_app.driver.attempts.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("spark_app.driver.size_backoff.MOST_AT_ONCE", 1)
     refuse_uno(new_parts)
     parts = new_parts()
     read: list[str] = []

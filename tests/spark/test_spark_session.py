@@ -146,9 +146,10 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
 WRITES = """
 import sys
 import threading
-from spark_app import session, shell
-from spark_app.errors import UsageError
-from spark_app.settings import Settings
+from spark_app.app import shell
+from spark_app.spark import jvm, session
+from spark_app.model.errors import UsageError
+from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json(sys.argv[1]), quiet=True)
 shell.make_read_only(spark)
 rows = spark.range(1)
@@ -190,16 +191,16 @@ def test_a_mistyped_name_is_an_error_and_nothing_else(spark: SparkSession, capfd
 
 def test_a_line_of_the_jvm_is_logfmt_without_signs_of_control(spark: SparkSession, spark_settings: Settings) -> None:
     code = f"""
-from spark_app import session
-from spark_app.settings import Settings
+from spark_app.spark import jvm, session
+from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
-jvm = spark.sparkContext._jvm
-log = jvm.org.apache.logging.log4j.LogManager.getLogger("a.b.C")
+java = spark.sparkContext._jvm
+log = java.org.apache.logging.log4j.LogManager.getLogger("a.b.C")
 hostile = "said\\r\\n12:00:00.000 ERROR fake \\x1b[2J\\u202eevil\\u2028\\0end"
 log.warn('of "two"\\nlines')
-log.error("with a cause", jvm.java.lang.RuntimeException("a=b"))
+log.error("with a cause", java.java.lang.RuntimeException("a=b"))
 log.error(hostile)
-log.error("failed", jvm.java.lang.Exception(hostile))
+log.error("failed", java.java.lang.Exception(hostile))
 jvm.end(clean=False)
 """
     done = subprocess.run(
@@ -248,8 +249,8 @@ def test_a_jvm_that_is_killed_while_it_starts_is_started_again(
     java.write_text(script.format(flag=tmp_path / "killed", java=real))
     java.chmod(0o755)
     code = f"""
-from spark_app import session
-from spark_app.settings import Settings
+from spark_app.spark import jvm, session
+from spark_app.settings.models import Settings
 spark = session.start(Settings.model_validate_json({spark_settings.model_dump_json()!r}))
 print(spark.range(3).count())
 jvm.end(clean=False)

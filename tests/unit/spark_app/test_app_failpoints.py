@@ -78,7 +78,7 @@ def test_the_listed_steps_are_those_of_the_code() -> None:
 DIES = """
 import sys
 from pathlib import Path
-from spark_app import failpoints
+from spark_app.storage import failpoints
 failpoints.arm(sys.argv[1])
 with failpoints.around("ledger"):
     Path(sys.argv[1], "done").touch()

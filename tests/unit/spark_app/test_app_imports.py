@@ -6,8 +6,8 @@ import sys
 ARRAY = """
 import sys
 import pyarrow as pa
-from spark_app.worker import one_pass
-from spark_app.worker.imports import leave_out_pandas
+from spark_app.worker import task
+from spark_app.worker.block_pandas import block_pandas
 {first}
 print(pa.array([1, 2]).to_pylist(), pa.array(["a", None]).to_pylist(), "pandas" in sys.modules)
 try:
@@ -25,4 +25,4 @@ def said(first: str) -> list[str]:
 def test_a_worker_leaves_out_pandas() -> None:
     rows = "[1, 2] ['a', None]"
     assert said("") == [f"{rows} True"]  # else nobody has to keep it out any more
-    assert said("leave_out_pandas(); leave_out_pandas()") == [f"{rows} False", "pandas is left out of workers"]
+    assert said("block_pandas(); block_pandas()") == [f"{rows} False", "pandas is left out of workers"]

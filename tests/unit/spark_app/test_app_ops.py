@@ -59,7 +59,7 @@ def test_a_list_of_values_cannot_forge_a_log_line(value: Any) -> None:
 def test_lines_of_several_threads_do_not_run_into_each_other() -> None:
     code = """
 import threading
-from spark_app.ops.events import log
+from spark_app.ops.log import log
 def say(name):
     for number in range(300):
         log.info("a line", thread=name, number=number)

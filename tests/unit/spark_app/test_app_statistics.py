@@ -63,7 +63,7 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     with monkeypatch.context() as patch:
         patch.setattr(files, "FLOATING", set())
         patch.setattr(Lake, "mark_statistics", lambda _: None)
-        patch.setattr("spark_app.store.tables.skipping", lambda _: {})
+        patch.setattr("spark_app.store.table_handles.skipping", lambda _: {})
         patch.setattr(Maintainer, "step", lambda _: False)
         lake = write(tmp_path / "lake", UNITS)
         files._describe.cache_clear()

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
-    {"spark/session.py", "spark/jvm.py", "process/daemon.py", "kafka/spark_source.py", "gold/compute.py"}
+    {"spark/session.py", "spark/jvm.py", "spark/daemon.py", "kafka/spark_source.py", "gold/compute.py"}
     | {f"app/{name}.py" for name in ("pipeline", "shell", "training")}
     | {"gold/worker_tasks.py"}
     | {
@@ -31,8 +31,8 @@ ORDER = (
     "kafka",
     "worker",
     "store",
-    "spark",
     "process",
+    "spark",
     "driver",
     "gold",
     "recovery",
@@ -82,15 +82,17 @@ def test_every_package_has_its_place() -> None:
     assert [path.name for path in APP.glob("*.py")] == ["__init__.py", "__main__.py"]
 
 
-# Loaded in the process that workers are forked from, so that each of them has it.
-LOADS_FOR_WORKERS = {"daemon.py"}
-
-
 @pytest.mark.parametrize("package", ORDER)
 def test_a_package_imports_only_those_before_it(package: str) -> None:
     behind = ORDER[ORDER.index(package) + 1 :]
-    found = users(APP / package, *(f"spark_app.{name}" for name in behind))
-    assert found <= (LOADS_FOR_WORKERS if package == "process" else set())
+    assert users(APP / package, *(f"spark_app.{name}" for name in behind)) == set()
+
+
+def test_the_process_that_workers_are_forked_from_loads_what_they_need() -> None:
+    """Each worker would load it by itself, for half a second of CPU."""
+    code = "import sys, spark_app.spark.daemon; print('spark_app.worker.task' in sys.modules, 'numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
 def test_no_two_modules_share_a_name() -> None:

@@ -15,6 +15,9 @@ import socket
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
+from spark_app.kafka.consumer import consumer, kafka_input  # noqa: F401
+from spark_app.worker import task  # noqa: F401
+
 _work = daemon.worker
 
 
