@@ -1,7 +1,7 @@
-"""Ends a process in which nothing moves any more, also when every other thread hangs in Spark, the JVM or a disk.
+"""Ends the process if nothing makes progress, even if all other threads hang in Spark, the JVM or a disk.
 
-Two threads. One looks for signs of progress and may itself hang, for it asks the JVM. The other only counts the
-seconds since the last sign, by its own ticks: a process that was stopped (SIGSTOP, a suspended laptop) has counted one.
+Two threads: one calls the progress probes and may hang itself, because they call the JVM; the other counts the seconds
+since the last progress in its own ticks, so that a stopped process (SIGSTOP, a suspended laptop) counts as one tick.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 TICK_S = 1.0
-LONGEST_TICK = 2  # in ticks: what is longer was a stop of the process, or of the machine
+LONGEST_TICK = 2  # in ticks: if one takes longer, the process or the machine was stopped
 
-ProgressProbe = Callable[[], Hashable]  # what changes with progress; None = nothing is under way
+ProgressProbe = Callable[[], Hashable]  # returns a value that changes with progress; None = no work to do
 
 
 class Watchdog:
     """
     Args:
-        signs: what must move -> its sign.
-        stall_s: seconds without a new sign until `fire` is called, once, with what stalled.
+        signs: name of a loop -> its progress probe.
+        stall_s: seconds without progress until `fire` is called, once, with the name of the stalled loop.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Watchdog:
         self._done.set()
 
     def quiet_s(self) -> float:
-        """Seconds since the last sign of what has been quiet for the longest."""
+        """Seconds since the last progress of the loop that has made none for the longest time."""
         return self._elapsed - min(self._moved.values(), default=self._elapsed)
 
     def look(self) -> None:
-        """Ask for all signs; one that cannot be had is none."""
+        """Call all probes; a probe that fails shows no progress."""
         for name, sign in self._progress_files.items():
             try:
                 found = sign()
@@ -65,7 +65,7 @@ class Watchdog:
                 self._moved[name] = self._elapsed
 
     def count(self) -> None:
-        """Let the time since the last call pass, and fire when something was quiet for too long."""
+        """Add the time since the last call, and fire if a loop has made no progress for too long."""
         now = self._clock()
         self._elapsed += min(now - self._then, LONGEST_TICK * self._tick_s)
         self._then = now
