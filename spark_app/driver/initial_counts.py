@@ -1,4 +1,4 @@
-"""What is in the tables when a run begins, counted for the status."""
+"""Counts the rows of all tables at the start, for the status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_app.worker.table_rows import count_values
 
 
 def count_rows(opened: OpenLake) -> dict[str, int]:
-    """Table -> rows. The maintainer learns its small files by the way."""
+    """Table -> rows. Also counts the small files for the maintainer."""
     layout, tables = opened.settings.tables.layout, opened.committer.tables
     gold = {layout.gold_of(name) for name in opened.tables.admitted.values()}
     rows = opened.maintainer.learn([name for name in opened.lake.tables() if name not in gold])
@@ -23,7 +23,7 @@ def count_rows(opened: OpenLake) -> dict[str, int]:
 
 
 def count_open_causes(opened: OpenLake) -> dict[str, int]:
-    """Cause -> records in quarantine that no replay has resolved.
+    """Cause -> quarantined records that no replay has resolved.
 
     Raises:
         ContractError: a file is damaged.
