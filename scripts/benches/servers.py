@@ -47,7 +47,7 @@ def spawn(
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Send SIGTERM and wait, then kill all that is left."""
+    """Send SIGTERM and wait; kill the process if it does not end in time."""
     process.terminate()
     try:
         process.wait(ENDS_S)

@@ -1,6 +1,6 @@
-"""Who is right about a run: an independent read_committed consumer, against the tables as delta-rs reads them.
+"""Verifies a run: compares an independent read_committed consumer with the tables as delta-rs reads them.
 
-Compares identities, (topic, partition, offset) and content, never counts: two errors can cancel in a sum.
+It compares identities (topic, partition, offset) and content, not counts, because two errors can cancel in a sum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def digest(value: bytes | None) -> str:
 
 
 def read(lake: Path, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A table by delta-rs; an empty one when it does not exist."""
+    """A table, read with delta-rs; an empty one if it does not exist."""
     if not DeltaTable.is_deltatable(str(lake / name)):
         return pa.table({c: [] for c in columns or []})
     return DeltaTable(str(lake / name)).to_pyarrow_table(columns=columns)
@@ -67,7 +67,7 @@ def identities(table: pa.Table, prefix: str = "") -> list[Identity]:
 
 @dataclass
 class Verdict:
-    """Empty when the promise held."""
+    """The differences; empty if there are none."""
 
     lost: list[Identity] = field(default_factory=list)
     doubled: list[Identity] = field(default_factory=list)
@@ -81,7 +81,8 @@ class Verdict:
 
 
 def verify(lake: Path, truth: dict[Identity, str], with_gold: bool = True) -> Verdict:
-    """Every record in bronze once with its bytes; once in silver or open quarantine, or waiting, or a tombstone."""
+    """Every record is in bronze once with its bytes, and once in silver, in open quarantine or in deferred, or it is a
+    tombstone."""
     verdict = Verdict()
     bronze = read(lake, "bronze_events", ["topic", "partition", "offset", "value"])
     landed = identities(bronze)
@@ -100,7 +101,7 @@ def verify(lake: Path, truth: dict[Identity, str], with_gold: bool = True) -> Ve
         placed.update(identities(read(lake, name, ["topic", "partition", "offset"])))
     resolved = Counter(identities(read(lake, "resolved_events", ["topic", "partition", "offset"])))
     refused = Counter(identities(read(lake, "quarantine_events", ["topic", "partition", "offset"])))
-    verdict.phantom += list((resolved - refused).keys())  # resolved twice, or without having been in quarantine
+    verdict.phantom += list((resolved - refused).keys())  # resolved twice, or never in quarantine
     placed -= resolved
     _compare(verdict, placed, {i: v for i, v in truth.items() if v})
     if with_gold:
@@ -115,7 +116,7 @@ def _compare(verdict: Verdict, found: Counter[Identity], truth: dict[Identity, s
 
 
 def wrong_gold(lake: Path) -> list[str]:
-    """Games whose gold is not what Polars computes from silver."""
+    """Games whose gold differs from what Polars computes from silver."""
     wrong = []
     for silver in tables(lake, "silver_"):
         name = silver.removeprefix("silver_").removesuffix("_events")
