@@ -94,6 +94,6 @@ def promised(rival: Side, shape: Shape) -> tuple[Target | None, Target | None, T
 
 
 def all_targets() -> tuple[Target, ...]:
-    """All targets for the list, fastest rivals first."""
+    """All targets for the list, the hardest rivals first."""
     found = [target for rival in RIVALS.values() for some in (rival.wall, rival.cpu) for target in some.values()]
     return tuple(dict.fromkeys([*targets.EARLIER.values(), *found]))

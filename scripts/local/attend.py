@@ -87,7 +87,7 @@ class Attendant:
         return child
 
     def _pause(self, code: int) -> None:
-        """Wait for the next start: without end if a restart cannot help, until one is requested."""
+        """Wait before the next start; if a restart cannot help, wait until one is requested."""
         down = self._program.relaunch == "by exit code" and stays_down(code)
         self._say("exited" if down else "waiting", code)
         end = float("inf") if down else time.monotonic() + backoff_seconds(read_exits(self._path))

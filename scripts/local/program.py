@@ -136,7 +136,7 @@ def stays_down(code: int) -> bool:
 
 
 def backoff_seconds(exits: list[Exit]) -> float:
-    """Seconds to wait before the next start: 0 after a bump, otherwise 1, 2, 4 ... after consecutive exits."""
+    """Seconds to wait before the next start: 1, 2, 4 ... after consecutive quick failures, otherwise 0."""
     if exits and stays_down(exits[-1].code):
         return 0.0
     quick = quick_exits(exits)

@@ -56,7 +56,8 @@ class DeferredDecoder:
         self._settled_of: Catalog | None = None
 
     def step(self, patience: float | None = RETRY_WAIT_S) -> Report | None:
-        """Decode records that are ready. Returns the report, an empty one after a failure, or None if nothing is ready.
+        """Decode records that are ready as one unit. Returns the report, an empty one after a failure or if only a
+        schema became known, or None if nothing is ready.
 
         Args:
             patience: seconds to wait for the registry's answers; None = without limit.

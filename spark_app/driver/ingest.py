@@ -102,7 +102,7 @@ class Ingest:
         return report.bronze
 
     def _confirm_topics(self, origin: UnitOptions, report: Report) -> None:
-        """Called after the job: everything it read came from these topics."""
+        """Check after the job that everything it read came from the topics that the unit names."""
         try:
             self._confirm(origin.topic_ids)
         except BaseException:

@@ -58,6 +58,7 @@ class ResolverPool:
             return answer
 
     def is_asked(self, key: SchemaKey) -> bool:
+        """True if there is a running or finished lookup."""
         return key in self._asked
 
     def take(self, key: SchemaKey) -> Answer:

@@ -35,10 +35,12 @@ NO_LOCK = nullcontext()  # for callers with one thread
 
 
 def limits_of(settings: Schemas) -> SchemaLimits:
+    """The limits on schemas in the settings."""
     return SchemaLimits(**settings.model_dump(include={field.name for field in fields(SchemaLimits)}))
 
 
 def subjects_of(settings: Settings) -> Subjects:
+    """The topics' own subjects according to the settings."""
     return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
 
 
@@ -179,7 +181,7 @@ class SchemaResolver:
 
     def _due(self, now: float) -> list[SchemaKey]:
         """Schemas to retry: expired ones alternate with those that were retried longest ago. The number is twice that
-        of newly waiting schemas plus a few, so that the list shrinks."""
+        of newly waiting schemas plus `max_unknown_ids_per_batch`, so that the list shrinks."""
         due = [
             e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
         ]

@@ -279,4 +279,5 @@ def _text(value: Any) -> str:
 
 
 def first_line(text: str) -> str:
+    """The first line that is not blank, at most 300 characters."""
     return next((line for line in text.splitlines() if line.strip()), "")[:300]

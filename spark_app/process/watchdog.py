@@ -43,10 +43,12 @@ class Watchdog:
         self._then = clock()
 
     def start(self) -> None:
+        """Start both threads."""
         for name, step in (("look", self.look), ("count", self.count)):
             threading.Thread(target=self._repeat, args=(step,), name=f"watchdog-{name}", daemon=True).start()
 
     def stop(self) -> None:
+        """End both threads; `fire` is not called any more."""
         self._done.set()
 
     def quiet_s(self) -> float:

@@ -43,6 +43,7 @@ class Entry:
 
 
 def folder(table: Path) -> Path:
+    """The folder of a table's log."""
     return table / "_delta_log"
 
 
@@ -53,6 +54,7 @@ def versions(log: Path, kind: str = ".json") -> dict[int, Path]:
 
 
 def entry_name(version: int) -> str:
+    """The file name of a log entry."""
     return f"{version:020d}.json"
 
 

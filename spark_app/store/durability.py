@@ -101,6 +101,7 @@ class DurabilityMark:
             raise ContractError(f"{self.units_without_manifest(last)}: {REMEDY}")
 
     def is_ahead(self, last: int) -> bool:
+        """True if the mark is ahead of the manifests, which end at `last`."""
         return max(self.unit, self.folded) > last
 
     def units_without_manifest(self, last: int) -> str:

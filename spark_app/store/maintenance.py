@@ -61,6 +61,7 @@ class Maintainer:
         return rows
 
     def added(self, name: str, files: int) -> None:
+        """Count new small files of a table."""
         self._small[name] += files
 
     def step(self) -> bool:

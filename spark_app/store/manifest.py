@@ -74,6 +74,7 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
+        """SHA-256 of `text`, in hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @staticmethod
@@ -87,6 +88,7 @@ class Manifest:
 
 
 def counts_of(report: Report) -> dict[str, Any]:
+    """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
     return {key: getattr(report, key) for key in keys}
 
@@ -105,6 +107,7 @@ class Manifests:
         )
 
     def numbers(self) -> list[int]:
+        """The numbers of all manifests on disk, in ascending order."""
         return self._lake.units()
 
     def read(self, sequence: int) -> Manifest:
@@ -142,12 +145,14 @@ class Manifests:
         return read_durable(self._folder / "began") or {}
 
     def finished(self) -> int:
+        """The last unit that is marked as applied; 0 if there is none."""
         try:
             return min(int((self._folder / "finished").read_text()), self.last)
         except (FileNotFoundError, ValueError):
             return 0
 
     def mark_applied(self, sequence: int) -> None:
+        """Store that all units up to this one are applied."""
         write_quickly(self._folder / "finished", sequence, "finished")
 
     def since(self, sequence: int) -> Iterator[Manifest]:

@@ -186,9 +186,11 @@ class Tables:
         ]
 
     def uri(self, name: str) -> str:
+        """The path of the table's folder."""
         return str(self._lake.table(name))
 
     def forget(self, name: str) -> None:
+        """Drop the table's handle, after its running checkpoint has ended."""
         wait([self._checkpoints.pop(name)] if name in self._checkpoints else [])
         self._handles.pop(name, None)
         self._appended.pop(name, None)

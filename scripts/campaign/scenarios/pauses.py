@@ -80,7 +80,7 @@ def _stop_for(flow: Flow, who: str, seconds: float) -> None:
 
 
 def _freeze(flow: Flow, who: str) -> list[psutil.Process]:
-    """Stop the processes, including all for which a stopped batch would wait."""
+    """Stop all processes of this part, so that a running batch waits for one of them."""
     victims = _victims(flow, who)
     for process in victims:
         with contextlib.suppress(psutil.Error):
