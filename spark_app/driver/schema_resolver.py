@@ -231,7 +231,7 @@ class SchemaResolver:
         if not answer.done():
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
-            settled = self._resolvers.take(key)
+            result = self._resolvers.take(key)
         except SchemaInvalid as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
@@ -243,7 +243,7 @@ class SchemaResolver:
         except SchemaNotFound as error:
             self._handle_not_found(key, str(error), met_at)
         else:
-            self._add_decodable(key, settled, met_at)
+            self._add_decodable(key, result, met_at)
 
     def _add_decodable(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
         self._found[key] = settled.subjects or {}

@@ -197,26 +197,26 @@ class Streaming:
         seconds = now - self._failing.setdefault("at all", now)
         if not refused:
             self._failing.pop("refused", None)
-        said = f"broker {brokers} does not answer"
+        problem = f"broker {brokers} does not answer"
         if is_full(text):
             return self._disk.make(outcome or error)
         if any(word in text for word in LOSS_MESSAGES) or (
             isinstance(outcome, ReadFailed) and outcome.why != ReadFailure.SILENT
         ):
-            said = self._check_for_loss(first_line(text)) or said
+            problem = self._check_for_loss(first_line(text)) or problem
         elif refused:
             self._continuity.log_in_again()
             if now - self._failing.setdefault("refused", now) > min(patience, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
-            said = f"broker {brokers} refuses access: {refused}"
+            problem = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not spark_source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
                 self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
             raise error
         if seconds > patience:
-            raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"{said}; the app retries for {patience:.0f} s")
+            raise UnreachableError(f"{problem}, for {seconds:.0f} s: {first_line(text)}")
+        self._status.waiting(f"{problem}; the app retries for {patience:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """Why the brokers denied access, if that ended the query."""

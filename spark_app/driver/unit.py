@@ -101,14 +101,14 @@ class UnitRunner:
 
     def _settle(self, report: Report, origin: UnitOptions) -> bool:
         """Resolve the schemas and tables that the job reported as new; True if another run can place more records."""
-        settled = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
+        resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         before = self._tables.messages
-        if settled and not origin.bump_in_place:
-            bumps = self._schemas.bumps(settled, itertools.chain(*before.values()))
+        if resolved and not origin.bump_in_place:
+            bumps = self._schemas.bumps(resolved, itertools.chain(*before.values()))
             if bumps:
                 raise SchemaBump(f"new schemas {bumps}: the app exits to restart with their columns")
         self._tables.admit(report.new_values)
-        return bool(settled) or self._tables.messages != before
+        return bool(resolved) or self._tables.messages != before
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
