@@ -1,7 +1,7 @@
-"""The demo producer: made-up game events, framed by the official serializer, sent to Kafka.
+"""The demo producer: makes game events, frames them with the official serializer, and sends them to Kafka.
 
-Follow an event: `games` makes it up, `timeline` says which schema version its game sends, `encoder` turns it into a
-frame with the official serializer, `faults` spoils a share of the frames on purpose, `publish` runs it all and
-`delivery` hands it to Kafka.
-`setup` prepares topic and subject, `schemas` compiles `proto/v<N>`, `settings` holds every option.
+The way of an event: `games` makes it, `timeline` gives the schema version that its game sends, `encoder` frames it with
+the official serializer, `faults` corrupts a share of the frames, `publish` runs the loop, and `delivery` sends the
+frame to Kafka.
+`setup` creates topic and subject, `schemas` compiles `proto/v<N>`, `settings` holds every option.
 """

@@ -1,4 +1,4 @@
-"""`python -m producer setup | run | faults`: parses the command line, runs one command, ends with its exit code."""
+"""`python -m producer setup | run | faults`: parses the command line, runs one command and exits with its code."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from producer.setup import prepare
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command: 0 done or stopped, else the exit code of what went wrong, told in one line."""
+    """Run one command; returns 0 if it is done or was stopped, otherwise the error's exit code after one line on
+    stderr."""
     try:
         command = read_command(arguments)
         if isinstance(command, Setup):
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def print_faults() -> None:
-    """The table of faults: name, hop that must notice it, what is wrong."""
+    """Print the table of faults: name, hop at which a reader must detect it, what is wrong."""
     for name, fault in FAULTS.items():
         print(f"{name:20} {fault.hop:8} {fault.says}")
 

@@ -1,4 +1,5 @@
-"""Delivery to Kafka: in come keys and values, out come counts and, if asked for, a line per acknowledged record."""
+"""Sends records to Kafka. Input: keys and values. Output: counts, and optionally a JSON line per acknowledged
+record."""
 
 import hashlib
 import json
@@ -23,7 +24,7 @@ _SLACK_S = 60
 
 
 class Delivery:
-    """One idempotent producer and what became of its records. Use as a context: leaving it flushes.
+    """One idempotent producer that tracks its records. As a context manager it flushes at the end.
 
     Raises UnreachableError when nothing is acknowledged for `settings.patience` seconds while records wait.
     """
@@ -49,7 +50,7 @@ class Delivery:
                 self._acks.close()
 
     def send(self, key: bytes, value: bytes | None, label: dict[str, Any]) -> None:
-        """Queue one record; waits while the queue is full, and drops the record when stopped meanwhile."""
+        """Queue one record; waits while the queue is full, and drops the record if a stop is requested meanwhile."""
         if self._progress.sent == self._progress.acknowledged:
             self._moved = time.monotonic()
         report = partial(self._report_line, label) if self._acks else self._report
@@ -62,7 +63,7 @@ class Delivery:
         self._producer.poll(0)
 
     def serve(self, seconds: float) -> None:
-        """Take in acknowledgements for so long, or until the first ones have come."""
+        """Process acknowledgements for so many seconds, or until the first ones arrive."""
         self._producer.poll(min(seconds, _SLICE_S))
         self._progress.tell_if_due()
         missing = self._progress.sent - self._progress.acknowledged
@@ -73,7 +74,7 @@ class Delivery:
             )
 
     def drain(self) -> None:
-        """Wait until the fate of every record is known. Raises UnreachableError."""
+        """Wait until every record is acknowledged or has failed. Raises UnreachableError."""
         while len(self._producer) and not self._stop.requested:
             self.serve(_SLICE_S)
 
@@ -83,7 +84,7 @@ class Delivery:
         except BufferError:
             return False
         except KafkaException as error:
-            # A fatal error of the idempotent producer: only a new producer may go on.
+            # A fatal error of the idempotent producer: only a new producer can continue.
             raise UnreachableError(
                 f"broker {self._settings.brokers}: {explain(error)}; start the producer again"
             ) from None
@@ -103,26 +104,28 @@ class Delivery:
 
 
 def producer_settings(patience: float) -> dict[str, Any]:
-    """No loss, no doubles, no reordering; batches worth their compression; placement as with the Java client."""
+    """Settings against loss, duplicates and reordering, with large compressed batches and the Java client's
+    partitioner."""
     return {
         "enable.idempotence": True,
         "compression.type": "zstd",
         "linger.ms": 20,
         "partitioner": "murmur2_random",
-        # Later than `Delivery` gives up, so that an outage ends in one line and not in silently dropped records.
+        # Longer than the timeout of `Delivery`, so that an outage ends with one line, not with records dropped silently
+        # by librdkafka.
         "message.timeout.ms": int((patience + _SLACK_S) * 1000),
     }
 
 
 def describe_record(message: Message) -> dict[str, Any]:
-    """Where the record is and the hash of its value; a tombstone has none."""
+    """The record's coordinates and the hash of its value; a tombstone has no hash."""
     value = message.value()
     digest = hashlib.sha256(value).hexdigest() if value is not None else None
     return {"topic": message.topic(), "partition": message.partition(), "offset": message.offset(), "sha256": digest}
 
 
 def open_acks(path: Path | None) -> TextIO | None:
-    """The file of acknowledgements, appended to line by line. Raises ConfigurationError."""
+    """The file of acknowledgements, opened for appending line by line. Raises ConfigurationError."""
     try:
         return path.open("a", buffering=1, encoding="utf-8") if path else None
     except OSError as error:

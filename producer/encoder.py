@@ -1,4 +1,4 @@
-"""Events to frames: in come an event and a schema version, out comes the value that the official serializer made."""
+"""Frames events. Input: an event and a schema version. Output: the value that the official serializer made."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,7 +16,7 @@ class Encoder:
     """Frames the events of one topic in one schema version, which must be registered already."""
 
     def __init__(self, topic: str, version: SchemaVersion, client: SchemaRegistryClient) -> None:
-        # The constructor of a message class takes its fields by name, which its stub does not tell.
+        # The constructor of a message class takes fields by name, but its stub does not declare that.
         self._message = cast(Any, version.message)
         self._names = tuple(f"col_custom_{k}" for k in range(1, version.custom + 1))
         self._context = SerializationContext(topic, MessageField.VALUE)
@@ -25,7 +25,8 @@ class Encoder:
         )
 
     def encode(self, event: Event, now_us: int, edits: Sequence[Edit] = ()) -> bytes:
-        """The event's frame, sent at `now_us` microseconds since 1970, its message edited first."""
+        """The event's frame, sent at `now_us` microseconds since 1970. `edits` change the message before it is
+        framed."""
         details = dict(zip(self._names, event.details, strict=False))
         message = self._message(game_name=event.game, gamer_id=event.gamer_id, device_id=event.device_id, **details)
         seconds, micros = divmod(now_us - event.age_us, 1_000_000)

@@ -1,8 +1,8 @@
-"""What can stop the producer. Each error is one line for a person and one exit code (sysexits) for a supervisor."""
+"""The errors that stop the producer. Each is one line for the user and one exit code (sysexits) for a supervisor."""
 
 
 class ProducerError(Exception):
-    """Root of everything that ends the producer with one clear line; a child sets its own `exit_code`."""
+    """Base class; a subclass sets its own `exit_code`."""
 
     exit_code = 70
 
@@ -14,12 +14,12 @@ class UsageError(ProducerError):
 
 
 class ConfigurationError(ProducerError):
-    """A setting, a topic or a subject that cannot work as it is; the message names the key."""
+    """A setting, a topic or a subject is not valid; the message names the key."""
 
     exit_code = 78
 
 
 class UnreachableError(ProducerError):
-    """Broker or registry stayed away for longer than the producer was told to wait."""
+    """The broker or the registry did not answer within the timeout."""
 
     exit_code = 69

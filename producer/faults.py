@@ -1,8 +1,9 @@
-"""Records spoiled on purpose: in comes a frame of the official serializer, out comes one that must not reach silver.
+"""Corrupts records on purpose. Input: a frame of the official serializer. Output: a frame that must not reach silver.
 
-A fault either edits the message before it is framed (what it says is wrong) or mutates the frame after (its bytes are
-wrong). `FAULTS` is the table of all kinds; `python -m producer faults` prints it. `hop` is where a reader must stop:
-`frame` (magic byte, schema id), `index` (message index), `payload` (Protobuf bytes), `content` (what the event says).
+A fault either edits the message before it is framed (its content is wrong) or changes the frame afterwards (its bytes
+are wrong). `FAULTS` is the table of all kinds; `python -m producer faults` prints it. `hop` is where a reader must
+reject it: `frame` (magic byte, schema id), `index` (message index), `payload` (Protobuf bytes), `content` (the event's
+values).
 """
 
 from collections.abc import Callable
@@ -16,12 +17,12 @@ Edit = Callable[[Message], None]
 Mutation = Callable[[bytes, Random], bytes | None]
 
 _HEADER = 5  # magic byte and schema id
-_START = 6  # behind the header and the one-byte message index of the first message
+_START = 6  # after the header and the one-byte message index of the first message
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of bad record: where a reader must notice it, what is wrong, and how it is made."""
+    """One kind of bad record: where a reader must detect it, what is wrong, and how it is made."""
 
     hop: str
     says: str
@@ -30,7 +31,7 @@ class Fault:
 
 
 def draw_fault(random: Random, share: float, kinds: tuple[str, ...]) -> str | None:
-    """The kind of fault that the next record gets, if any. Draws the same however long the record is."""
+    """The kind of fault of the next record; None for a good one. The number of draws does not depend on the record."""
     if share <= 0:
         return None
     spoil, kind = random.random() < share, random.choice(kinds)
@@ -46,7 +47,7 @@ def _overflow_timestamp(message: Any) -> None:
 
 
 def _unknown_id(frame: bytes, random: Random) -> bytes:
-    # Sixteen ids far above any that a registry has given out: corrupt, yet not a new look-up for every record.
+    # Sixteen ids far above any of a registry: corrupt, but without a new lookup for every record.
     return frame[:1] + (0x7FFFFF00 + random.randrange(16)).to_bytes(4, "big") + frame[_HEADER:]
 
 
@@ -63,7 +64,7 @@ def _put_payload(payload: bytes) -> Mutation:
 
 
 def _random_payload(frame: bytes, random: Random) -> bytes:
-    # 0x07 is field number 0 with wire type 7: never valid, so that no draw of the rest can be.
+    # 0x07 is field number 0 with wire type 7, which is never valid, whatever bytes follow.
     return frame[:_START] + b"\x07" + random.randbytes(random.randint(8, 64))
 
 

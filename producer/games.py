@@ -1,6 +1,6 @@
-"""Made-up game events: in comes a seed, out comes an endless sequence that depends on nothing else.
+"""Makes game events. Input: a seed. Output: an endless sequence that depends on nothing else.
 
-Faker fills pools at start; each event then only draws from them, so that making events is never what limits the rate.
+Faker fills pools at the start and each event only draws from them, so that making events never limits the rate.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,25 +26,25 @@ class Event(NamedTuple):
     gamer_id: str
     device_id: str
     age_us: int
-    details: tuple[str | None, ...]  # col_custom_1, col_custom_2, ...; None: the gamer's client left it unset
+    details: tuple[str | None, ...]  # col_custom_1, col_custom_2, ...; None: unset
 
 
 @dataclass(frozen=True)
 class Gamer:
-    """Somebody who plays, always on the same one or two devices."""
+    """A player with one or two fixed devices."""
 
     gamer_id: str
     devices: tuple[str, ...]
 
 
 def make_events(seed: int, games: Sequence[str], gamers: int, columns: int) -> Iterator[Event]:
-    """Endless events with `columns` custom values each. The same arguments make the same events in the same order."""
+    """Endless events with `columns` custom values each. The same arguments give the same events in the same order."""
     fake = Faker("en_US")
     fake.seed_instance(seed)
     random = Random(seed)
     pool = _make_gamers(fake, random, gamers)
     details = _make_details(fake, random, columns)
-    # Few gamers play a lot and many play little: weight 1/rank, flattened.
+    # Few gamers play a lot and many play little: the weight is a flattened 1/rank.
     weights = list(accumulate(1.0 / (rank + 10) for rank in range(len(pool))))
     while True:
         players = random.choices(pool, cum_weights=weights, k=_BLOCK)
@@ -57,7 +57,7 @@ def make_events(seed: int, games: Sequence[str], gamers: int, columns: int) -> I
 
 def _make_gamers(fake: Faker, random: Random, count: int) -> list[Gamer]:
     names = [fake.user_name() for _ in range(min(count, _NAMES))]
-    # A name alone may repeat; the number behind the dash makes each id the gamer's own.
+    # Names may repeat; the number after the dash makes each id unique.
     return [Gamer(f"{names[n % len(names)]}-{n:05d}", _make_devices(random)) for n in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Waiting for servers that may be away: tries bounded by time, one clear line at the end, and a stop on request."""
+"""Retries a call while a server is down, until a timeout or a stop request."""
 
 import signal
 import time
@@ -19,13 +19,13 @@ _COME_BACK = (408, 425, 429)
 
 
 class StopSignal:
-    """Becomes `requested` on SIGTERM or SIGINT, once `listen` was called."""
+    """`requested` is True after SIGTERM or SIGINT, once `listen` was called."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def listen(self) -> "StopSignal":
-        """Take over both signals."""
+        """Handle both signals."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._request)
         return self
@@ -35,11 +35,11 @@ class StopSignal:
 
 
 class StopRequestedError(Exception):
-    """Somebody asked to stop while a server was waited for."""
+    """A stop was requested during the wait for a server."""
 
 
 def persist(action: Callable[[], T], what: str, seconds: float, stop: StopSignal) -> T:
-    """The result of `action`, tried again while its server is away.
+    """The result of `action`, which is retried while its server is unavailable.
 
     Raises UnreachableError after `seconds`, StopRequestedError on request; other errors of `action` pass through.
     """
@@ -58,7 +58,7 @@ def persist(action: Callable[[], T], what: str, seconds: float, stop: StopSignal
 
 
 def is_away(error: Exception) -> bool:
-    """Is the server away, as opposed to saying no?"""
+    """True if the server is unavailable, False if it rejected the request."""
     if isinstance(error, SchemaRegistryError):
         return error.http_status_code >= 500 or error.http_status_code in _COME_BACK
     if isinstance(error, KafkaException):
@@ -67,6 +67,6 @@ def is_away(error: Exception) -> bool:
 
 
 def explain(error: Exception) -> str:
-    """The error in a few words on one line, without addresses that may hold credentials."""
+    """The error in a few words on one line, without addresses that may contain credentials."""
     text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
     return " ".join(text.split())[:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""The counts of a run and the line that shows them: in come records sent and reports of the broker, out goes stderr."""
+"""The counts of a run and its progress line. Input: sent records and the broker's reports. Output: lines on stderr."""
 
 import sys
 import time
@@ -9,12 +9,12 @@ _INTERVAL_S = 10.0
 
 
 def tell(line: str) -> None:
-    """One line for a person."""
+    """Print one line for the user."""
     print(f"producer: {line}", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """How many records were sent, acknowledged and given up, by version; tells every ten seconds."""
+    """Counts the sent, acknowledged and failed records, by version; prints a line every ten seconds."""
 
     def __init__(self) -> None:
         self.sent = self.acknowledged = self.failed = 0
@@ -24,22 +24,22 @@ class Progress:
         self._told_sent = 0
 
     def add(self, label: dict[str, Any]) -> None:
-        """One more record is on its way; `label` is what its acknowledgement will say."""
+        """Count one more sent record; `label` describes it in its acknowledgement."""
         self.sent += 1
         self._sorts["poison" if label["poison"] else f"v{label['version']}"] += 1
 
     def fail(self, reason: str) -> None:
-        """The broker or the client gave one record up."""
+        """Count a record that the broker or the client has given up."""
         self.failed += 1
         self.reasons.add(reason)
 
     def tell_if_due(self) -> None:
-        """The line, if ten seconds have passed since the last one."""
+        """Print the line if ten seconds have passed since the last one."""
         if time.monotonic() - self._told_at >= _INTERVAL_S:
             self.tell()
 
     def tell(self) -> None:
-        """The line: totals, the rate since the last line, records by version."""
+        """Print the line: totals, the rate since the last line, records by version."""
         now = time.monotonic()
         rate = (self.sent - self._told_sent) / max(now - self._told_at, 1e-6)
         sorts = "".join(f" {sort}={many}" for sort, many in sorted(self._sorts.items()))

@@ -1,4 +1,4 @@
-"""A run: events are made, given a version, framed, perhaps spoiled, and sent, until stopped or enough are sent."""
+"""The loop of a run: makes events, chooses a version, frames, sometimes corrupts, and sends, until stopped or done."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -21,7 +21,7 @@ from producer.topic import Topic
 
 
 class Encoders:
-    """One encoder per version, made when the version is first sent: that is the moment it appears in the registry."""
+    """One encoder per version. It is created, and its schema registered, when the version is first sent."""
 
     def __init__(self, settings: Run, subject: Subject) -> None:
         self._settings = settings
@@ -29,14 +29,14 @@ class Encoders:
         self._ready: dict[int, Encoder] = {}
 
     def get(self, window: tuple[int, ...], number: int) -> Encoder:
-        """The encoder of one version of the window. Registers the window up to it, oldest first."""
+        """The encoder of one version of the window. Registers the window up to this version, oldest first."""
         if number not in self._ready:
             self.prepare([version for version in window if version <= number], self._settings.patience)
         return self._ready[number]
 
     def prepare(self, numbers: Sequence[int], seconds: float) -> None:
-        """Register versions that are not yet, in this order and behind all before them, waiting for the registry up to
-        so many seconds."""
+        """Register missing versions in this order, each after all versions before it; waits up to `seconds` for the
+        registry."""
         new = [number for number in numbers if number not in self._ready]
         for number in (*self._subject.skipped(new[0], seconds), *new) if new else ():
             version = compile_version(number, self._settings.proto)
@@ -46,20 +46,20 @@ class Encoders:
 
 
 class Source:
-    """The records of a run, in order; they depend on the settings and the clock, never on delivery."""
+    """The records of a run in order. They depend on the settings and the clock only, not on delivery."""
 
     def __init__(self, settings: Run, encoders: Encoders, clock: Clock) -> None:
         self._settings = settings
         self._encoders = encoders
         self._clock = clock
         self.timeline = Timeline(settings.game_names, settings.schema_version, settings.num_versions, settings.bumps)
-        # Each question has its own dice: asking one more often must not change the answers of another.
+        # Each kind of choice has its own random generator, so that more draws of one kind do not change the others.
         self._version_dice = Random(f"{settings.seed} versions")
         self._choice_dice = Random(f"{settings.seed} poison")
         self._fault_dice = Random(f"{settings.seed} fault bytes")
 
     def make(self, record: int, event: Event) -> tuple[bytes | None, dict[str, Any]]:
-        """The value of one record and what an acknowledgement says about it: game or poison kind, version."""
+        """The value of one record, and its label for the acknowledgement: game or kind of fault, version."""
         self.timeline.advance(record, self._clock.elapsed(record))
         window = self.timeline.window(event.game)
         version = self._version_dice.choice(window)
@@ -78,7 +78,7 @@ class Source:
 def publish(settings: Run, stop: StopSignal) -> None:
     """Send events until `settings.records` are acknowledged or a stop is requested.
 
-    Raises ConfigurationError, UnreachableError (also when records stay unacknowledged at the end).
+    Raises ConfigurationError, and UnreachableError (also if records are unacknowledged at the end).
     """
     Topic(settings, stop).require()
     encoders = Encoders(settings, Subject(settings, stop))
@@ -100,7 +100,7 @@ def publish(settings: Run, stop: StopSignal) -> None:
 
 def send_all(settings: Run, source: Source, delivery: Delivery, stop: StopSignal) -> None:
     """The loop itself: wait for the pace, make the record, send it."""
-    # The columns of the newest version there is: the events of a seed are the same whatever versions are sent.
+    # The columns of the newest version, so that a seed gives the same events whichever versions are sent.
     columns = compile_version(max(available_versions(settings.proto)), settings.proto).custom
     events = make_events(settings.seed, settings.game_names, settings.gamers, columns)
     pace = Pace(settings.rate)

@@ -1,7 +1,8 @@
-"""Compiled schema versions: in comes `proto/v<N>/game_event.proto`, out comes a message class and its registry form.
+"""Compiles schema versions. Input: `proto/v<N>/game_event.proto`. Output: a message class and its form for the
+registry.
 
-Each version gets a descriptor pool of its own, because all versions share one file name and one message name.
-No Python is generated or imported: protoc writes a descriptor set, the pool reads it.
+Each version has its own descriptor pool, because all versions share one file name and one message name. No Python is
+generated or imported: protoc writes a descriptor set, and the pool reads it.
 """
 
 import tempfile
@@ -34,9 +35,9 @@ class SchemaVersion:
 
     @property
     def registry_form(self) -> Schema:
-        """The form that the official serializer looks up: base64 of the file's descriptor.
+        """The form that the official serializer looks up: the file's descriptor in base64.
 
-        Registering .proto text instead would leave the serializer without a match in some registries.
+        If .proto text were registered instead, the serializer would find no match in some registries.
         """
         return Schema(b64encode(self.message.DESCRIPTOR.file.serialized_pb).decode("ascii"), "PROTOBUF", [])
 
@@ -48,7 +49,8 @@ def available_versions(folder: Path) -> list[int]:
 
 
 def compile_version(number: int, folder: Path = PROTO_FOLDER) -> SchemaVersion:
-    """Compile one version. Raises ConfigurationError when protoc refuses the file (protoc says why on stderr)."""
+    """Compile one version. Raises ConfigurationError if protoc rejects the file (protoc prints the reason on
+    stderr)."""
     pool = DescriptorPool()
     for file in run_protoc(folder / f"v{number}").file:
         pool.Add(file)

@@ -1,7 +1,7 @@
-"""Every option of the producer: in come options and variables (PRODUCER_*), out comes one frozen `Settings`.
+"""All options of the producer. Input: options and variables (PRODUCER_*). Output: one frozen `Settings`.
 
-Each field below is at once the option `--field-name`, the variable `PRODUCER_FIELD_NAME` and a row of `--help`.
-An option beats the environment. What is wrong is reported as one line that names the variable.
+Each field below is the option `--field-name`, the variable `PRODUCER_FIELD_NAME` and a row of `--help`. An option
+overrides the environment. An invalid value is reported as one line that names the variable.
 """
 
 import difflib
@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     @field_validator("start_time", mode="before")
     @classmethod
     def _is_iso(cls, value: object) -> object:
-        # A bare number would otherwise be taken for seconds since 1970.
+        # Otherwise a plain number would mean seconds since 1970.
         if isinstance(value, str) and value.replace(".", "").isdecimal():
             raise ValueError("must look like 2026-01-31T12:00:00Z")
         return value
@@ -163,14 +163,14 @@ class Commands(BaseSettings):
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """`"rummy, uno"` as `("rummy", "uno")`: no blanks, no doubles, order kept."""
+    """`"rummy, uno"` as `("rummy", "uno")`: without blanks and duplicates, in order."""
     return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
 def read_command(arguments: Sequence[str]) -> Setup | Run | Faults:
     """Parse a command line and the environment into the settings of one command.
 
-    Raises UsageError for an unknown command or option, ConfigurationError for a value that cannot be.
+    Raises UsageError for an unknown command or option, ConfigurationError for an invalid value.
     """
     refuse_unknown_variables(os.environ)
     try:
@@ -185,7 +185,7 @@ def read_command(arguments: Sequence[str]) -> Setup | Run | Faults:
 
 
 def refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    """A mistyped variable would otherwise be ignored without a word."""
+    """Reject unknown variables: a mistyped one would otherwise be ignored silently."""
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     for key in environment:
         if key.startswith(PREFIX) and key not in known:
@@ -194,7 +194,7 @@ def refuse_unknown_variables(environment: Mapping[str, str]) -> None:
 
 
 def describe(error: ValidationError) -> str:
-    """One line for the first thing that is wrong, led by the name of its environment variable."""
+    """One line about the first invalid value; it begins with the name of the environment variable."""
     first = error.errors(include_url=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     field = str(first["loc"][1]) if len(first["loc"]) > 1 else ""

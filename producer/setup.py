@@ -1,4 +1,5 @@
-"""Before the first record: topic, compatibility of the subject, first schema versions. Safe to repeat beside data."""
+"""Creates the topic, sets the subject's compatibility and registers the first schema versions. Safe to repeat with
+data."""
 
 from producer.patience import StopSignal
 from producer.progress import tell
@@ -10,13 +11,13 @@ from producer.topic import Topic
 
 
 def prepare(settings: Setup, stop: StopSignal) -> None:
-    """Make everything that a run needs. Raises ConfigurationError, UnreachableError."""
+    """Create everything that a run needs. Raises ConfigurationError, UnreachableError."""
     prepare_topic(settings, Topic(settings, stop))
     prepare_subject(settings, Subject(settings, stop))
 
 
 def prepare_topic(settings: Setup, topic: Topic) -> None:
-    """Create the topic, or say that it is left as it is: its keys and its records depend on its shape."""
+    """Create the topic, or print that it stays unchanged: its keys and records depend on its partitions."""
     if topic.ensure():
         tell(f"topic {settings.topic} created with {settings.partitions} partitions")
         return
@@ -25,7 +26,7 @@ def prepare_topic(settings: Setup, topic: Topic) -> None:
 
 
 def prepare_subject(settings: Setup, subject: Subject) -> None:
-    """Set the level, then register the versions that a run begins with, oldest first."""
+    """Set the compatibility level, then register the versions with which a run begins, oldest first."""
     subject.set_compatibility(settings.wait)
     tell(f"subject {subject.name} has compatibility level {settings.compatibility}")
     window = Timeline(("*",), settings.schema_version, settings.num_versions).window("*")

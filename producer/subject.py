@@ -1,4 +1,4 @@
-"""The value subject in the registry: its compatibility level and its versions, all registered explicitly."""
+"""The value subject in the registry: its compatibility level and its versions, which are all registered explicitly."""
 
 from collections.abc import Callable
 
@@ -14,19 +14,20 @@ _TIMEOUT_S = 10
 
 
 class Subject:
-    """The subject of the topic's values. Every call waits up to `patience` seconds while the registry is away."""
+    """The subject of the topic's values. Every call waits up to `patience` seconds while the registry is
+    unavailable."""
 
     def __init__(self, settings: Settings, stop: StopSignal) -> None:
         self._settings = settings
         self._stop = stop
         self.name = settings.subject
-        # `persist` decides how long to try, so the client itself must not.
+        # `persist` retries, so the client must not.
         self.client = SchemaRegistryClient.new_client(
             {"url": settings.registry, "timeout": _TIMEOUT_S, "max.retries": 0}
         )
 
     def set_compatibility(self, seconds: float) -> None:
-        """Put the level on the subject, which may not exist yet. Raises ConfigurationError, UnreachableError."""
+        """Set the level of the subject, which may not exist yet. Raises ConfigurationError, UnreachableError."""
         level = self._settings.compatibility
         try:
             self._persist(lambda: self.client.set_compatibility(self.name, level), seconds)
@@ -36,9 +37,9 @@ class Subject:
             ) from None
 
     def register(self, version: SchemaVersion, seconds: float) -> tuple[int, int]:
-        """Register one version, known or not: its (schema id, version of the subject).
+        """Register one version, or find the registered one; returns (schema id, version of the subject).
 
-        Raises ConfigurationError when the registry refuses it, UnreachableError.
+        Raises ConfigurationError if the registry rejects it, UnreachableError.
         """
         form = version.registry_form
         try:
@@ -51,8 +52,8 @@ class Subject:
         return found.schema_id, found.version
 
     def skipped(self, before: int, seconds: float) -> list[int]:
-        """Versions below `before` that the registry has no number for yet. Registered in their order, `v3` is version 3
-        of the subject too: the registry counts what it is given, and its numbers are what the tables show."""
+        """Versions below `before` that are not registered yet. If versions are registered in order, `v3` is version 3
+        of the subject, too: the registry counts registrations, and the tables show its numbers."""
         latest = self._latest(seconds)
         return [number for number in available_versions(self._settings.proto) if latest < number < before]
 

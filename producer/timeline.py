@@ -1,7 +1,8 @@
-"""Which schema versions a game sends when: in come the settings and the moment, out comes the game's version window.
+"""The schema versions that a game sends. Input: the settings and the position in the run. Output: the game's version
+window.
 
-A window is the newest version of the game and the `num_versions - 1` before it. A bump moves the window of one game,
-or of all with `*`, at so many seconds of the run or at so many records of the run (all games together).
+A window is the game's newest version and the `num_versions - 1` before it. A bump moves the window of one game, or of
+all with `*`, at so many seconds of the run or at so many records of the run (all games together).
 """
 
 import re
@@ -22,7 +23,7 @@ class Bump:
     at_record: int | None = None
 
     def is_due(self, record: int, elapsed: float) -> bool:
-        """Has the moment come, `elapsed` seconds into the run and before this record is sent?"""
+        """True if the bump applies `elapsed` seconds into the run and before this record is sent."""
         if self.at_record is not None:
             return record >= self.at_record
         return self.at_seconds is not None and elapsed >= self.at_seconds
@@ -46,7 +47,7 @@ def _parse_bump(entry: str) -> Bump:
 
 
 class Timeline:
-    """The windows of all games at this moment of the run."""
+    """The current version windows of all games."""
 
     def __init__(self, games: Sequence[str], newest: int, width: int, bumps: Sequence[Bump] = ()) -> None:
         self._width = width
@@ -58,7 +59,7 @@ class Timeline:
         return self._windows[game]
 
     def advance(self, record: int, elapsed: float) -> None:
-        """Move on to the moment before `record` is sent; time does not go back."""
+        """Apply the bumps that are due before `record` is sent; time does not go back."""
         if not self._waiting:
             return
         due = [bump for bump in self._waiting if bump.is_due(record, elapsed)]

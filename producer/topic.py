@@ -1,4 +1,4 @@
-"""The topic: made once with partitions and retention, afterwards only looked at, so that setup is safe beside data."""
+"""The topic: created once with partitions and retention, then never changed, so that setup is safe with data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +12,16 @@ from producer.patience import StopSignal, T, explain, persist
 from producer.settings import Settings
 
 _TIMEOUT_S = 5.0
-_QUIET = 0  # librdkafka's own log; errors reach the user as one line of ours
+_QUIET = 0  # librdkafka's own log is off; an error is printed as one line
 
 
 def client_settings(settings: Settings) -> dict[str, Any]:
-    """What every Kafka client of the producer needs."""
+    """The settings that every Kafka client of the producer needs."""
     return {"bootstrap.servers": settings.brokers, "client.id": "protolake-producer", "log_level": _QUIET}
 
 
 class Topic:
-    """The topic that is sent to. Every call waits up to `settings.wait` seconds while the broker is away."""
+    """The producer's topic. Every call waits up to `settings.wait` seconds while the broker is unavailable."""
 
     def __init__(self, settings: Settings, stop: StopSignal) -> None:
         self._settings = settings
@@ -29,13 +29,13 @@ class Topic:
         self._admin = AdminClient(client_settings(settings))
 
     def partitions(self) -> int:
-        """How many partitions the topic has; 0: there is no such topic."""
-        # All topics, because asking for one by name makes some brokers create it.
+        """The topic's number of partitions; 0: the topic does not exist."""
+        # All topics, because a request for one name makes some brokers create it.
         found = self._persist(lambda: self._admin.list_topics(timeout=_TIMEOUT_S)).topics.get(self._settings.topic)
         return len(found.partitions) if found else 0
 
     def require(self) -> None:
-        """Raises ConfigurationError when the topic does not exist, UnreachableError."""
+        """Raises ConfigurationError if the topic does not exist, UnreachableError."""
         if not self.partitions():
             raise ConfigurationError(
                 f"PRODUCER_TOPIC: {self._settings.topic} does not exist on {self._settings.brokers}, "
@@ -43,7 +43,8 @@ class Topic:
             )
 
     def ensure(self) -> bool:
-        """Create the topic unless it exists: was it created? Raises ConfigurationError, UnreachableError."""
+        """Create the topic unless it exists; returns True if it was created. Raises ConfigurationError,
+        UnreachableError."""
         if self.partitions():
             return False
         try:

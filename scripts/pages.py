@@ -1,6 +1,6 @@
-"""The tables of the page `docs/decoding.md`, from the code that they describe.
+"""Generates the tables of the page `docs/decoding.md` from the code that they describe.
 
-`python -m scripts.pages` writes them into the page; a test says when that was forgotten.
+`python -m scripts.pages` writes them into the page; a test fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CAPS = (
     "max_unknown_ids_per_batch",
     "unknown_id_grace_s",
 )
-# How a field is declared -> what to know of it besides its type.
+# Declaration of a field -> a note besides its type.
 FIELDS = {
     "double": "",
     "float": "",
@@ -72,13 +72,13 @@ message Event { %s }"""
 
 
 def render(page: str) -> str:
-    """The page with its tables as the code has them now."""
+    """The page with the tables of the current code."""
     tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
     return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
 
 
 def types() -> str:
-    """How each kind of field lands."""
+    """The column type of each kind of field."""
     fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
     descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
     message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
@@ -115,7 +115,7 @@ def _delta(kind: pa.DataType) -> str:
 
 
 def _spell(kind: object) -> str:
-    """A Delta type as SQL has it."""
+    """A Delta type in SQL's notation."""
     text = str(getattr(kind, "type", kind))
     inner = {"array": ("element_type",), "map": ("key_type", "value_type")}.get(text, ())
     if text == "struct":

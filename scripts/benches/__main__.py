@@ -1,4 +1,4 @@
-"""`python -m scripts.benches`, which is ./scripts/bench once .venv is there."""
+"""`python -m scripts.benches`: ./scripts/bench, once .venv exists."""
 
 import os
 import signal
@@ -28,8 +28,8 @@ def main() -> int:
 
 
 def _measure(module: str, options: Options) -> None:
-    """Measure, print, keep."""
-    # Late: --help and --list must work before anything is installed.
+    """Measure, print and store."""
+    # Imported late: --help and --list must work before anything is installed.
     from scripts.benches import page, result
     from scripts.local import results
 
@@ -51,4 +51,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # PySpark's exit handlers complain of a JVM that has gone
+    os._exit(code)  # PySpark's exit handlers report an error when the JVM has ended

@@ -1,4 +1,4 @@
-"""How old records are when they can be read: from Kafka's timestamp to the log entry that names their file."""
+"""Measures record age: from Kafka's timestamp to the log entry of its file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STAMP = "_kafka_timestamp"
 
 
 class Ages:
-    """Of the silver rows of one lake. Look often: replaced files and old log entries are removed.
+    """The ages of the silver rows of one lake. Call `look` often: replaced files and old log entries are removed.
 
     Attributes:
-        seconds: an array for each look that found something, with the moment of the look.
+        seconds: an array for each `look` with new rows, with the time of that call.
     """
 
     def __init__(self, lake: Path):
@@ -25,7 +25,7 @@ class Ages:
         self.seconds: list[tuple[float, np.ndarray]] = []
 
     def look(self, now: float) -> int:
-        """Read what is new; how many rows that was."""
+        """Read the new rows; returns their number."""
         found = [ages for table in self._lake.glob("silver_*") for ages in self._new(table)]
         if found:
             self.seconds.append((now, np.concatenate(found)))
@@ -43,13 +43,13 @@ class Ages:
         return sum(len(ages) for _, ages in self.seconds)
 
     def between(self, start: float, end: float) -> np.ndarray:
-        """The ages that were found in that time."""
+        """The ages that were read between these times."""
         parts = [ages for moment, ages in self.seconds if start <= moment < end]
         return np.concatenate(parts) if parts else np.array([])
 
 
 def _adds(entry: Path) -> list[dict[str, Any]]:
-    """Files of new rows; what compaction writes is not new."""
+    """Files with new rows; files of a compaction are not new."""
     actions = map(json.loads, entry.read_bytes().splitlines())
     return [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]
 

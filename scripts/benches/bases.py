@@ -1,4 +1,4 @@
-"""The app of this tree or of an earlier commit, as something to run: its files, and its settings as it made them."""
+"""The app of this tree or of an earlier commit, with its own settings."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ print(json.dumps(app_settings(pathlib.Path(sys.argv[1]), *sys.argv[2:])))
 
 @dataclass(frozen=True)
 class App:
-    """Its files are below `root`."""
+    """An app whose files are below `root`."""
 
     root: Path
 
     @classmethod
     def at(cls, commit: str, folder: Path) -> App:
-        """As it was at a commit, taken out of this repository into the folder; the packages are those of today."""
+        """The app at a commit, extracted from this repository into the folder; the packages are the current ones."""
         packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
         if packed.returncode:
             raise LocalError(f"base:{commit}: {packed.stderr.decode().strip()}", USAGE)
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
         jars = Path(CACHE.name) / "jars"
-        shutil.copytree(ROOT / jars, folder / jars, copy_function=os.symlink)  # what it lacks it fetches
+        shutil.copytree(ROOT / jars, folder / jars, copy_function=os.symlink)  # it downloads missing ones
         return cls(folder)
 
     def settings(self, lake: Path, brokers: str, registry: str) -> dict[str, str]:
-        """Variables for the app, by its own code: what it expects to be told may have changed since."""
+        """Variables for the app, made by its own code, because their names may have changed since."""
         surroundings = os.environ | environment.shared(os.environ) | {"PYTHONPATH": str(self.root)}
         command = [sys.executable, "-c", ASK, str(lake), brokers, registry]
         done = subprocess.run(command, cwd=self.root, env=surroundings, capture_output=True, text=True, check=False)

@@ -1,8 +1,10 @@
-"""Rows per second of payloads to columns: this decoder, strict and not, its fallback, and the naive ways.
+"""Measures rows per second from payloads to columns: this decoder (strict and not strict), its fallback, and naive
+ways.
 
-In one process: the decoders take turns on the same Arrow arrays of payloads, none, some, half and all of which are bad;
-`loop` is the naive way: parse each payload, make a dict of it, and a table of the dicts. Then the whole pass, clean and
-with nothing but bad records; last, as Spark jobs, a row UDF that parses, against mapInArrow with this decoder.
+In one process the decoders take turns on the same Arrow arrays of payloads, of which none, some, half and all are bad.
+`loop` is the naive way: parse each payload, make a dict of it, and a table of the dicts. Then the complete task is
+measured, with clean and with only bad records. Last, as Spark jobs, a row UDF that parses is compared with mapInArrow
+with this decoder.
 """
 
 import os
@@ -40,7 +42,7 @@ from spark_app.worker.task_plan import TaskPlan
 
 SHARES = (0.0, 0.01, 0.5, 1.0)
 KINDS = ("flat", "rich")
-BATCH = 10_000  # rows: what Spark gives a Python worker
+BATCH = 10_000  # rows that Spark passes to a Python worker at once
 WRONG = 65
 Decode = Callable[[pa.Array], int]  # payloads to the number of rows
 
@@ -59,7 +61,7 @@ def run(options: Options) -> Finding:
 
 
 def _measure(kind: str, options: Options) -> dict[str, Any]:
-    """Records per second: of the decoders, of the whole pass, in Spark."""
+    """Records per second: of the decoders, of the complete task, in Spark."""
     result.tell(f"{kind}: making {options.records:,} payloads ...")
     made = payloads.make(kind, options.records)
     rates = _rates(made, options.rounds)
@@ -93,13 +95,13 @@ def _decoders(made: Payloads) -> dict[str, Decode]:
 
 
 def _fallback(decoder: Decoder) -> Decode:
-    """The column builder for every row."""
+    """The fallback's column builder for every row."""
     parser, builder = ReferenceParser(decoder.message), ColumnBuilder(decoder.message)
     return lambda batch: len(builder.build(parser.parse(batch)[0])[0])
 
 
 def _loop(decoder: Decoder) -> Decode:
-    """What one writes first. It does without time zones, unsigned numbers and names of enums."""
+    """The code that users write first. It supports no time zones, unsigned numbers and enum names."""
     parse = ReferenceParser(decoder.message).message_class.FromString
 
     def decode(batch: pa.Array) -> int:
@@ -138,7 +140,7 @@ def _rates(made: Payloads, rounds: int) -> dict[str, dict[str, list[float]]]:
             for name, decode in decoders.items():
                 began = time.perf_counter()
                 rows[name] = sum(map(decode, batches))
-                if number:  # the first round is for warmth
+                if number:  # the first round warms up
                     seconds.setdefault((name, share), []).append(time.perf_counter() - began)
             if len(set(rows.values())) > 1:
                 raise LocalError(f"the decoders disagree on how many rows there are: {rows}", WRONG)
@@ -160,7 +162,7 @@ def _show(name: str, rates: dict[str, dict[str, list[float]]]) -> None:
 
 
 def _pass_rates(made: Payloads, rounds: int) -> tuple[list[float], list[float]]:
-    """Records per second of the whole pass in each round, framing to files: (clean, nothing but bad)."""
+    """Records per second of the complete task in each round, from frames to files: (clean, only bad)."""
     header = SchemaId("PROTOBUF", schema_id=1, message_indexes=list(INDEX)).id_to_bytes()
     decoder = decoder_for(made.decodable, INDEX)
     assert decoder is not None

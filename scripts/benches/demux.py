@@ -1,10 +1,11 @@
-"""Bronze to silver: decoding and demultiplexing alone, without Kafka and without gold, against the 2022 way.
+"""Measures bronze to silver: decoding and demultiplexing without Kafka and gold, compared with generated classes in a
+row UDF.
 
-All sides take the same rows of the same bronze table: the app in one pass with its manifest and commits, the rival by
+All sides read the same rows of the same bronze table: the app in one job with its manifest and commits, the rival with
 a row UDF with generated classes and a filtered append for each game, with Spark's own settings and with the app's. They
-run on one JVM, each on a lake of its own; at the end all must have every record. They take turns, so that a machine
-that is slow for a while is slow for all, after a round for warmth. A turn has several rounds where they are short, and
-the first of them is for warmth, too: Spark ends Python workers that have no task for a minute.
+run on one JVM, each on its own lake; at the end each lake must have every record. They take turns, so that a temporary
+slowdown of the machine affects all of them, after a warm-up round. A turn has several rounds if they are short, and its
+first round warms up, too, because Spark ends Python workers that have no task for a minute.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from spark_app.driver.unit import UnitOptions
 from spark_app.storage.lake import Lake
 
 WRONG = 65
-FILES = 4  # of bronze: as many tasks
-TURN_S, TURN_ROUNDS = 6.0, 10  # what a turn lasts, at most
+FILES = 4  # of bronze, one task each
+TURN_S, TURN_ROUNDS = 6.0, 10  # limits of a turn
 
 
 @dataclass
 class Side:
-    """One way, into a lake of its own.
+    """One way, into its own lake.
 
     Attributes:
-        take: all of bronze, in the round with this number.
-        rounds: that were taken.
+        take: processes all of bronze, in the round with this number.
+        rounds: the number of rounds so far.
         seconds, cpu: of each measured round.
     """
 
@@ -68,8 +69,8 @@ class Side:
         return self.shape.records / median(self.seconds)
 
     def measure(self) -> None:
-        """A turn."""
-        os.sync()  # whoever makes a file durable waits for what another has left for the disk to write
+        """Run one turn."""
+        os.sync()  # otherwise a side's fsync would wait for data of the other
         rounds = [self.time_round()]
         while len(rounds) < TURN_ROUNDS and sum(seconds for seconds, _ in rounds) < TURN_S:
             rounds.append(self.time_round())
@@ -139,7 +140,7 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
 
 
 def _fill_bronze(workshop: Workshop, shape: Shape) -> OpenLake:
-    """A lake where the app has landed records that the official serializer framed."""
+    """A lake with records that the official serializer framed and the app wrote to bronze only."""
     folder, topic = Path(tempfile.mkdtemp(dir=workshop.folder)), workshop.settings.kafka.topic
     made = topics.maker(workshop.settings.registry.url, topic, shape).records()
     share = -(-shape.records // FILES)

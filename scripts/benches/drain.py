@@ -1,11 +1,11 @@
-"""Draining a topic: the app, to bronze and a silver table for each game, against what users would do instead.
+"""Measures draining a topic: the app, to bronze and a silver table for each game, compared with alternatives.
 
-Each run is a process of its own with a lake of its own. Its time is that from the start of the process to the commit of
-the last batch, by the mark that Spark leaves in the checkpoint; against rivals that make gold, to the last commit of
-gold, which all make after the last batch. Its CPU time is that of the process and of all below it, driver, JVM and
-workers, from start to end, by the kernel's accounting; the app's gold is in it, the broker is not. Before, each side
-drains a small topic: archives of classes are written then, and files are in the page cache. The sides take turns, so
-that other work on the machine meets them alike; ratios are taken round by round.
+Each run is a separate process with its own lake. Its time is from the start of the process to the commit of the last
+batch, by the mark in Spark's checkpoint; against rivals with gold, to the last commit of gold, which all make after the
+last batch. Its CPU time is that of the process and its descendants (driver, JVM and workers) from start to end, by the
+kernel's accounting; the app's gold is included, the broker is not. Before, each side drains a small topic, to write
+class archives and to fill the page cache. The sides take turns, so that other work on the machine affects them equally;
+ratios are taken round by round.
 """
 
 import shutil
@@ -41,14 +41,14 @@ WARM_RECORDS = 2000
 
 @dataclass(frozen=True)
 class Run:
-    """One side, once. Rates are records per second; the warm one leaves the first batch out.
+    """One run of one side. Rates are records per second; the warm one leaves the first batch out.
 
     Attributes:
-        started: when the process was, in seconds since 1970.
-        cpu_seconds: of the process and all below it, from start to end.
+        started: start of the process, in seconds since 1970.
+        cpu_seconds: of the process and its descendants, from start to end.
         bronze, silver: rows; the raw copies have no silver.
         stored: bytes of the files of bronze and of silver.
-        gold_seconds: from the last batch to the end of gold; None where nobody makes it.
+        gold_seconds: from the last batch to the end of gold; None without gold.
     """
 
     side: Side
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def whole_seconds(self) -> float:
-        """Gold included."""
+        """As `seconds`, including gold."""
         return self.seconds + (self.gold_seconds or 0)
 
     @property
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of CPU for a record."""
+        """Microseconds of CPU per record."""
         return self.cpu_seconds / self.records * 1e6
 
     @property
@@ -88,7 +88,7 @@ class Run:
         return round((self.records - times.first_records) / seconds) if seconds and times.first_records else None
 
     def found(self) -> dict[str, Any]:
-        """Each number, for the table and for machines."""
+        """All numbers, for the table and the JSON line."""
         times, (bronze, silver) = self.progress, (size / self.records for size in self.stored)
         sizes = {"side": str(self.side), "batch_records": self.batch_records}
         seconds = {"seconds": self.seconds, "start_seconds": times.began - self.started}
@@ -115,7 +115,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that is filled."""
+    """A filled topic."""
 
     name: str
     brokers: str
@@ -125,7 +125,7 @@ class Topic:
 
 
 def run(options: Options) -> Finding:
-    """Fill a topic, drain it in turns, print."""
+    """Fill a topic, drain it in turns, and print."""
     shape = replace(options.shape, records=options.records, partitions=options.partitions)
     sides = (Side(APP), *options.against)
     with open_servers() as (folder, kafka, registry):
@@ -160,7 +160,7 @@ def _app(side: Side, folder: Path) -> App:
 
 
 def drain(lake: Path, topic: Topic, side: Side, batch_records: int, app: App | None) -> Run:
-    """One side, once, on a lake that is thrown away."""
+    """One run of one side on a temporary lake."""
     settings = app.settings(lake, topic.brokers, topic.registry) if app else _rival_settings(lake, topic, side)
     settings |= {"PROTOLAKE_KAFKA__TOPIC": topic.name, "PROTOLAKE_BATCH__RECORDS": str(batch_records)}
     settings |= {"PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
@@ -190,7 +190,7 @@ def _command(side: Side) -> list[str]:
 
 
 def _call(arguments: list[str], settings: dict[str, str], progress: Progress, root: Path) -> float:
-    """Run a process to its end; its CPU seconds. Its last words are the error when it fails."""
+    """Run a process to its end; returns its CPU seconds. If it fails, its last output is the error."""
     with tempfile.NamedTemporaryFile("w") as log, usage.meter() as meter:
         process = spawn(arguments, settings, log, log, root, meter)
         try:
@@ -208,7 +208,7 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress, ro
 
 
 def _verify(lake: Path, side: Side, topic: Topic) -> tuple[int, int]:
-    """Rows in bronze and silver: all must end with every record, or there is nothing to compare."""
+    """Rows in bronze and silver; raises unless both have every record."""
     rows = count_rows(lake)
     bronze, silver = rows["bronze_events" if side.is_app else "bronze"], count_silver(rows)
     records = topic.shape.records
@@ -220,7 +220,7 @@ def _verify(lake: Path, side: Side, topic: Topic) -> tuple[int, int]:
 
 
 def _figures(runs: list[Run], against: Sequence[Side], shape: Shape) -> Iterator[Figure]:
-    """Of runs with batches of one size."""
+    """Figures of runs with batches of one size."""
     app = [run for run in runs if run.side.name == APP]
     size = f"{app[0].batch_records:,} a batch"
     yield Figure.of(f"records/s, app, {size}", (run.rate for run in app))
@@ -246,5 +246,5 @@ def _figures(runs: list[Run], against: Sequence[Side], shape: Shape) -> Iterator
 
 
 def _ratios(some: list[Run], others: list[Run], what: Callable[[Run], float]) -> list[float]:
-    """Of each round."""
+    """The ratio of each round."""
     return [what(one) / what(other) for one, other in zip(some, others, strict=True)]

@@ -1,7 +1,7 @@
-"""Events of the measurements with the entropy of real ones, each but once.
+"""Events with realistic entropy; no event repeats.
 
-There are 100,000 gamers with two devices each; time goes on, so that no event is like another however many there are;
-what has few values in the world (countries, builds) has few here, and all else is drawn anew.
+There are 100,000 gamers with two devices each, and time advances, so that no event equals another however many there
+are. Fields that have few values in reality (countries, builds) have few here; all other fields are random.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scripts.benches.shape import Shape, game_names
 SEED = 7
 GAMERS = 100_000
 BEGAN_S = 1_700_000_000
-STEP_US = 1000  # from event to event, and less than that of chance
+STEP_US = 1000  # from event to event, plus a smaller random part
 NANOS = 1_000_000_000
 FEW = {"country": 120, "city": 5000, "platform": 5, "build": 60, "language": 40}  # field -> values
 
 
 class Events:
-    """What comes out depends on shape, number and seed only, whichever process asks."""
+    """Events that depend on shape, number and seed only, in any process."""
 
     def __init__(self, shape: Shape, kinds: list[type[Message]]):
         dice = random.Random(SEED)
@@ -43,7 +43,7 @@ class Events:
         }
 
     def play(self, numbers: range, dice: random.Random) -> Iterator[tuple[int, Any]]:
-        """(version of the schema from 0, event) for each number in turn."""
+        """(version of the schema from 0, event) for each of the numbers."""
         for number in numbers:
             version = dice.randrange(len(self._kinds))
             event: Any = messages.fill(self._kinds[version](), dice)

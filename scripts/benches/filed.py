@@ -1,4 +1,4 @@
-"""Records in files of the pass's schema, as what a unit reads: in the place of Kafka, where that is not measured."""
+"""Records from Parquet files instead of Kafka, as the input of a unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 50_000  # records
 
 @dataclass(frozen=True)
 class Share:
-    """The files that one task reads; `moved` is added to their offsets."""
+    """The files of one task; `moved` is added to their offsets."""
 
     paths: tuple[Path, ...]
     moved: int = 0
@@ -52,12 +52,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Filed:
-    """A file for each partition."""
+    """One file per partition."""
 
     session: SparkSession
     paths: tuple[Path, ...]
 
     def records(self, tasks: int, moved: int = 0) -> Records:
-        """For so many tasks at most."""
+        """The records, divided among at most so many tasks."""
         shares = [Share(self.paths[first::tasks], moved) for first in range(min(tasks, len(self.paths)))]
         return Records(self.session, tuple(shares))

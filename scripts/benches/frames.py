@@ -1,4 +1,4 @@
-"""Made-up records as the demo producer makes them, framed by the official serializer, in files of the pass's schema."""
+"""Makes records like the demo producer, framed by the official serializer, in files of `SOURCE_SCHEMA`."""
 
 import random
 import time
@@ -29,8 +29,8 @@ def new_encoder(topic: str, registry: str) -> Encoder:
 
 
 def play(tables: int, gamers: int | None = None) -> Iterator[Event]:
-    """Endless events for so many routing values: of a few gamers who play a lot and many who play little, or of so
-    many who play once each before anyone plays again."""
+    """Endless events with so many routing values: either few gamers play a lot and many play little, or `gamers` gamers
+    play once each before any of them plays again."""
     events = make_events(SEED, game_names(tables), GAMERS, 0)
     if gamers is None:
         return events
@@ -41,7 +41,7 @@ def play(tables: int, gamers: int | None = None) -> Iterator[Event]:
 def write_records(
     folder: Path, encoder: Encoder, topic: str, events: Iterator[Event], records: int, partitions: int
 ) -> list[Path]:
-    """The next so many events as records, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
+    """Write the next `records` events, one Parquet file of `SOURCE_SCHEMA` per Kafka partition."""
     return [
         _write_partition(folder / f"{p}.parquet", encoder, topic, p, islice(events, _share(records, partitions, p)))
         for p in range(partitions)
@@ -55,7 +55,7 @@ def _write_partition(path: Path, encoder: Encoder, topic: str, partition: int, e
 
 
 def write_partition(path: Path, topic: str, partition: int, made: Sequence[tuple[bytes, bytes]]) -> Path:
-    """Records with these keys and values, as a Parquet file of `SOURCE_SCHEMA`."""
+    """Write records with these keys and values as a Parquet file of `SOURCE_SCHEMA`."""
     moment = time.time_ns() // 1000
     keys, values = zip(*made, strict=True) if made else ((), ())
     count = len(made)

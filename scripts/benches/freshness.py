@@ -1,7 +1,7 @@
-"""A steady rate, and how old each record is when it can be read from silver; gold and compaction are on.
+"""Measures the age of records in silver at a steady rate; gold and compaction are on.
 
-The first minute is for warmth and does not count. Memory is that of all processes of the app; CPU time is told apart
-for the app and the producer, and is not counted for broker and registry.
+The first minute is a warm-up and does not count. Memory is that of all processes of the app; CPU time is given
+separately for the app and the producer, and does not include broker and registry.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from scripts.local.options import TOPIC
 from spark_app.storage.lake import Lake, read_json
 
 WARMTH_S = 60.0
-WARM_RECORDS = 20_000  # before the clock runs
+WARM_RECORDS = 20_000  # before the measurement begins
 LOOK_S = 0.5
 SAMPLE_S = 5.0
-SHORTEST_S = 240  # so that each tenth has samples, on a busy machine too
+SHORTEST_S = 240  # so that each tenth has samples on a busy machine, too
 PARTS = 10
 PATIENCE_S = 120.0
 WRONG = 65
@@ -40,15 +40,15 @@ WRONG = 65
 
 @dataclass
 class Watch:
-    """What was seen while it ran. A sample: seconds since the start, MiB in all, of the driver and of the JVM, files of
-    the largest table, batch seconds."""
+    """The samples of a run. A sample: seconds since the start; MiB in total, of the driver and of the JVM; files of the
+    largest table; batch seconds."""
 
     lake: Path
     ages: Ages
     samples: list[tuple[float, int, int, int, int, float]] = field(default_factory=list)
 
     def run(self, app: int, seconds: float) -> None:
-        """Look and sample for so long."""
+        """Read ages and take samples for so many seconds."""
         began = due = time.monotonic()
         while (now := time.monotonic()) - began < seconds:
             self.ages.look(now - began)
@@ -59,7 +59,7 @@ class Watch:
             time.sleep(LOOK_S)
 
     def parts(self, seconds: float) -> list[list[Any]]:
-        """A line for each tenth of the time that counts."""
+        """A row for each tenth of the measured time."""
         step = (seconds - WARMTH_S) / PARTS
         return [self._part(WARMTH_S + number * step, WARMTH_S + (number + 1) * step) for number in range(PARTS)]
 
@@ -70,7 +70,7 @@ class Watch:
 
 
 def run(options: Options) -> Finding:
-    """Produce, watch, print."""
+    """Produce, sample, print."""
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: this is too short to measure, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=WARM_RECORDS)
@@ -96,7 +96,7 @@ def percentiles(ages: np.ndarray) -> list[float]:
 
 
 def memory_mib(app: int) -> tuple[int, int, int]:
-    """Resident memory in all, of the driver and of the JVM; what processes share counts for each."""
+    """Resident memory in total, of the driver and of the JVM; shared memory counts for each process."""
     driver = psutil.Process(app)
     found = [_resident(one) for one in [driver, *driver.children(recursive=True)]]
     everything = sum(memory for _, memory in found)
@@ -105,12 +105,12 @@ def memory_mib(app: int) -> tuple[int, int, int]:
 
 
 def most_files(lake: Path) -> int:
-    """Data files of the table that has most, also those that wait to be removed."""
+    """Data files of the table with the most, including those that vacuum has not removed yet."""
     return max(len(list(table.glob("*.parquet"))) for table in lake.glob("silver_*"))
 
 
 def _resident(process: Any) -> tuple[str, int]:
-    """Name and resident bytes; nothing of a process that has ended."""
+    """Name and resident bytes; 0 for a process that has ended."""
     try:
         return str(process.name()), int(process.memory_info().rss)
     except psutil.NoSuchProcess:
@@ -118,7 +118,7 @@ def _resident(process: Any) -> tuple[str, int]:
 
 
 def _await(lake: Path, records: int) -> None:
-    """Until the app has taken what was there before."""
+    """Wait until the app has ingested the records that were sent before."""
     deadline = time.monotonic() + PATIENCE_S
     while (read_json(Lake(lake).status) or {}).get("bronze", 0) < records:
         if time.monotonic() > deadline:
@@ -129,10 +129,10 @@ def _await(lake: Path, records: int) -> None:
 def _watch(
     lake: Path, processes: dict[str, tuple[Meter, subprocess.Popen[str]]], seconds: float
 ) -> tuple[Watch, dict[str, float]]:
-    """What was seen, and the cores that app and producer used."""
+    """The samples, and the cores that app and producer used."""
     ages = Ages(lake)
     ages.look(0.0)
-    ages.seconds.clear()  # of before
+    ages.seconds.clear()  # of the warm-up
     watch, used = Watch(lake, ages), {who: meter.so_far(one.pid) for who, (meter, one) in processes.items()}
     meter, app = processes["app"]
     watch.run(meter.pid(app.pid), seconds)
@@ -141,7 +141,7 @@ def _watch(
 
 
 def _finish(producer: subprocess.Popen[str], lake: Path, ages: Ages) -> None:
-    """Every record that was acknowledged must have been seen."""
+    """Check that every acknowledged record was seen in silver."""
     producer.terminate()
     said, _ = producer.communicate()
     deadline = time.monotonic() + PATIENCE_S

@@ -1,9 +1,9 @@
-"""Seconds of a gold interval: what one costs must depend on what is new, not on what there is.
+"""Measures the seconds of a gold run: the cost must depend on new rows, not on existing ones.
 
-An interval is a run of the app's aggregator over one new unit of silver. Measured with a history of silver and with one
-ten times as long, with many tables that are all touched, and with many gamers, each case on a lake of its own that the
-real path has filled; the cases take turns, so that other work on the machine meets them alike. The unit itself is not
-counted. At the end gold must count every record.
+A gold run is one run of the app's aggregator over one new unit of silver. It is measured with a history of silver, with
+one ten times as long, with many tables that all change, and with many gamers, each case on its own lake that the app's
+own code has filled; the cases take turns, so that other work on the machine affects them equally. The unit itself is
+not measured. At the end gold must count every record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Case:
     """One lake.
 
     Attributes:
-        units: records of as many units, taken in turns; together every gamer is in them.
+        units: the records of as many units, used in turn; together they contain every gamer.
         count: records of a unit.
         silver, gold: rows.
     """
@@ -56,18 +56,18 @@ class Case:
     silver: int = 0
     gold: int = 0
     taken: int = 0
-    touched: int = 0  # tables, by the last interval
+    touched: int = 0  # tables that the last gold run changed
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def fill(self, records: int) -> None:
-        """At least so many in silver, and gold of them."""
+        """Write at least so many records to silver, and merge them into gold."""
         while self.silver < records:
             self.take()
         self.aggregator.run()
 
     def take(self) -> set[str]:
-        """One unit; the names of the tables that it touched."""
+        """Ingest one unit; returns the names of the changed tables."""
         report = self.stand.take(self.units[self.taken % len(self.units)], self.count)
         self.taken += 1
         self.silver += sum(report.silver.values())
@@ -85,7 +85,7 @@ class Case:
         return seconds, cpu_seconds(os.getpid()) - used
 
     def verify(self) -> None:
-        """Each record is counted once."""
+        """Check that gold counts each record once."""
         settings, lake = self.stand.opened.settings, self.stand.opened.lake
         rows = {name: rows for name, rows in count_rows(lake.root).items() if settings.tables.layout.is_gold(name)}
         self.gold = sum(rows.values())
@@ -113,7 +113,7 @@ def run(options: Options) -> Finding:
 
 
 def _prepare(workshop: Workshop, options: Options) -> Iterator[Case]:
-    """History, ten times as long a history, tables, gamers: in this order."""
+    """The cases in this order: history, ten times as long a history, tables, gamers."""
     few = _units(workshop, TABLES, GAMERS, options.records)
     for history in (options.history, LONGER * options.history):
         yield _filled(workshop, f"history {history:,}", TABLES, few, options.records, history)
@@ -156,7 +156,8 @@ def _show(cases: list[Case]) -> None:
 
 
 def _figures(cases: list[Case], options: Options) -> Iterator[Figure]:
-    """CPU time beside the clock: other work on the machine hardly changes it. Ratios are taken interval by interval."""
+    """CPU time beside wall-clock time, because other work on the machine hardly changes it. Ratios are taken run by
+    run."""
     history, longer, tables, gamers = cases
     what, number = "of a gold interval", options.tables[0]
     touched = f"{what}, {number:,} tables touched"

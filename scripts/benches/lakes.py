@@ -1,4 +1,4 @@
-"""What a lake holds, asked of delta-rs."""
+"""Row counts and sizes of a lake, read with delta-rs."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ def count_silver(rows: dict[str, int]) -> int:
 
 
 def stored_bytes(lake: Path, prefix: str) -> int:
-    """Size of the files that the tables with such names are made of."""
+    """Bytes of the current files of the tables whose names begin with `prefix`."""
     tables = [log.parent for log in lake.glob(f"{prefix}*/_delta_log")]
     return sum(sum(DeltaTable(str(table)).get_add_actions()["size_bytes"].to_pylist()) for table in tables)
 
 
 def gold_made(lake: Path) -> float | None:
-    """When the last commit to gold was made, in seconds since 1970; None without gold."""
+    """Time of the last commit to gold, in seconds since 1970; None without gold."""
     return max((entry.stat().st_mtime for entry in lake.glob("gold_*/_delta_log/*.json")), default=None)
 
 

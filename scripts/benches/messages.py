@@ -1,4 +1,4 @@
-"""The events of the measurements, each in as many versions as are wanted: every version adds two text fields.
+"""The schemas of the measurements' events in any number of versions: each version adds two text fields.
 
 `flat` is the demo's event, `rich` has 40 fields of every kind (nested, repeated, map, oneof, wrappers), `wide` has 500.
 """
@@ -53,7 +53,7 @@ RICH = """  enum Color { NONE = 0; RED = 1; BLUE = 2; GREEN = 3; }
 
 
 def schema_text(kind: str, version: int) -> str:
-    """The .proto text of one version of one kind, the event its first message."""
+    """The .proto text of one version of one kind; the event is its first message."""
     fields = COMMON + {"flat": "", "rich": RICH, "wide": _wide()}[kind]
     first = {"flat": 5, "rich": 41, "wide": WIDE + 1}[kind]
     custom = [f"  optional string col_custom_{n} = {first + n - 1};\n" for n in range(1, 2 * version - 1)]
@@ -65,7 +65,7 @@ def _wide() -> str:
 
 
 def compile_version(kind: str, version: int) -> tuple[bytes, type[Message]]:
-    """A serialized FileDescriptorSet, and the event's class, made from it and from nothing that is executed."""
+    """A serialized FileDescriptorSet, and the event's class, made from it without executing generated code."""
     data = compile_sources(Sources(texts={ROOT: schema_text(kind, version)}), CAPS)
     message = message_at(load_files(data)[1], INDEX)
     assert message is not None
@@ -73,7 +73,7 @@ def compile_version(kind: str, version: int) -> tuple[bytes, type[Message]]:
 
 
 def fill(message: Any, dice: random.Random) -> Any:
-    """Every field gets a value of a usual size; of a oneof, one field."""
+    """Set every field to a value of a usual size; of a oneof, one field."""
     chosen = {oneof.name: dice.choice(oneof.fields).name for oneof in message.DESCRIPTOR.oneofs}
     for field in message.DESCRIPTOR.fields:
         oneof = field.containing_oneof

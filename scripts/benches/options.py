@@ -20,12 +20,12 @@ Measurements of what the design promises. Each prints a small table and adds a J
 PROTOLAKE_* variables apply to the app and to the programs it is compared with, except for the addresses."""
 CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
 PUBLISH = "--publish"
-ROUNDS = 3  # fewer say nothing of the spread
+ROUNDS = 3  # fewer do not show the spread
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One measurement: the module that runs it, what it measures, and what the design promises of that."""
+    """One measurement: its module, a description, and its targets."""
 
     module: str
     about: str
@@ -85,10 +85,10 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; `name` is None for the list. Each measurement reads only what is its own.
+    """The command line options; `name` is None for the list. Each measurement reads only its own options.
 
     Attributes:
-        command: what repeats it.
+        command: the command line that repeats the measurement.
     """
 
     name: str | None
@@ -129,14 +129,14 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What repeats a measurement: the settings that it was given in the environment too."""
+    """The command line that repeats a measurement, including settings from the environment."""
     settings = [name for name in sorted(environment) if name.startswith("PROTOLAKE_") and "__" in name]
     told = [f"{name}={shlex.quote(environment[name])}" for name in settings]
     return " ".join([*told, shlex.join(["./scripts/bench", *(word for word in arguments if word != PUBLISH)])])
 
 
 def listing() -> str:
-    """The measurements, with their targets below each."""
+    """The measurements, each with its targets below it."""
     lines = []
     for name, entry in ENTRIES.items():
         lines += [f"{name:10} {entry.about}", *(f"{'':13}{t.what} {t.bound}" for t in entry.targets)]
@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         "waiting": _add_waiting,
     }
     for name, entry in ENTRIES.items():
-        # Written out in full, so that `command` knows it.
+        # No abbreviations, because `command` compares full names.
         one = names.add_parser(name, help=entry.about, description=entry.about, allow_abbrev=False)
         options[name](one)
         one.add_argument(PUBLISH, action="store_true", help="enter the result into scripts/benches/RESULTS.md")
@@ -241,7 +241,7 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
-    """What is in the topic."""
+    """Add the options for the content of the topic."""
     _add(parser, "--games", "games, evenly mixed", 7)
     _add(parser, "--versions", "versions of the schema, evenly mixed", 1)
     parser.add_argument("--message", choices=MESSAGES, default="flat", help="kind of event (default: flat)")

@@ -1,4 +1,4 @@
-"""The figures that were published, as a page: the latest of each measurement and command."""
+"""The page of the published figures: the latest of each measurement and command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Entry = Mapping[str, Any]
 
 
 def publish(entry: Entry) -> None:
-    """Add the result to the repository's, and make page and plots anew."""
+    """Add the result to the repository's results, and write page and plots again."""
     with results.alone(PUBLISHED):
         results.append(PUBLISHED, entry)
         entries = results.read(PUBLISHED)
@@ -47,7 +47,7 @@ def page(entries: Iterable[Entry], pictures: Sequence[str] = ()) -> str:
 
 
 def _lines(entry: Entry) -> Iterator[str]:
-    """A row for each figure."""
+    """One row per figure."""
     load = " ".join(f"{value:.1f}" for value in entry["load"])
     where = [f"`{entry['command']}`", entry["machine"], load, entry["at"][:10]]
     for figure in entry["figures"]:

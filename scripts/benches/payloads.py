@@ -1,4 +1,4 @@
-"""Made-up payloads of a flat and of a rich event, by Google's classes, whole and with a byte cut off."""
+"""Makes payloads of a flat and of a rich event with Google's classes, complete and with one byte cut off."""
 
 import random
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Payloads:
-    """Records of one message type; every one of `bad` is refused by the reference parser."""
+    """Records of one message type; the reference parser rejects every one of `bad`."""
 
     decodable: Decodable
     good: list[bytes]
     bad: list[bytes]
 
     def mixed(self, share: float) -> list[bytes]:
-        """As many as there are, with a share of bad ones spread evenly at random."""
+        """All payloads, of which a share, evenly at random, is bad."""
         dice = random.Random(SEED)
         return [bad if dice.random() < share else good for good, bad in zip(self.good, self.bad, strict=True)]
 
@@ -36,7 +36,7 @@ def make(kind: str, count: int) -> Payloads:
     data, event = messages.compile_version(kind, 1)
     dice = random.Random(SEED)
     good = [_play(messages.fill(event(), dice), dice).SerializeToString() for _ in range(count)]
-    bad = [payload[:-1] for payload in good]  # the last field is text: it is now shorter than its length
+    bad = [payload[:-1] for payload in good]  # the last field is a text, which is now shorter than its length
     for payload in bad:
         try:
             event.FromString(payload)
@@ -47,6 +47,6 @@ def make(kind: str, count: int) -> Payloads:
 
 
 def _play(event: Any, dice: random.Random) -> Any:
-    """A game and a gamer out of some, as tables and gold need them."""
+    """Set one of a few games and gamers, which tables and gold need."""
     event.game_name, event.gamer_id = f"game_{dice.randrange(7)}", f"gamer-{dice.randrange(1000):06}"
     return event

@@ -1,4 +1,4 @@
-"""Pictures of the published results: throughput by the number of tables, and freshness over time."""
+"""Plots of the published results: throughput by the number of tables, and freshness over time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 THROUGHPUT, FRESHNESS, STAGES = "throughput.png", "freshness.png", "stages.png"
-EVEN = {"versions": 1, "bad": 0.0, "skew": 0.0}  # topics that differ in the number of games and the kind of event only
+EVEN = {"versions": 1, "bad": 0.0, "skew": 0.0}  # only such topics are plotted; games and kind differ
 AGES = ("p50", "p95", "p99")
 # Microseconds of CPU a record by stage when Spark's Kafka source read for the workers: profiled at a00e4ee, 2 cores.
 BEFORE = {
     "flat": {"Kafka to Arrow": 7.7, "decoding": 0.2, "strict judging": 0.3, "routing and files": 1.6},
     "rich": {"Kafka to Arrow": 23.5, "decoding": 3.5, "strict judging": 5.4, "routing and files": 10.1},
 }
-# Told apart by the measurement, but the difference of two long runs says little of a short stage.
+# The measurement separates these stages, but the difference of two long runs is imprecise for a short stage.
 NOW = {"routing and files": ("routing, and silver's files", "bronze's files")}
 Entry = Mapping[str, Any]
 Lines = dict[str, dict[int, float]]  # label -> number of tables -> records per second
 
 
 def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
-    """Write what there are results for; the names of the files."""
+    """Write the plots for which there are results; returns the names of the files."""
     drawn = []
     if lines := throughput(entries):
         _save(folder / THROUGHPUT, lambda axes: _draw_throughput(axes, lines))
@@ -43,7 +43,7 @@ def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
 
 
 def throughput(entries: Iterable[Entry]) -> Lines:
-    """The latest of each side and number of tables: whole batches of `tables`, sides of `drain`."""
+    """The latest rate of each side and number of tables: whole batches of `tables`, sides of `drain`."""
     lines: Lines = defaultdict(dict)
     for entry in entries:
         if entry["bench"] == "tables":
@@ -64,7 +64,7 @@ def _rates(entry: Entry) -> dict[str, float]:
 
 
 def _draw_throughput(axes: Axes, lines: Lines) -> None:
-    from matplotlib import colormaps  # late: it takes a second to load
+    from matplotlib import colormaps  # imported late: it takes a second to load
     from matplotlib.ticker import LogLocator
 
     axes.set_prop_cycle(color=colormaps["tab20"](range(20)))
@@ -80,7 +80,7 @@ def _draw_throughput(axes: Axes, lines: Lines) -> None:
 
 
 def _is_promised(entry: Entry) -> bool:
-    """Whether it is of freshness, with so many games that the targets count."""
+    """True for a freshness result with enough games for the targets to apply."""
     return entry["bench"] == "freshness" and bool(entry["topic"]["games"] <= STEADY_GAMES)
 
 
@@ -96,7 +96,7 @@ def _draw_freshness(axes: Axes, entry: Entry) -> None:
 
 
 def costs(entry: Entry) -> dict[str, dict[str, list[float]]]:
-    """Kind of event -> stage -> microseconds of CPU a record, before workers read Kafka themselves and now."""
+    """Kind of event -> stage -> microseconds of CPU per record, with Spark's Kafka source and with reading workers."""
     return {
         kind: {
             stage: [us, sum(median(entry["stages"][kind][part]) for part in NOW.get(stage, (stage,)))]
@@ -125,11 +125,11 @@ def _draw_stages(path: Path, entry: Entry) -> None:
 
 
 def _save(path: Path, fill: Callable[[Axes], None]) -> None:
-    from matplotlib.figure import Figure  # late, too
+    from matplotlib.figure import Figure  # imported late, too
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots()
     fill(axes)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
-    figure.savefig(path, metadata={"Software": None})  # the same results give the same bytes
+    figure.savefig(path, metadata={"Software": None})  # so that the same results give the same bytes

@@ -1,5 +1,7 @@
-"""When a streaming query took its batches, read from its checkpoint: Spark writes `offsets/N` when batch N is planned
-and `commits/N` when it is done. The same two marks for every query, whoever runs it and whatever it does in between.
+"""Start and end of a streaming query's batches, read from its checkpoint.
+
+Spark writes `offsets/N` when batch N is planned and `commits/N` when it is done. These two marks are the same for every
+query, whatever it does in a batch.
 """
 
 import json
@@ -9,11 +11,12 @@ from pathlib import Path
 
 @dataclass
 class Progress:
-    """Batches of one query on a Kafka topic; times are seconds since 1970. Spark removes old marks, so look often.
+    """Batches of one query on a Kafka topic; times are seconds since 1970. Call `look` often, because Spark removes old
+    marks.
 
     Attributes:
-        before: the checkpoint of a query whose output this one reads, if there is one: time counts from its first plan,
-            and nothing is warm after this one's first batch.
+        before: the checkpoint of a query whose output this query reads, if there is one: then time counts from the
+            first plan of that query, and no batch counts as warm before this query's first batch has ended.
     """
 
     checkpoint: Path
@@ -24,7 +27,7 @@ class Progress:
     _began: float | None = None
 
     def look(self) -> None:
-        """Take down the marks that are new."""
+        """Store the new marks."""
         for marks, name in ((self.planned, "offsets"), (self.done, "commits")):
             for path in (self.checkpoint / name).glob("[0-9]*"):
                 if path.name.isdecimal() and int(path.name) not in marks:
@@ -51,11 +54,11 @@ class Progress:
 
     @property
     def first_seconds(self) -> float:
-        """The first batch: code is compiled, workers are started, tables are made."""
+        """Seconds of the first batch, which compiles code, starts workers and creates tables."""
         return self.done[0] - self.began
 
 
 def _records(path: Path) -> int:
-    """Records up to the offsets in the file, of a topic whose partitions begin at 0."""
+    """The number of records up to the offsets in the file, of a topic whose partitions begin at 0."""
     topics = json.loads(path.read_text().splitlines()[-1])
     return sum(offset for partitions in topics.values() for offset in partitions.values())

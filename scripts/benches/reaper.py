@@ -1,8 +1,8 @@
-"""`python -m scripts.benches.reaper FILE COMMAND...`: run the command, wait for it and for all that it leaves behind,
-and write into the file how much CPU time, user and system, all of them used. Ends as the command did.
+"""`python -m scripts.benches.reaper FILE COMMAND...`: runs a command and waits for it and its orphaned children.
 
-Orphans come to this process (Linux), so that it can wait for them, too. Those whose parent ignores SIGCHLD are waited
-for by nobody: of them counts what was last seen, at most `LOOK_S` before they ended.
+It writes the CPU time, user and system, of all of them into the file, and exits with the command's code. Orphans become
+children of this process (Linux), so that it can wait for them, too. No process waits for the children of a parent that
+ignores SIGCHLD: for them the last sample counts, at most `LOOK_S` before they ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil  # type: ignore[import-untyped]
 from scripts.benches.usage import LEFT_S, LOOK_S
 
 SUBREAPER = 36  # prctl's PR_SET_CHILD_SUBREAPER
-Process = tuple[int, float]  # pid, start: a pid alone is given again
+Process = tuple[int, float]  # pid, start time, because the kernel reuses pids
 
 
 def main(said: Path, command: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(said: Path, command: list[str]) -> int:
 
 
 def _reap() -> tuple[int, int] | None:
-    """(pid, status) of one who has ended."""
+    """(pid, status) of a child that has ended."""
     try:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -62,7 +62,7 @@ def _children() -> list[psutil.Process]:
 
 
 def _look(unwaited: dict[Process, float]) -> None:
-    """Take down what those have used whose parent will not wait for them."""
+    """Sample the CPU time of processes for which their parent will not wait."""
     for one in psutil.Process().children(recursive=True):
         try:
             if _ignores_children(one.ppid()):

@@ -1,4 +1,4 @@
-"""What a measurement found: figures for people and for the page, all else for machines in local/bench.jsonl."""
+"""The result of a measurement: figures for the terminal and the page, everything else as JSON in local/bench.jsonl."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FILE = ROOT / "local" / "bench.jsonl"
 
 @dataclass(frozen=True)
 class Figure:
-    """One number; `what` says its unit. Without a target nothing is promised of it.
+    """One number; `what` contains its unit. Without a target it has no verdict.
 
     Attributes:
-        spread: the least and the greatest of what `value` is the median of.
+        spread: minimum and maximum of the values of which `value` is the median.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Figure:
         return f"{said} (target {self.target.bound}: {verdict})"
 
     def found(self) -> dict[str, Any]:
-        """For the line of JSON: a verdict stays what it was when the target changes."""
+        """For the JSON line. The verdict is stored, so that it stays the same when the target changes."""
         judged = {"target": self.target.bound, "met": self.target.is_met(self.value)} if self.target else {}
         spread = {"least": self.spread[0], "greatest": self.spread[1]} if self.spread else {}
         return {"what": self.what, "value": self.value, **spread, **judged}
@@ -54,10 +54,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """The end of a measurement.
+    """The result of a measurement.
 
     Attributes:
-        details: what the figures were made of, as JSON takes it.
+        details: the data behind the figures, as JSON values.
     """
 
     figures: Sequence[Figure]
@@ -65,18 +65,18 @@ class Finding:
 
 
 def record(options: Options, finding: Finding) -> dict[str, Any]:
-    """The finding with the moment, the machine and what repeats it."""
+    """The result with time, machine and the command that repeats it."""
     head = {"bench": options.name, "command": options.command, **results.stamp()}
     return head | {"figures": [figure.found() for figure in finding.figures], **finding.details}
 
 
 def tell(line: str) -> None:
-    """A word on what is going on."""
+    """Print a line about the progress."""
     print(line, file=sys.stderr, flush=True)
 
 
 def show(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table, numbers to the right."""
+    """Print a table, numbers aligned to the right."""
     from rich.console import Console
     from rich.table import Table
 
@@ -89,7 +89,7 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def number(value: float) -> str:
-    """As precise as a measurement is."""
+    """A number with a measurement's precision."""
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{3 if abs(value) < 1 else 2 if abs(value) < 10 else 1}f}"

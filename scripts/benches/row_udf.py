@@ -32,7 +32,7 @@ NOBODY = "127.0.0.1:9"
 
 
 def spark_rates(made: Payloads, rounds: int) -> dict[str, list[float]]:
-    """Rows per second of each round to a sink that keeps nothing, by mapInArrow and by a row UDF."""
+    """Rows per second of each round by mapInArrow and by a row UDF, into a sink that discards them."""
     log.level = LEVELS["WARNING"]
     with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
         folder = Path(name)
@@ -61,7 +61,7 @@ def _measure(sides: dict[str, DataFrame], rounds: int) -> dict[str, list[float]]
 
 
 def by_arrow(records: DataFrame, decodable: Decodable) -> DataFrame:
-    """The payloads by this decoder, as the app calls it."""
+    """Decode the payloads with this decoder, as the app does."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = _decoder(decodable)
@@ -72,8 +72,8 @@ def by_arrow(records: DataFrame, decodable: Decodable) -> DataFrame:
 
 
 def by_row(records: DataFrame, decodable: Decodable) -> DataFrame:
-    """The payloads one by one: each is parsed and given to Spark as a struct."""
-    tools: list[Any] = []  # made on the worker: a message class does not travel
+    """Decode the payloads one by one: each is parsed and passed to Spark as a struct."""
+    tools: list[Any] = []  # made on the worker, because a message class cannot be pickled
 
     def convert(payload: bytes) -> Any:
         if not tools:
@@ -85,7 +85,7 @@ def by_row(records: DataFrame, decodable: Decodable) -> DataFrame:
 
 
 def to_row(message: Any) -> tuple[Any, ...]:
-    """What Spark takes for a struct, with Python's own values."""
+    """A message as the tuple of Python values that Spark accepts for a struct."""
     return tuple([_value(message, field) for field in ordered_fields(message.DESCRIPTOR)])
 
 

@@ -1,4 +1,4 @@
-"""The app, or what it is compared with, on a broker and a registry of the bench's own: its settings, its process."""
+"""Runs the app, or an alternative, as a process with its settings, on a broker and a registry of the bench."""
 
 import contextlib
 import os
@@ -17,11 +17,11 @@ from scripts.local.kafka import Kafka
 from scripts.local.options import TOPIC, parse
 from scripts.local.registry import Registry
 
-ENDS_S = 30.0  # an app that was asked to stop
+ENDS_S = 30.0  # within this time the app ends after SIGTERM
 
 
 def app_settings(lake: Path, brokers: str, registry: str) -> dict[str, str]:
-    """Variables for the Spark app, or for whatever is to run with the same settings."""
+    """Variables for the Spark app, or for an alternative with the same settings."""
     options = parse(["--lake", str(lake), "--topic", TOPIC])
     return environment.for_app(options, java.find(), ensure("spark"), brokers, registry)
 
@@ -34,11 +34,11 @@ def spawn(
     root: Path = ROOT,
     meter: Meter | None = None,
 ) -> subprocess.Popen[str]:
-    """This Python in a process of its own, with these settings and the user's own environment.
+    """Start this Python as a process with these settings and the user's environment.
 
     Args:
-        root: the folder whose packages it runs.
-        meter: counts what it uses.
+        root: the folder whose packages it imports.
+        meter: measures its CPU time.
     """
     surroundings = os.environ | environment.shared(os.environ) | {"PYTHONPATH": str(root)} | settings
     command = [sys.executable, *arguments]
@@ -47,7 +47,7 @@ def spawn(
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Ask it to end, and wait; nothing of it stays."""
+    """Send SIGTERM and wait; kill the process if it does not end in time."""
     process.terminate()
     try:
         process.wait(ENDS_S)
@@ -58,7 +58,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 @contextlib.contextmanager
 def open_servers() -> Iterator[tuple[Path, Kafka, Registry]]:
-    """A folder with a broker and a registry that are up; on leaving all is gone."""
+    """A folder with a running broker and registry; at the end all are removed."""
     with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
         folder = Path(name)
         with Kafka(folder) as kafka, Registry(folder) as registry:
@@ -67,7 +67,7 @@ def open_servers() -> Iterator[tuple[Path, Kafka, Registry]]:
 
 @contextlib.contextmanager
 def told(settings: Mapping[str, str]) -> Iterator[None]:
-    """The settings in this process's own environment, for as long as the block lasts."""
+    """Set the settings in this process's environment for the duration of the block."""
     before = os.environ.copy()
     os.environ.update(settings)
     try:

@@ -1,4 +1,5 @@
-"""What is in a topic to measure with. Standard library only: the command line needs it before anything is installed."""
+"""The content of a measured topic. Standard library only, because the command line needs it before anything is
+installed."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """What is in a topic.
+    """The content of a topic.
 
     Attributes:
-        versions: of the schema, mixed evenly.
-        bad: the share of records whose payload no parser takes.
-        skew: the share of the first game; 0 = all alike.
+        versions: number of schema versions, mixed evenly.
+        bad: the share of records whose payload every parser rejects.
+        skew: the share of the first game; 0 = all games are equal.
     """
 
     records: int = 0
@@ -25,7 +26,7 @@ class Shape:
     partitions: int = 4
 
     def words(self) -> str:
-        """As a person would say it."""
+        """A description for the terminal."""
         parts = [f"{self.records:,} {self.message} events", f"{self.games} games", f"{self.partitions} partitions"]
         parts += [f"{self.versions} versions"] if self.versions > 1 else []
         parts += [f"{self.bad:.0%} bad"] if self.bad else []
@@ -37,5 +38,5 @@ class Shape:
 
 
 def game_names(count: int) -> list[str]:
-    """Names of one length: the records are as long whatever the number of games."""
+    """Names of equal length, so that the record size does not depend on the number of games."""
     return [f"game_{number:04}" for number in range(count)]

@@ -1,4 +1,4 @@
-"""Who drains the topic: the app, or what one would do instead. Standard library only: the command line needs it."""
+"""The contenders: the app or an alternative. Standard library only, because the command line needs it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from scripts.benches.targets import Target, Targets, fitting
 
 APP, BASE = "app", "base"
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
-FLAGS = ("app", "own")  # of the JVM: those of the app, or none
+FLAGS = ("app", "own")  # JVM flags: those of the app, or none
 
 
 @dataclass(frozen=True)
 class Rival:
-    """What is promised of the app against it: targets by kind of topic.
+    """The targets of the app against a rival, by kind of topic.
 
     Attributes:
-        wall, cpu: records/s and records per CPU second, app / rival; with `to_gold` the first counts to gold.
-        flags: of the JVM, where there is one: those with which it did best.
-        decodes: there is silver.
+        wall, cpu: records/s and records per CPU second, app / rival; with `to_gold` the time of the first includes
+            gold.
+        flags: JVM flags, if it has a JVM: those with which it was fastest.
+        decodes: True if it writes silver.
     """
 
     wall: Targets
@@ -49,10 +50,10 @@ APPS = Rival({}, {})  # the app, of any commit
 
 @dataclass(frozen=True)
 class Side:
-    """One of them.
+    """One contender.
 
     Attributes:
-        variant: flags of the JVM, of a rival in Spark; the commit, of the app at another one.
+        variant: JVM flags, for a rival in Spark; the commit, for the app at another one.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Side:
 
 
 def side(text: str) -> Side:
-    """`lean`, `lean:app` (another choice of JVM flags), `base:a00e4ee` (the app at that commit)."""
+    """Parse `lean`, `lean:app` (other JVM flags), `base:a00e4ee` (the app at that commit)."""
     name, _, variant = text.partition(":")
     if name == BASE and COMMIT.fullmatch(variant):
         return Side(name, variant)
@@ -86,13 +87,13 @@ def side(text: str) -> Side:
 
 
 def promised(rival: Side, shape: Shape) -> tuple[Target | None, Target | None, Target | None]:
-    """(records/s, records per CPU second, CPU per record), app against rival; None where nothing is promised."""
+    """Targets for (records/s, records per CPU second, CPU per record), app against rival; None without a target."""
     earlier = targets.EARLIER if rival == Side(BASE, targets.EARLIER_COMMIT) else {}
     wall, cpu, less = (fitting(found, shape) for found in (rival.rival.wall, rival.rival.cpu, earlier))
     return wall, cpu, less
 
 
 def all_targets() -> tuple[Target, ...]:
-    """For the list, hardest rivals first."""
+    """All targets for the list, the hardest rivals first."""
     found = [target for rival in RIVALS.values() for some in (rival.wall, rival.cpu) for target in some.values()]
     return tuple(dict.fromkeys([*targets.EARLIER.values(), *found]))

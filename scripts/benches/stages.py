@@ -1,8 +1,8 @@
-"""Microseconds of CPU for a record, stage by stage, on the way from a real broker to files: what a worker does.
+"""Measures microseconds of CPU per record and stage in a worker, from a real broker to files.
 
 Each stage is the difference between two runs over the whole topic in this process, one of which stops earlier, so that
-what is cached, copied and freed counts where it falls. librdkafka's threads are in it; Spark, the driver and commits
-are not. The runs take turns.
+the costs of caches, copies and memory count in the stage that causes them. librdkafka's threads are included; Spark,
+the driver and commits are not. The runs take turns.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
 
 WRONG = 65
-END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
-PARTS = {"flat": 1, "rich": 5}  # kind -> the share of the records that there are of it
-RUNS = {  # stage -> what ends with it
+END = 1 << 30  # pyarrow 26 cannot slice without an end
+PARTS = {"flat": 1, "rich": 5}  # kind -> divisor of the number of records
+RUNS = {  # stage -> the run that ends with it
     "Kafka to Arrow": "read",
     "decoding": "trusting",
     "strict judging": "strict",
     "routing, and silver's files": "silver",
     "bronze's files": "whole",
 }
-Run = Callable[[Iterator[pa.RecordBatch]], int]  # to the number of records
+Run = Callable[[Iterator[pa.RecordBatch]], int]  # returns the number of records
 
 
 def run(options: Options) -> Finding:
@@ -75,7 +75,7 @@ def run(options: Options) -> Finding:
 
 
 def _share_of(brokers: str, topic: str) -> Share:
-    """The whole topic."""
+    """The whole topic as one share."""
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "bench", "log_level": 0})
     numbers = consumer.list_topics(topic).topics[topic].partitions
     ends = {number: consumer.get_watermark_offsets(TopicPartition(topic, number))[1] for number in numbers}
@@ -86,7 +86,7 @@ def _share_of(brokers: str, topic: str) -> Share:
 
 
 def _measure(whole: Share, shape: Shape, runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
-    """Stage -> microseconds of each round, behind one for warmth."""
+    """Stage -> microseconds of each round, after a warm-up round."""
     found = defaultdict[str, list[float]](list)
     for number in range(1 + rounds):
         before = 0.0
@@ -102,7 +102,7 @@ def _measure(whole: Share, shape: Shape, runs: dict[str, Run], rounds: int) -> d
 
 
 def _time(whole: Share, take: Run, records: int) -> float:
-    """Microseconds of CPU a record, of all threads."""
+    """Microseconds of CPU per record, of all threads."""
     began = time.process_time()
     taken = take(whole.read())
     kafka_input.close()

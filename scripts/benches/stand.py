@@ -1,7 +1,7 @@
-"""What a measurement without Kafka works with: a Spark session, made-up records, and lakes with the app's own parts.
+"""Spark session, records and lakes for measurements without Kafka.
 
-`with open_workshop() as workshop`: the session, the registry and a folder are there; after the block nothing of them
-is.
+`with open_workshop() as workshop`: within the block there are a session, a registry and a folder; at its end all are
+removed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ ORIGIN = UnitOptions({}, bump_in_place=True)
 
 @dataclass(frozen=True)
 class Stand:
-    """A lake, with what the app takes a micro-batch with."""
+    """A lake, and the app's parts that ingest a micro-batch."""
 
     opened: OpenLake
     units: UnitRunner
 
     def run(self, records: Filed, count: int) -> Report:
-        """The pass over `count` records, spread as those of a micro-batch; nothing is decided."""
+        """Run the job over `count` records, divided as in a micro-batch; nothing is committed."""
         spread = records.records(self.units.tasks(count))
         return self.units.run(spread, self.opened.units.manifests.last + 1, ORIGIN)
 
     def take(self, records: Filed, count: int) -> Report:
-        """An ingest unit, decided and committed; then the tables are kept small, as the app does it."""
+        """Commit and apply an ingest unit, then run maintenance as the app does."""
         report = self.run(records, count)
         self.opened.commit(report, "ingest", self.source())
         return report
@@ -63,7 +63,7 @@ class Stand:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Everything is below `folder`."""
+    """The session, the registry and a folder for all files."""
 
     spark: SparkSession
     folder: Path
@@ -71,7 +71,7 @@ class Workshop:
     encoder: Encoder
 
     def stand(self, tables: int) -> Stand:
-        """A lake of its own, with room for so many silver tables; it knows the schema of the records."""
+        """A new lake with a limit of so many silver tables; its ledger has the records' schema."""
         path = Path(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
         capped = self.settings.tables.model_copy(update={"max_tables": max(tables, self.settings.tables.max_tables)})
         placed = self.settings.lake.model_copy(update={"path": str(path)})
@@ -91,7 +91,7 @@ class Workshop:
 
 @contextlib.contextmanager
 def open_workshop() -> Iterator[Workshop]:
-    """Session and registry up; on leaving down, and everything removed."""
+    """Start session and registry; at the end stop them and remove everything."""
     folder = Path(tempfile.mkdtemp(prefix="protolake-bench-"))
     level, log.level = log.level, LEVELS["WARNING"]
     try:

@@ -1,12 +1,12 @@
-"""The real app as a process, on a real broker and registry: how long until it works, and how long a bump takes.
+"""Measures the time of a start and of a bump of the real app as a process, on a real broker and registry.
 
-Each time on an empty lake and a topic of its own: from the start of the process to the end of its first unit, with the
-CPU time that driver, JVM and workers used until then; then records of a new schema version come, the app leaves with 75
-and is started again at once: from the exit to the end of the next unit. Settings are made before the clock runs. One
-start before all is for warmth.
+Each round uses an empty lake and a new topic. A start is measured from the start of the process to the end of its first
+unit, with the CPU time of driver, JVM and workers until then. Then records of a new schema version are sent, the app
+exits with 75 and is restarted at once: a bump is measured from the exit to the end of the next unit. Settings are made
+before the measurement. One warm-up start comes first.
 
-`--first-run`: each time is the first on a machine. There is no class archive; it is trained as ./scripts/run does, by
-a clock of its own, and no start before is for warmth.
+`--first-run`: each round is the first on a machine. There is no class archive; it is trained as ./scripts/run does,
+which is measured separately, and there is no warm-up start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import Lake
 
 LOOK_S = 0.02
-PATIENCE_S = 600.0  # only against waiting for ever
+PATIENCE_S = 600.0  # a limit, so that every wait ends
 ROWS_S = 60.0
 WRONG = 65
 APP = ["-m", "spark_app", "run"]
@@ -43,7 +43,8 @@ APP = ["-m", "spark_app", "run"]
 
 @dataclass(frozen=True)
 class Time:
-    """One start and one bump. `rows` are those of silver at the end; `training_s` is 0 where the archive was there."""
+    """One start and one bump. `rows` is the number of silver rows at the end; `training_s` is 0 if the archive
+    existed."""
 
     training_s: float
     start_s: float
@@ -93,7 +94,7 @@ def _measure(folder: Path, kafka: Kafka, registry: Registry, number: int, shape:
 
 
 def _train(settings: dict[str, str], archive: Path) -> float:
-    """Let the app have an archive of its own, newly trained; in seconds."""
+    """Train a new class archive for the app; returns the seconds."""
     settings[ARCHIVE] = str(archive)
     began = time.monotonic()
     train(settings)
@@ -103,7 +104,7 @@ def _train(settings: dict[str, str], archive: Path) -> float:
 
 
 def _await_unit(app: subprocess.Popen[str], lake: Path, after: int, log: Path) -> float:
-    """The moment when a unit after that one was finished, in seconds since 1970, by the mark that the app leaves."""
+    """Time, in seconds since 1970, at which a unit after `after` was applied, by the app's mark."""
     deadline = time.monotonic() + PATIENCE_S
     while _finished(lake) <= after:
         if app.poll() is not None or time.monotonic() > deadline:
@@ -113,7 +114,7 @@ def _await_unit(app: subprocess.Popen[str], lake: Path, after: int, log: Path) -
 
 
 def _await_bump(app: subprocess.Popen[str], log: Path) -> float:
-    """The moment when it left."""
+    """Time at which the app exited."""
     try:
         code = app.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -129,7 +130,7 @@ def _mark(lake: Path) -> Path:
 
 
 def _finished(lake: Path) -> int:
-    """The last finished unit; 0 before the first."""
+    """The last applied unit; 0 before the first."""
     try:
         return int(_mark(lake).read_text())
     except FileNotFoundError:
@@ -137,7 +138,7 @@ def _finished(lake: Path) -> int:
 
 
 def _await_rows(lake: Path, records: int) -> int:
-    """Rows in silver, once every record is there: the batch that met the new version may have held few of them."""
+    """Rows in silver, once every record is there: the batch with the new version may contain only few of them."""
     deadline = time.monotonic() + ROWS_S
     while (rows := count_silver(count_rows(lake))) < records and time.monotonic() < deadline:
         time.sleep(LOOK_S)

@@ -1,7 +1,7 @@
 """Records at a steady rate: `python -m scripts.benches.steady BROKERS REGISTRY TOPIC SHAPE RATE`, until SIGTERM.
 
-Comes in: the topic, as JSON of its `Shape`. Goes out: its records, each another, spread evenly over each tenth of a
-second; at the end, on stdout, how many were acknowledged.
+Input: the topic, as JSON of its `Shape`. Output: its records, all different, spread evenly over each tenth of a second;
+at the end, on stdout, the number of acknowledged records.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Seconds per batch into few and into many silver tables: the cost must stay flat in the number of tables.
+"""Measures seconds per batch into few and into many silver tables: the cost must not grow with the number of tables.
 
-Each number of tables has a lake of its own. A batch is what the app does for one: the pass as a Spark job (from records
-cached in Spark, so that no source is measured), the manifest, the commits. Compaction after a batch is told apart, as a
-mean of all batches, for few batches have any; gold is not counted. The sizes take turns in one run, so that other work
-on the machine meets them alike.
+Each number of tables has its own lake. A batch is the app's whole work for one: the Spark job (over records cached in
+Spark, so that no source is measured), the manifest, the commits. Compaction after a batch is given separately, as a
+mean of all batches, because few batches have one; gold is not measured. The sizes take turns in one run, so that other
+work on the machine affects them equally.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from scripts.benches.targets import BATCH, Target
 from scripts.benches.usage import cpu_seconds
 from spark_app.store.manifest import Change, Manifest, counts_of
 
-WARMING = 2  # the first batch admits the tables and so runs the pass twice
+WARMING = 2  # the first batch admits the tables, so its job runs twice
 STEPS = ("pass", "decide", "commit")
 
 
 @dataclass
 class Case:
-    """One lake and its records. `seconds` has one entry per measured batch: pass, decide, commit."""
+    """One lake and its records. `seconds` has one entry per measured batch: job, manifest, commits."""
 
     tables: int
     count: int
     records: Filed
     stand: Stand
-    rows: int = 0  # in silver, of all batches
+    rows: int = 0  # in silver after all batches
     seconds: list[tuple[float, float, float]] = field(default_factory=list)
     compaction: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def batch(self) -> tuple[float, float, float]:
-        """One batch, decided and committed."""
+        """Commit and apply one batch."""
         opened = self.stand.opened
         began = time.perf_counter()
         report = self.stand.run(self.records, self.count)
@@ -68,11 +68,11 @@ class Case:
         return manifests.read(manifests.last)
 
     def files(self) -> int:
-        """Files that the last unit added."""
+        """Number of files that the last unit added."""
         return sum(len(change.adds) for change in self.last_unit().tables.values())
 
     def most_files(self) -> int:
-        """Of any table, now."""
+        """The largest number of files of a table now."""
         opened = self.stand.opened
         return max(len(opened.units.committer.tables.files(name)) for name in opened.lake.tables())
 
@@ -88,11 +88,11 @@ class Case:
         return [self.total(), *(median(batch[step] for batch in self.seconds) for step in range(len(STEPS)))]
 
     def load_of(self, other: Case) -> float:
-        """CPU time of a batch as a multiple of the other's: other work on the machine hardly changes it."""
+        """CPU time of a batch as a multiple of the other's, because other work on the machine hardly changes it."""
         return median(self.cpu) / median(other.cpu)
 
     def row(self, first: Case) -> list[object]:
-        """For the table, in the order of its headers."""
+        """A row of the table, in the order of its headers."""
         ratio, cpu = self.total() / first.total(), median(self.cpu)
         kept = fmean(self.compaction), self.most_files()
         return [self.tables, self.files(), *self.times(), ratio, cpu, self.load_of(first), *kept]

@@ -1,4 +1,4 @@
-"""What the design promises, each said once: the measurements judge by it, ./scripts/bench --list names it.
+"""The performance targets, used by the measurements and by `--list`.
 
 Standard library only: the list must work before anything is installed.
 """
@@ -13,7 +13,7 @@ from scripts.benches.shape import Shape
 
 @dataclass(frozen=True)
 class Target:
-    """The most that a figure may be, or with `at_most` False the least; `what` says its unit."""
+    """The upper limit of a figure, or with `at_most` False the lower limit; `what` contains the unit."""
 
     what: str
     limit: float
@@ -37,7 +37,8 @@ BATCH = {n: Target(f"seconds of a batch, {n:,} tables / 7", limit) for n, limit 
 
 @dataclass(frozen=True)
 class Kind:
-    """Topics that something is promised for: with fewer records the start weighs more, and nothing is."""
+    """Topics for which there are targets: with fewer records the start has too large a share, and there is no
+    target."""
 
     message: str
     records: int = 0
@@ -51,7 +52,7 @@ Targets = Mapping[Kind, Target]
 
 
 def fitting(targets: Targets, shape: Shape) -> Target | None:
-    """What is promised for a topic, if anything is."""
+    """The target for a topic; None if there is none."""
     return next((target for kind, target in targets.items() if kind.fits(shape)), None)
 
 

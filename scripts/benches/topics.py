@@ -1,6 +1,6 @@
-"""A topic to measure with: every record is another, its bytes made by Google's classes and framed by Confluent's.
+"""Fills a topic: all records differ, with bytes from Google's classes in Confluent's frames.
 
-Records are made in blocks, side by side in as many processes as there are cores, and sent as they are made: nothing
+Records are made in blocks, in parallel in as many processes as there are cores, and sent as they are made: no process
 holds more than a block.
 """
 
@@ -29,15 +29,15 @@ from scripts.benches.events import SEED, Events
 from scripts.benches.shape import Shape
 
 BLOCK = 10_000  # records
-FRAME = 6  # bytes before the payload: magic byte, schema id, and one for the first message of the file
-TORN = b"\xff" * 11  # a tag that never ends: every parser refuses it
+FRAME = 6  # bytes before the payload: magic byte, schema id, and one for the message index of the first message
+TORN = b"\xff" * 11  # a tag without an end, which every parser rejects
 FLUSH_S = 60.0
-Record = tuple[bytes, bytes, bool]  # key, value, whether it is bad
+Record = tuple[bytes, bytes, bool]  # key, value, True if it is bad
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What was sent; `bad` of the records are no events, `value_bytes` is the size of all values."""
+    """The sent records: `bad` of them are not events; `value_bytes` is the size of all values."""
 
     records: int = 0
     bad: int = 0
@@ -52,7 +52,7 @@ class Maker:
     """Makes the records of a topic.
 
     Args:
-        heads: what the serializer puts before a payload, of each version.
+        heads: the bytes that the serializer puts before a payload, for each version.
     """
 
     def __init__(self, shape: Shape, heads: list[bytes]):
@@ -61,26 +61,26 @@ class Maker:
         self._events = Events(shape, kinds)
 
     def block(self, number: int) -> Iterator[Record]:
-        """`BLOCK` records that no other block has; the same number makes the same ones."""
+        """`BLOCK` records that no other block contains; the same number gives the same records."""
         dice = random.Random(SEED * BLOCK + number)
         for version, event in self._events.play(range(number * BLOCK, (number + 1) * BLOCK), dice):
             value, is_bad = self._heads[version] + event.SerializeToString(), dice.random() < self._shape.bad
             yield event.gamer_id.encode(), value + TORN if is_bad else value, is_bad
 
     def records(self) -> Iterator[Record]:
-        """Endless."""
+        """Endless records."""
         for number in count():
             yield from self.block(number)
 
 
 def fill(brokers: str, registry: str, topic: str, shape: Shape) -> Contents:
-    """Make the topic, register the schemas, send the records."""
+    """Create the topic, register the schemas, send the records."""
     _create(brokers, topic, shape.partitions)
     return send(brokers, registry, topic, shape)
 
 
 def send(brokers: str, registry: str, topic: str, shape: Shape, first: int = 0) -> Contents:
-    """Send the records from a block on, as fast as the broker takes them."""
+    """Send the records from a block on, as fast as the broker accepts them."""
     heads = register(registry, topic, shape)
     blocks = range(-(-shape.records // BLOCK))
     lanes = min(len(blocks), os.cpu_count() or 1)
@@ -93,12 +93,12 @@ def send(brokers: str, registry: str, topic: str, shape: Shape, first: int = 0) 
 
 
 def maker(registry: str, topic: str, shape: Shape) -> Maker:
-    """For records that go another way than `send`; their schemas are registered."""
+    """A maker for records that are not sent with `send`; their schemas are registered."""
     return Maker(shape, register(registry, topic, shape))
 
 
 def register(registry: str, topic: str, shape: Shape) -> list[bytes]:
-    """Register each version; what comes before its payloads, by the official serializer."""
+    """Register each version; returns the bytes before its payloads, made by the official serializer."""
     client = SchemaRegistryClient.new_client({"url": registry})
     client.set_compatibility(f"{topic}-value", "NONE")
     return [_head(client, topic, shape.message, number) for number in range(1, shape.versions + 1)]
@@ -111,12 +111,12 @@ def _head(client: SchemaRegistryClient, topic: str, message: str, number: int) -
     settings = {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
     serialize: Any = ProtobufSerializer(kind, client, settings)
     frame: bytes = serialize(kind(), SerializationContext(topic, MessageField.VALUE))
-    assert len(frame) == FRAME  # an event without any field has no payload
+    assert len(frame) == FRAME  # an empty event has no payload, so the frame is only the head
     return frame
 
 
 def _send(brokers: str, topic: str, shape: Shape, heads: list[bytes], blocks: range, first: int) -> Contents:
-    """Some blocks of the topic's, which begin with the first one."""
+    """Send some of the topic's blocks, which begin with `first`."""
     options = {"bootstrap.servers": brokers, "linger.ms": 50, "batch.size": 1 << 20, "log_level": 0}
     producer = Producer(options | {"queue.buffering.max.messages": 100_000, "compression.type": "lz4"})
     made, sent = Maker(shape, heads), Contents()

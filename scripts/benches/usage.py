@@ -1,8 +1,8 @@
-"""CPU time, user and system, of a process and of everything that it ever started, by the kernel's own accounting.
+"""CPU time, user and system, of a process and all its descendants, by the kernel's accounting.
 
-Spark's daemon ignores SIGCHLD, so nobody waits for its Python workers, and what they used is in nobody's account once
-they have ended: only a cgroup of their own still has it. Where none can be made, `reaper` waits for all whom it can,
-and adds what it last saw of the others.
+Spark's daemon ignores SIGCHLD, so no process waits for its Python workers, and after their end only a cgroup still has
+their CPU time. Where no cgroup can be created, `reaper` waits for all the processes that it can, and adds its last
+sample of the others.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ import psutil  # type: ignore[import-untyped]
 MOUNTED = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 LOOK_S = 0.05
-LEFT_S = 60.0  # what outlives the command longer is ended
+LEFT_S = 60.0  # descendants that outlive the command by more are killed
 ENTER = 'echo $$ > "$0" && exec "$@"'  # sh -c
 
 
 class Meter(Protocol):
-    """Counts for one command."""
+    """Measures one command."""
 
     source: str
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """The command that is counted when it is started instead."""
+        """The command line to start instead, so that the command is measured."""
 
     def cpu_seconds(self) -> float:
-        """Of a command that has ended, and of all below it, which is waited for."""
+        """CPU seconds of a command that has ended and of its descendants, for which this waits."""
 
     def so_far(self, process: int) -> float:
-        """Of a command that runs; `process` is what was started."""
+        """CPU seconds of a running command; `process` is the started process."""
 
     def pid(self, process: int) -> int:
-        """Of the command itself."""
+        """The process id of the command itself."""
 
 
 class Cgroup:
-    """A cgroup below our own one."""
+    """A cgroup below this process's own."""
 
     source = "cgroup"
 
@@ -73,12 +73,12 @@ class Cgroup:
 
     def remove(self) -> None:
         self.empty()
-        with contextlib.suppress(OSError):  # it is not empty: see there
+        with contextlib.suppress(OSError):  # it may not be empty, see `empty`
             self.folder.rmdir()
 
     def empty(self) -> None:
-        """Wait for those that the command has left behind; whoever stays is ended. The kernel may name one that is
-        long gone: that one is not waited for without end."""
+        """Wait for the command's remaining processes, then kill them. The kernel may list a process that has ended long
+        ago, so the wait is limited."""
         deadline = time.monotonic() + LEFT_S
         while left := (self.folder / "cgroup.procs").read_text().split():
             if time.monotonic() > deadline + LEFT_S:
@@ -91,7 +91,7 @@ class Cgroup:
 
 
 class Reaped:
-    """A parent that waits for the command and for all that it leaves behind."""
+    """A parent process that waits for the command and its orphans."""
 
     source = "rusage"
 
@@ -113,7 +113,7 @@ class Reaped:
 
 @contextlib.contextmanager
 def meter() -> Iterator[Meter]:
-    """The best that this machine has; on leaving nothing of it stays."""
+    """The best meter for this machine; at the end it is removed."""
     group = next(filter(None, map(_group_below, _parents())), None)
     if group is None:
         with tempfile.TemporaryDirectory(prefix="protolake-bench-") as name:
@@ -126,7 +126,7 @@ def meter() -> Iterator[Meter]:
 
 
 def _group_below(parent: Path) -> Cgroup | None:
-    """None where none can be made, or it does not count."""
+    """None if no cgroup can be created, or it does not count."""
     group = Cgroup(parent / f"protolake-bench-{uuid.uuid4().hex}")
     with contextlib.suppress(OSError):
         group.folder.mkdir()
@@ -137,7 +137,7 @@ def _group_below(parent: Path) -> Cgroup | None:
 
 
 def _parents() -> Iterator[Path]:
-    """Our own cgroups that have the account: of version 2, or of version 1's controller."""
+    """This process's cgroups with CPU accounting: of version 2, or of version 1's controller."""
     for line in OWN.read_text().splitlines() if OWN.exists() else ():
         _, controllers, path = line.split(":", 2)
         if "cpuacct" in controllers.split(","):
@@ -148,7 +148,7 @@ def _parents() -> Iterator[Path]:
 
 
 def _counts(group: Cgroup) -> bool:
-    """Whether a process may enter, and is counted."""
+    """True if a process may enter the cgroup and its CPU time is counted."""
     try:
         subprocess.run(group.command(["true"]), check=True, capture_output=True)
         return group.cpu_seconds() > 0
@@ -157,7 +157,7 @@ def _counts(group: Cgroup) -> bool:
 
 
 def cpu_seconds(process: int) -> float:
-    """So far, of a process that lives: what those used that have ended is in it where somebody has waited for them."""
+    """CPU seconds so far of a running process, including ended children for which their parent has waited."""
     total = 0.0
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(process)

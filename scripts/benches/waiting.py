@@ -1,9 +1,10 @@
-"""What waiting records cost: a look at them, a unit of those that are ready, and the catch-up after `--land-only`.
+"""Measures the cost of deferred records: a check, a unit of ready records, and the catch-up after `--land-only`.
 
-A look and a unit must cost what became ready, not what waits. So they are measured while more and more records wait for
-a schema that the registry does not have, in one lake; only the records that become ready are in bronze. The catch-up
-decodes from bronze what was landed only; its second half must not take longer than its first. The real path makes and
-commits all units. At the end every record that was ready must be in silver, and no other.
+The cost of a check and a unit must depend on the ready records, not on the waiting ones. So they are measured in one
+lake while more and more records wait for a schema that the registry does not have; bronze has only the records that
+become ready. The catch-up decodes records that were written to bronze only; its second half must not take longer than
+its first. The app's own code makes and commits all units. At the end silver must have exactly the records that were
+ready.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from spark_app.worker.table_rows import deferred_rows
 
 WRONG = 65
 TABLES = 7
-NOBODYS = 2_000_000_000  # a schema id
-FRESH = 16  # records that begin to wait before a look, so that there is something to see
-AT_ONCE = 200_000  # records that wait for it, in a file
+NOBODYS = 2_000_000_000  # a schema id that is not registered
+FRESH = 16  # records that begin to wait before a check, so that it has new ones
+AT_ONCE = 200_000  # waiting records per file
 LANDED = replace(ORIGIN, land_only=True)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a step: clock and CPU, in seconds, and the records that it placed."""
+    """The cost of a step: wall-clock and CPU seconds, and the records that it placed."""
 
     seconds: float
     cpu: float
@@ -51,10 +52,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Level:
-    """Medians of the clock and means of the CPU time while so many records wait.
+    """Medians of the wall-clock time and means of the CPU time while so many records wait.
 
     Attributes:
-        memory: the most that the driver had, in MiB.
+        memory: the driver's peak memory, in MiB.
     """
 
     waiting: int
@@ -98,7 +99,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
     for waiting in sorted(options.waiting):
         result.tell(f"deferring {waiting:,} records ...")
         there = _let_wait(stand, there, waiting)
-        deferred.step()  # a start sums up the files
+        deferred.step()  # the first step summarises the files
         costs: list[Cost] = []
         _forget_peak()
         looks = []
@@ -115,7 +116,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
 
 
 def _let_wait(stand: Stand, there: int, waiting: int) -> int:
-    """Units of records that wait for the schema that nobody has, until so many do. They are not in bronze."""
+    """Commit units of records that wait for the unregistered schema, until so many wait. They are not in bronze."""
     opened = stand.opened
     table = opened.settings.tables.layout.deferred
     while there < waiting:
@@ -138,7 +139,7 @@ def _let_wait(stand: Stand, there: int, waiting: int) -> int:
 
 
 def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
-    """The steps until nothing waits, behind one for warmth."""
+    """The steps until no record waits, after a warm-up step."""
     stand = workshop.stand(TABLES)
     count = min(options.records, stand.opened.settings.batch.max_records)
     records = workshop.records(frames.play(TABLES), count)
@@ -160,7 +161,7 @@ def _catch_up(workshop: Workshop, options: Options) -> list[Cost]:
 
 
 def _land(stand: Stand, records: Filed, count: int, number: int) -> None:
-    """A unit that lands the records and decodes none; each time at other offsets."""
+    """A unit that writes the records to bronze only, each time at other offsets."""
     spread = records.records(stand.units.tasks(count), moved=number * count)
     report = stand.units.run(spread, stand.opened.units.manifests.last + 1, LANDED)
     stand.opened.commit(report, "ingest", stand.source())
@@ -174,7 +175,7 @@ def _time(step: Callable[[], Report | None]) -> tuple[Cost, Report | None]:
 
 
 def _verify(stand: Stand, silver: int, deferred: int) -> None:
-    """Each record that was ready is in silver, and all others still wait."""
+    """Check that each ready record is in silver, and that all others still wait."""
     rows = count_rows(stand.opened.lake.root)
     found = count_silver(rows), rows.get(stand.opened.settings.tables.layout.deferred, 0)
     if found != (silver, deferred):
@@ -182,7 +183,8 @@ def _verify(stand: Stand, silver: int, deferred: int) -> None:
 
 
 def _typical(costs: Sequence[Cost]) -> tuple[float, float]:
-    """Clock and CPU. The kernel counts CPU time by hundredths of a second, so one alone says little."""
+    """Wall-clock and CPU seconds. The kernel counts CPU time in hundredths of a second, so a single value is
+    imprecise."""
     return median(cost.seconds for cost in costs), mean(cost.cpu for cost in costs)
 
 
@@ -192,7 +194,7 @@ def _forget_peak() -> None:
 
 
 def _peak() -> float:
-    """The most memory that this process, the driver, had since it was forgotten, in MiB."""
+    """The peak memory of this process, the driver, since `_forget_peak`, in MiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 

@@ -1,4 +1,4 @@
-"""`python -m scripts.campaign`, which is ./scripts/chaos once .venv is there."""
+"""`python -m scripts.campaign`: ./scripts/chaos, once .venv exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> int:
         if options.list:
             print(listing())
             return 0
-        # Late: --help and --list must work before anything is installed.
+        # Imported late: --help and --list must work before anything is installed.
         from scripts.campaign.lab import open_lab
 
         if options.lanes > 1 and len(options.names) > 1:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def play(lab: Lab, name: str, options: Options) -> bool:
-    """One scenario, from choices of its own; whether the promise held."""
+    """Run one scenario with its own random seed; True if nothing was lost."""
     from scripts.campaign import outcome
     from scripts.local import results
 

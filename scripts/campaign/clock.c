@@ -1,6 +1,6 @@
-/* A library to be preloaded: the wall clock is off by the seconds in the file that CAMPAIGN_CLOCK names, which may
-   change at any time. Clocks that only measure are left alone, as on a machine whose clock is set. Waits until a time
-   of day go by the faked clock too: else whoever waits would never sleep after a jump back, as the deadline is past. */
+/* A library for LD_PRELOAD: it shifts the wall clock by the seconds in the file that CAMPAIGN_CLOCK names, which may
+   change at any time. Monotonic clocks stay unchanged, as on a machine whose clock is set. Waits until a time of day
+   use the shifted clock, too: otherwise a wait would never sleep after a jump back, because its deadline is past. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define NS 1000000000L
-#define LOOK_NS 20000000L  /* how long the file's figure is taken for true */
-#define SLICE_NS 50000000L /* how long a wait does not notice a jump */
-#define WALL_S 1000000000L /* a deadline after it is one of the wall clock: no machine is up for 30 years */
+#define LOOK_NS 20000000L  /* the file is read again after this time */
+#define SLICE_NS 50000000L /* a wait checks for a jump this often */
+#define WALL_S 1000000000L /* a later deadline is of the wall clock: no machine is up for 30 years */
 
 #define REAL(name, version) \
     static __typeof__(&name) real; \
@@ -72,7 +72,7 @@ time_t time(time_t *at) {
     return now.tv_sec;
 }
 
-/* The true time until which to wait at most, now. 1 if it comes before the deadline: then there is more to wait. */
+/* The real time until which this slice waits. 1 if it is before the deadline, so that another slice follows. */
 static int slice(const struct timespec *deadline, struct timespec *until) {
     if (deadline->tv_sec < WALL_S) {
         *until = *deadline;
@@ -86,7 +86,7 @@ static int slice(const struct timespec *deadline, struct timespec *until) {
     return left > SLICE_NS;
 }
 
-/* The end of a slice is a spurious wake-up: to wait again in here would miss a signal given between the two. */
+/* The end of a slice is a spurious wake-up: a second wait in here would miss a signal between the two. */
 int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *deadline) {
     REAL(pthread_cond_timedwait, "GLIBC_2.3.2")
     struct timespec until;

@@ -1,6 +1,7 @@
-"""Lives of the commit layer on a disk that loses power: real manifests, committer, maintenance and gold, without a JVM.
+"""Runs the commit layer on a disk with simulated power cuts, without a JVM: real manifests, committer, maintenance and
+gold.
 
-What a unit holds depends on its number alone, so that after any cut it is known what every table must hold.
+The content of a unit depends on its number only, so that after any cut the expected content of every table is known.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FIELDS = pa.schema([("gamer_id", pa.string()), ("score", pa.int64())])
 
 
 def rows_of(unit: int) -> dict[str, pa.Table]:
-    """Bronze, and some silver tables with some players; later units know more tables and columns."""
+    """The rows of bronze, and of some silver tables with some players; later units have more tables and columns."""
     dice = random.Random(unit)
     names = dice.sample(NAMES[: 1 + unit // 2], k=dice.randint(1, min(len(NAMES), 1 + unit // 2)))
     tables = {"bronze_events": pa.table({"x": pa.array([], pa.int64())})}
@@ -54,7 +55,7 @@ def rows_of(unit: int) -> dict[str, pa.Table]:
 
 
 class Known(TableAdmission):
-    """Every table is admitted, and has the fields that gold needs, whatever schemas say."""
+    """Admits every table, each with the fields that gold needs, independent of schemas."""
 
     def __init__(self) -> None:
         self.admitted = dict(zip(NAMES, NAMES, strict=True))
@@ -64,7 +65,7 @@ class Known(TableAdmission):
 
 
 class ByArrow(AggregateComputer):
-    """What Spark computes, without a JVM."""
+    """Computes with Arrow what Spark computes, without a JVM."""
 
     def __init__(self) -> None:
         pass
@@ -74,7 +75,7 @@ class ByArrow(AggregateComputer):
 
 
 def gold_of(opened: OpenLake) -> Aggregator:
-    """Gold with everything but Spark."""
+    """The gold aggregator without Spark."""
     return Aggregator(ByArrow(), replace(opened, tables=Known()), threading.Lock())
 
 
@@ -89,11 +90,11 @@ def _totals(rows: pa.Table) -> pa.Table:
 
 @dataclass
 class Life:
-    """One process of the app on the disk, until it is cut."""
+    """One run of the app's commit layer on the disk, until a cut."""
 
     mount: Mount
     dice: random.Random
-    decided: list[tuple[int, int]] = field(default_factory=list)  # (operations before it was durable, unit)
+    decided: list[tuple[int, int]] = field(default_factory=list)  # (disk operations before its commit, unit)
 
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
@@ -130,7 +131,7 @@ def open_all(root: Path) -> OpenLake:
 
 
 def faults(root: Path, decided: int) -> Iterator[str]:
-    """Start on what a cut has left, and compare all tables with what the units say."""
+    """Start after a cut, and compare all tables with the expected rows of the units."""
     opened = open_all(root)
     last = opened.units.manifests.last
     if last < decided:
@@ -166,7 +167,7 @@ def _count(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, Any], ...]]:
 
 @dataclass
 class Cuts:
-    """What a number of cuts did."""
+    """The results of a number of cuts."""
 
     done: int = 0
     units: int = 0
@@ -177,7 +178,7 @@ class Cuts:
 
 @contextlib.contextmanager
 def _in_a_hurry() -> Iterator[None]:
-    """What is rare in an app happens in every life."""
+    """Makes steps that are rare in the app happen in every run."""
     paces = [
         (commit, "SYNC_EVERY_S"),
         (aggregate, "SYNC_EVERY_S"),
@@ -194,7 +195,8 @@ def _in_a_hurry() -> Iterator[None]:
 
 
 def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> Cuts:
-    """Lives that end in a cut at any of their moments; each is tried in several ways, and the last one is lived on."""
+    """Runs that each end with a cut at any operation; each cut is repeated in several ways, and the next run continues
+    after the last one."""
     with _in_a_hurry():
         return _cut_often(mount, dice, times, each)
 

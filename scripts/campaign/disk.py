@@ -1,4 +1,4 @@
-"""A small disk that can be filled: a tmpfs, which only root may mount."""
+"""A small disk that a scenario fills: a tmpfs, which only root may mount."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BALLAST = "ballast"
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str = "64m", files: int = 0) -> Iterator[Path]:
-    """A file system of that size (and that many files, 0 = any) at the folder, until the end of the block.
+    """Mount a file system of that size (and that many files, 0 = no limit) at the folder, until the end of the block.
 
     Raises:
         LocalError: it cannot be mounted here.
@@ -33,7 +33,7 @@ def small_disk(folder: Path, size: str = "64m", files: int = 0) -> Iterator[Path
 
 
 def fill(folder: Path) -> None:
-    """Until nothing more fits, not a byte."""
+    """Write until not a single byte is free."""
     with (folder / BALLAST).open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
             with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ def fill(folder: Path) -> None:
 
 
 def fill_files(folder: Path) -> None:
-    """Until no file can be made, though there are bytes left."""
+    """Create files until no more can be created, although bytes are free."""
     ballast = folder / f"{BALLAST}.d"
     ballast.mkdir()
     with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def fill_files(folder: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Take the ballast away."""
+    """Remove the files of `fill` and `fill_files`."""
     (folder / BALLAST).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         for one in os.scandir(folder / f"{BALLAST}.d"):

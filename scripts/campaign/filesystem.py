@@ -1,10 +1,10 @@
-"""`Disk` as a file system of the kernel: python -m scripts.campaign.filesystem FOLDER. See `mount`, which starts it.
+"""`Disk` as a file system of the kernel: python -m scripts.campaign.filesystem FOLDER. `mount` starts it.
 
-Commands on stdin, one number each as the answer:
+Commands on stdin, each answered with one number:
 
     mark            operations since the last cut
-    cut SEED [AT]   lose what was not synced when there were AT operations, and all that came after
-    again SEED AT   undo the last cut and what came after it, and cut at another moment, or with other luck
+    cut SEED [AT]   lose what was not fsynced after AT operations, and all later operations
+    again SEED AT   undo the last cut and all operations after it, and cut at another operation or with another seed
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ BLOCK, IMMEDIATE_STARTS = 4096, 1 << 28
 
 
 class Front(mfusepy.Operations):  # type: ignore[misc]
-    """What the kernel asks for, as operations of the disk. They are kept until a cut, which may so lie in the past."""
+    """Translates the kernel's requests to operations of the disk. Operations are kept until a cut, so that a cut can be
+    made at an earlier operation."""
 
     use_ns = True
 
     def __init__(self) -> None:
         self._disk, self._then = Disk(), Disk()
         self._since: list[Operation] = []
-        self._before, self._operations = Disk(), self._since  # of the last cut
+        self._before, self._operations = Disk(), self._since  # before the last cut, for `again`
         self._numbers = count(1)
         self._one = threading.RLock()
 
@@ -93,14 +94,14 @@ class Front(mfusepy.Operations):  # type: ignore[misc]
         return number
 
     def release(self, path: str, fh: int) -> int:
-        with contextlib.suppress(mfusepy.FuseOSError):  # opened before a cut
+        with contextlib.suppress(mfusepy.FuseOSError):  # the file was opened before a cut
             self._do("close", fh)
         return 0
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         with self._one:
             if (file := self._disk.opened(fh)) is None:
-                raise mfusepy.FuseOSError(errno.EIO)  # opened before a cut
+                raise mfusepy.FuseOSError(errno.EIO)  # the file was opened before a cut
             return bytes(file.data[offset : offset + size])
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
@@ -151,7 +152,7 @@ class Front(mfusepy.Operations):  # type: ignore[misc]
 
 
 def _is_hidden(path: str) -> bool:
-    """How libfuse keeps a file that was removed, or replaced, while somebody has it open."""
+    """True for the name that libfuse gives to an open file when it is removed or replaced."""
     return path.rpartition("/")[2].startswith(".fuse_hidden")
 
 
@@ -169,7 +170,7 @@ def main() -> None:
     front = Front()
     threading.Thread(target=_obey, args=(front, sys.stdin), daemon=True).start()
     no_cache = {"entry_timeout": 0, "negative_timeout": 0, "attr_timeout": 0}
-    with contextlib.suppress(RuntimeError):  # of a signal as well; libfuse has said what is wrong
+    with contextlib.suppress(RuntimeError):  # also after a signal; libfuse has printed the reason
         mfusepy.FUSE(front, sys.argv[1], foreground=True, nothreads=True, **no_cache)
 
 

@@ -1,4 +1,4 @@
-"""An app at work on a backlog that lasts, so that whatever is done to it meets a batch; and what becomes of it."""
+"""Runs the app on a long backlog, so that each fault hits a batch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import psutil  # type: ignore[import-untyped]
 from scripts.campaign.stage import Stage, kill
 
 SMALL_BATCHES = {"BATCH__INTERVAL_S": "0.3", "BATCH__MAX_RECORDS": "300", "GOLD__INTERVAL_S": "2"}
-LONGEST_START_S = 300.0  # on a machine that has much else to do
+LONGEST_START_S = 300.0  # on a busy machine
 
 
 class Flow:
-    """
+    """The running app.
+
     Attributes:
-        app: the process, of its own process group.
-        faults: what went wrong with the process; the ledger's verdict comes with `finish`.
+        app: the process, in its own process group.
+        faults: unexpected behaviour of the process; `finish` adds the differences between Kafka and the tables.
     """
 
     def __init__(self, stage: Stage, **settings: str):
@@ -33,11 +34,11 @@ class Flow:
         self.starts = 1
 
     def unit(self) -> int:
-        """The last unit of ingest that this or an earlier process decided."""
+        """The last ingest unit that this or an earlier process committed."""
         return self.stage.unit()
 
     def await_units(self, count: int = 1, timeout: float = LONGEST_START_S) -> float:
-        """Seconds until so many further units are decided; the timeout when they are not."""
+        """Seconds until so many further units are committed; the timeout if they are not."""
         began, before = time.monotonic(), self.unit()
         while self.unit() < before + count:
             if time.monotonic() - began > timeout or self.app.poll() is not None:
@@ -46,7 +47,7 @@ class Flow:
         return time.monotonic() - began
 
     def await_start(self) -> None:
-        """Until a process that has just begun decides its first unit."""
+        """Wait until a new process commits its first unit."""
         began = time.monotonic()
         while self.stage.status().get("pid") != self.app.pid or not self.stage.status().get("batch"):
             if self.app.poll() is not None or time.monotonic() - began > LONGEST_START_S:
@@ -54,12 +55,12 @@ class Flow:
             time.sleep(0.1)
 
     def restart(self, **settings: str) -> None:
-        """Begin a new process once the old one has ended."""
+        """Start a new process after the old one has ended."""
         self.app = self.stage.start(**(self._settings | settings))
         self.starts += 1
 
     def restart_with_environment(self, more: dict[str, str], **settings: str) -> None:
-        """The same in another environment, which only this process gets."""
+        """As `restart`, with additional environment variables for this process only."""
         before = os.environ.copy()
         os.environ.update(more)
         try:
@@ -83,7 +84,7 @@ class Flow:
         return []
 
     def stop(self, within_s: float = 30.0) -> tuple[int | None, float]:
-        """SIGTERM: the exit code, None when it did not end in time, and the seconds it took."""
+        """Send SIGTERM; returns the exit code (None if the process did not end in time) and the seconds it took."""
         began = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.app.pid, signal.SIGTERM)
@@ -95,7 +96,7 @@ class Flow:
         return code, time.monotonic() - began
 
     def finish(self) -> dict[str, Any]:
-        """Stop, take the rest in large batches, and compare all of it: the faults."""
+        """Stop, ingest the rest in large batches, and verify all records; returns the faults."""
         if self.app.poll() is None:
             code, _ = self.stop()
             if code != 0:
@@ -108,7 +109,7 @@ class Flow:
 
 @contextlib.contextmanager
 def flowing(stage: Stage, **settings: str) -> Iterator[Flow]:
-    """The app in small batches, at work; killed at the end of the block if it is still there."""
+    """The app in small batches, with work; killed at the end of the block if it still runs."""
     flow = Flow(stage, **(SMALL_BATCHES | settings))
     try:
         flow.await_start()

@@ -1,4 +1,4 @@
-"""A registry as its clients see it when something is wrong: an HTTP server in front of the real one."""
+"""An HTTP server in front of the registry that simulates faults."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ ANSWERED = 200
 
 
 class Gateway:
-    """
+    """The server.
+
     Attributes:
-        mode: pass, or what is wrong; may be changed at any time.
-        answered: path -> how often the registry's own answer got through.
+        mode: pass, or the kind of fault; may be changed at any time.
+        answered: path -> number of answers that came from the registry.
         url: of the gateway.
     """
 
@@ -59,7 +60,7 @@ class Gateway:
         self.url = f"http://{HOST}:{self.server.server_port}"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer as the mode says."""
+        """Answer according to the mode."""
         mode = self.mode
         if mode == "refused":
             request.connection.close()
@@ -102,7 +103,7 @@ def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, sent: int) 
 
 @contextlib.contextmanager
 def open_gateway(registry: str) -> Iterator[Gateway]:
-    """In front of the registry at that address, until the end of the block."""
+    """A gateway in front of the registry at that address, until the end of the block."""
     gateway = Gateway(registry)
     thread = threading.Thread(target=gateway.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

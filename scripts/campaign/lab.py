@@ -1,4 +1,4 @@
-"""A real broker and a real registry on free ports, and a stage for each scenario, in a folder that is thrown away."""
+"""A real broker and a real registry on free ports, and a stage for each scenario, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.local.registry import Registry
 
 
 class Lab:
-    """What scenarios work in. `folder` is on the disk that the lakes are on."""
+    """The servers and the folder of the scenarios. `folder` is on the same disk as the lakes."""
 
     def __init__(self, folder: Path, kafka: Kafka, registry: Registry):
         self.folder = folder
@@ -33,7 +33,7 @@ class Lab:
 
 @contextlib.contextmanager
 def open_lab(keep: bool = False) -> Iterator[Lab]:
-    """Servers up; on leaving down, and everything removed unless `keep`."""
+    """Start the servers; at the end stop them and remove everything unless `keep`."""
     folder = Path(tempfile.mkdtemp(prefix="protolake-chaos-"))
     try:
         with Kafka(folder / "kafka") as kafka, Registry(folder / "registry") as registry:

@@ -1,5 +1,5 @@
-"""Scenarios side by side: each in a process of its own, on servers of its own. Most of a scenario is waiting for one
-app, which keeps one core busy."""
+"""Runs scenarios in parallel: each in its own process, on its own servers. A scenario mostly waits for one app, which
+keeps one core busy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scripts.local.artifacts import ROOT
 
 
 def play(options: Options) -> list[str]:
-    """Play all; the names of those that did not end with 0. An interruption ends them all."""
+    """Run all; returns the names of those that did not exit with 0. An interruption ends them all."""
     running: list[subprocess.Popen[bytes]] = []
 
     def play_one(name: str) -> int:

@@ -1,4 +1,4 @@
-"""A mounted `Disk`, to cut the power under the app itself. Needs /dev/fuse, the right to mount, and libfuse 3."""
+"""Mounts a `Disk`, to simulate a power cut under the app. Needs /dev/fuse, the right to mount, and libfuse 3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PYTHON = [sys.executable, "-m", "scripts.campaign.filesystem"]
 
 
 class Mount:
-    """A mounted disk, run by a process of its own."""
+    """A mounted disk, served by a separate process."""
 
     def __init__(self, path: Path, process: subprocess.Popen[str]):
         self.path = path
@@ -30,11 +30,11 @@ class Mount:
         return self._ask("mark")
 
     def cut(self, seed: int, at: int | None = None) -> None:
-        """Nothing may have files open that is to live on."""
+        """Simulate a power cut. No process may have files open that it needs afterwards."""
         self._ask(f"cut {seed}" + ("" if at is None else f" {at}"))
 
     def again(self, seed: int, at: int) -> None:
-        """As if the last cut had been another one."""
+        """Replace the last cut by another one."""
         self._ask(f"again {seed} {at}")
 
     def _ask(self, command: str) -> int:
@@ -46,7 +46,7 @@ class Mount:
 
 
 def missing() -> str | None:
-    """What there has to be for a mount and is not."""
+    """What a mount needs and this machine lacks; None if nothing is missing."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "no /dev/fuse that this user may use"
     return None if ctypes.util.find_library(LIBRARY) else "no libfuse3"
@@ -54,7 +54,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def mounted(path: Path) -> Iterator[Mount]:
-    """An empty disk at the folder, which is made."""
+    """An empty disk mounted at the folder, which is created."""
     path.mkdir(parents=True)
     pipe = subprocess.PIPE
     env = os.environ | {"FUSE_LIBRARY_NAME": LIBRARY}

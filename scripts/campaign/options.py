@@ -20,7 +20,7 @@ CODES = "Exit codes: 0 nothing was lost, 65 something was lost, 64 usage, 69, 78
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. `times` and `records` are None where the tier decides."""
+    """The command line options. `times` and `records` are None if the tier decides."""
 
     names: tuple[str, ...]
     tier: str
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def listing() -> str:
-    """The scenarios, one a line, with their repetitions by tier."""
+    """The scenarios, one per line, with their repetitions by tier."""
     width = max(map(len, ENTRIES)) + 2
     head = f"{'scenario':{width}}{'row':8}{''.join(f'{tier:>9}' for tier in TIERS)}  fault"
     lines = [
@@ -58,7 +58,7 @@ def listing() -> str:
 
 
 def command(options: Options, name: str) -> str:
-    """What repeats one scenario."""
+    """The command line that repeats one scenario."""
     words = ["./scripts/chaos", name, f"--tier {options.tier}", f"--seed {options.seed}"]
     words += [f"--times {options.times}"] if options.times else []
     words += [f"--records {options.records}"] if options.records else []
@@ -66,7 +66,7 @@ def command(options: Options, name: str) -> str:
 
 
 def of_one(options: Options, name: str) -> list[str]:
-    """The arguments of a process that plays one scenario."""
+    """The arguments of a process that runs one scenario."""
     kept = [f"--{flag}" for flag in ("keep", "publish") if getattr(options, flag)]
     return [*command(options, name).split()[1:], *kept]
 

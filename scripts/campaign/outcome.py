@@ -1,4 +1,4 @@
-"""What a scenario found, and where it is kept: a line of JSON for each, and the table of those that were published."""
+"""The result of a scenario, stored as one JSON line, and the table of the published results."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PAGE = Path(__file__).with_name("RESULTS.md")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a scenario.
+    """The result of a scenario.
 
     Attributes:
-        done: how often the fault was made.
-        faults: what was wrong afterwards; empty = the promise held.
-        figures: what was measured, by a name that carries its unit.
+        done: number of times that the fault was made.
+        faults: what was wrong afterwards; empty = no record was lost and the app behaved as expected.
+        figures: measured values, by a name with the unit.
     """
 
     done: int
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def record(name: str, row: str, seed: int, command: str, outcome: Outcome, seconds: float) -> dict[str, Any]:
-    """The outcome with the moment, the machine and what repeats it."""
+    """The result with time, machine and the command that repeats it."""
     return {
         "scenario": name,
         "row": row,
@@ -48,7 +48,7 @@ def record(name: str, row: str, seed: int, command: str, outcome: Outcome, secon
 
 
 def publish(entry: Mapping[str, Any]) -> None:
-    """Add the result to the repository's table; the last one of a scenario and size counts."""
+    """Add the result to the repository's table; the last one per scenario and size counts."""
     with results.alone(PUBLISHED):
         results.append(PUBLISHED, entry)
         PAGE.write_text(page(results.read(PUBLISHED)))

@@ -1,6 +1,6 @@
-"""A TCP proxy on loopback that misbehaves on command: between the app and a broker that knows nothing of it.
+"""A TCP proxy on loopback between app and broker that simulates network faults.
 
-`mode` may be changed at any time and counts for the connections that are open, too.
+`mode` may be changed at any time and also applies to open connections.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ MODES: tuple[Mode, ...] = ("refuse", "black_hole", "half_open", "slow", "delay",
 SLOW_BYTES_S = 64 << 10
 DELAY_S = 0.5
 CHUNK = 8 << 10
-LINGER = struct.pack("ii", 1, 0)  # close with a reset
+LINGER = struct.pack("ii", 1, 0)  # closing sends a reset
 
 
 class Proxy:
-    """
+    """The proxy.
+
     Attributes:
-        mode: pass; refuse = reset whatever comes; black_hole = nothing gets through, either way; half_open = the
-            answers do not; slow = `SLOW_BYTES_S` in all; delay = each answer late; garbage = noise for answers.
+        mode: pass; refuse = reset every connection; black_hole = no data in either direction; half_open = no answers;
+            slow = `SLOW_BYTES_S` in total; delay = each answer is late; garbage = answers of random bytes.
         port: of the proxy.
     """
 
@@ -60,7 +61,7 @@ class Proxy:
             try:
                 client, _ = self._server.accept()
                 server = socket.create_connection((HOST, self._target_port)) if self.mode != "refuse" else None
-            except OSError:  # closed; or the broker is down, and the client is told by a reset
+            except OSError:  # closed, or the broker is down: then the client gets a reset
                 server = None
                 if self._done:
                     return
@@ -81,7 +82,7 @@ class Proxy:
         self._drop(sink)
 
     def _hold(self, size: int, is_answer: bool) -> None:
-        """Keep data as long as the mode says; what is held goes on when the mode changes."""
+        """Hold data as long as the mode requires; held data continues when the mode changes."""
         while self.mode == "black_hole" or (self.mode == "half_open" and is_answer):
             time.sleep(0.05)
         if self.mode == "refuse":

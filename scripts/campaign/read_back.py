@@ -44,7 +44,7 @@ def digest(value: bytes | None) -> str:
 
 
 def read(lake: Path, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A table by delta-rs; an empty one when it does not exist."""
+    """A table, read with delta-rs; an empty one if it does not exist."""
     if not DeltaTable.is_deltatable(str(lake / name)):
         return pa.table({c: [] for c in columns or []})
     return DeltaTable(str(lake / name)).to_pyarrow_table(columns=columns)
@@ -60,7 +60,7 @@ def identities(table: pa.Table, prefix: str = "") -> list[Identity]:
 
 
 def wrong_gold(lake: Path) -> list[str]:
-    """Games whose gold is not what Polars computes from silver."""
+    """Games whose gold differs from what Polars computes from silver."""
     wrong = []
     for silver in tables(lake, "silver_"):
         name = silver.removeprefix("silver_").removesuffix("_events")

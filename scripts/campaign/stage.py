@@ -1,4 +1,4 @@
-"""The real Spark app and the real producer as processes, on a topic and a lake of their own."""
+"""The real Spark app and the real producer as processes, on their own topic and lake."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from spark_app.model.errors import ExitCode
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, read_json
 
-HANGS_S = 600.0  # only against waiting for ever: what is promised in seconds is measured
-QUICK = "-XX:TieredStopAtLevel=1"  # an app that lives for seconds does not earn back what the second compiler costs
+HANGS_S = 600.0  # a limit, so that every wait ends; promised times are measured
+QUICK = "-XX:TieredStopAtLevel=1"  # in an app that runs for seconds the second compiler does not pay off
 
 
 class Stage:
-    """A lake and a topic of its own on the shared servers."""
+    """A topic and a lake on the shared servers."""
 
     def __init__(self, folder: Path, kafka: Kafka, registry: Registry, topic: str, **settings: str):
         self.lake = folder / "lake"
@@ -42,7 +42,7 @@ class Stage:
             "PROTOLAKE_REGISTRY__URL": registry.url,
             "PROTOLAKE_LAKE__PATH": str(self.lake),
             "PROTOLAKE_SPARK__JARS": str(jars),
-            "PROTOLAKE_RUN__BACKOFF_S": "0",  # who kills the app again and again does not want to wait for it
+            "PROTOLAKE_RUN__BACKOFF_S": "0",  # otherwise repeated kills would delay the starts
             "JAVA_HOME": str(found.spark_home()),
             "JAVA_TOOL_OPTIONS": QUICK,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -61,7 +61,7 @@ class Stage:
         }
 
     def produce(self, records: int, **options: str) -> None:
-        """Set up topic and subject if need be, and send `records` events."""
+        """Set up topic and subject if necessary, and send `records` events."""
         env = self._producer_env | {"PRODUCER_RECORDS": str(records)}
         env |= {f"PRODUCER_{key.upper()}": value for key, value in options.items()}
         for command in ("setup", "run"):
@@ -75,11 +75,11 @@ class Stage:
             )
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
-        """The app in a process group of its own; its lines go to `log`."""
+        """Start the app in its own process group; its output goes to `log`."""
         return self.spawn("run", *arguments, **settings)
 
     def spawn(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
-        """Any command of the app, likewise."""
+        """Start any command of the app in the same way."""
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "spark_app", *arguments],
@@ -91,7 +91,7 @@ class Stage:
             )
 
     def run(self, *arguments: str, timeout: float = HANGS_S, **settings: str) -> int:
-        """Run the app to its end; its exit code."""
+        """Run the app to its end; returns its exit code."""
         app = self.start(*arguments, **settings)
         try:
             return app.wait(timeout)
@@ -101,7 +101,7 @@ class Stage:
     def command(
         self, *arguments: str, stdin: str | None = None, timeout: float = HANGS_S, **settings: str
     ) -> subprocess.CompletedProcess[str]:
-        """Another command on the same lake, such as `replay`; `stdin` is what is typed into it."""
+        """Run another command on the same lake, such as `replay`; `stdin` is its input."""
         return subprocess.run(
             [sys.executable, "-m", "spark_app", *arguments],
             env=self._environment(settings),
@@ -113,15 +113,16 @@ class Stage:
         )
 
     def drain(self, timeout: float = HANGS_S, **settings: str) -> list[int]:
-        """Take all there is, relaunched after each bump as the restart policy would; the exit codes."""
+        """Ingest everything, restarted after each bump as the restart policy would; returns the exit codes."""
         codes = [self.run("--available-now", timeout=timeout, **settings)]
         while codes[-1] == ExitCode.BUMP and len(codes) < 8:
             codes.append(self.run("--available-now", timeout=timeout, **settings))
         return codes
 
     def verify(self, timeout: float = 3600, **settings: str) -> dict[str, object]:
-        """What the audit finds wrong, record by record, also with what the producer was told is safe; what was not
-        taken, and not folded; empty = nothing. To be asked of an app that has drained."""
+        """The differences that the audit finds, record by record, also against the records that Kafka acknowledged
+        to the producer; and records that were not ingested or not merged into gold. Empty = none. Call it after
+        `drain`."""
         acks = ("--acks", str(self.acks)) if self.acks.exists() else ()
         done = self.command("audit", "--json", *acks, timeout=timeout, **settings)
         if not done.stdout:
@@ -134,13 +135,13 @@ class Stage:
         return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:
-        """Let the app die at these points, once each. It has to be started with FAILPOINTS="on"."""
+        """Arm failpoints: the app kills itself at each of them once. It has to be started with FAILPOINTS="on"."""
         path = self.lake / failpoints.FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(list(points)))
 
     def unmet(self) -> list[str]:
-        """The armed points that were not met yet."""
+        """The armed failpoints that the app has not reached yet."""
         found: list[str] = json.loads((self.lake / failpoints.FILE).read_text())
         return found
 
@@ -148,7 +149,7 @@ class Stage:
         return read_json(self.lake / "_protolake" / "status.json") or {}
 
     def unit(self) -> int:
-        """The last unit of ingest that any process decided, by its status."""
+        """The last ingest unit that any process committed, from its status."""
         return int((self.status().get("batch") or {}).get("sequence", 0))
 
     def lines(self) -> list[str]:
@@ -168,7 +169,7 @@ def kill(app: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(app: subprocess.Popen[bytes], seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-    """Wait while the app runs, so long at most; whether it came true."""
+    """Wait while the app runs, at most so many seconds; True if the condition became true."""
     deadline = time.monotonic() + seconds
     while app.poll() is None and time.monotonic() < deadline:
         if until():

@@ -1,4 +1,4 @@
-"""Decided units without a pass: real files in a real lake, no JVM."""
+"""Committed units without a Spark job: real files in a real lake, without a JVM."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def open_lake(root: Path) -> Lake:
 
 
 def ingest_unit(lake: Lake, sequence: int, tables: dict[str, pa.Table], records: int = 1) -> Manifest:
-    """An ingest unit of `records` offsets of one partition: its files are written, nothing is decided. It balances:
-    bronze gets rows for what the other tables have, and what bronze has more is taken for tombstones."""
+    """An ingest unit of `records` offsets of one partition: its files are written, nothing is committed. Its counts add
+    up: bronze has rows for those of the other tables, and further bronze rows count as tombstones."""
     silver = {_name_of(t): rows.num_rows for t, rows in tables.items() if LAYOUT.is_silver(t)}
     others = {t: tables[t].num_rows if t in tables else 0 for t in (LAYOUT.quarantine, LAYOUT.deferred)}
     placed = sum(silver.values()) + sum(others.values())

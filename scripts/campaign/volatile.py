@@ -1,8 +1,8 @@
-"""A disk that keeps only what was fsynced: the model. `mount` makes a file system of it.
+"""The model of a disk that keeps only what was fsynced. `mount` makes a file system of it.
 
-Contents become durable by fsync of the file, names by fsync of their folder; nothing else does. What a cut leaves of
-the rest is drawn: of each file the old content, the new one, a part of it, or its length in zeros; of the changes of
-names the first ones, as a journal keeps them, or any of them, as POSIX allows.
+Contents become durable by fsync of the file, names by fsync of their folder, and by nothing else. The effect of a cut
+on the rest is random: a file has its old content, its new one, a part of it, or zeros in its length; of the changes of
+names the first ones remain, as a journal keeps them, or any of them, as POSIX allows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Operation = tuple[Any, ...]  # the name of a method of `Disk`, then its argument
 
 
 class Missing(Exception):
-    """A path that is not there."""
+    """The path does not exist."""
 
 
 @dataclass
@@ -23,10 +23,10 @@ class File:
     data: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     dirty: bool = False
-    moment: float = 0.0  # of the last change, in seconds
+    moment: float = 0.0  # time of the last change, in seconds
 
     def survive(self, luck: float, dice: random.Random) -> bytes:
-        """Its content after a cut; `luck` is how likely unsynced content reached the disk."""
+        """Its content after a cut; `luck` is the probability that unsynced content reached the disk."""
         if not self.dirty:
             return self.durable
         if dice.random() < luck:
@@ -43,17 +43,17 @@ class Folder:
 
 
 Node = File | Folder
-Rename = list[tuple[Folder, str, Node | None]]  # what one operation does to names; None removes
+Rename = list[tuple[Folder, str, Node | None]]  # the changes of names by one operation; None removes
 
 
 class Disk:
-    """Its operations, by absolute paths. Open files are kept by number."""
+    """File operations by absolute path. Open files have numbers."""
 
     def __init__(self) -> None:
         self.root = Folder()
         self._pending: list[Rename] = []
         self._open: dict[int, File] = {}
-        self._hidden: str | None = None  # what was removed just now although it is open
+        self._hidden: str | None = None  # the open file that the last operation removed
 
     def apply(self, operation: Operation) -> None:
         getattr(self, operation[0])(*operation[1:])
@@ -103,11 +103,11 @@ class Disk:
 
     def rename(self, old: str, new: str) -> None:
         if self._hidden == new:
-            self._pending.pop()  # replaced, in one step
+            self._pending.pop()  # libfuse hides the replaced file first: both are one change
         self._rename((new, self.find(old)), (old, None))
 
     def hide(self, path: str, name: str) -> None:
-        """Remove a file that is open, but let it be found under another name until it is closed."""
+        """Remove an open file, but keep it under another name until it is closed."""
         node = self.find(path)
         self.remove(path)
         self._rename((name, node))
@@ -134,7 +134,7 @@ class Disk:
         self._pending = [change for change in self._pending if all(change is not other for other in done)]
 
     def cut(self, seed: int) -> None:
-        """Lose what was not synced. What is left is durable."""
+        """Lose what was not synced. The rest is durable."""
         dice = random.Random(seed)
         luck = dice.choice([0, 0.5, 0.9, 1])
         for change in self._surviving(luck, dice):
@@ -143,7 +143,7 @@ class Disk:
         self.root = _reborn(self.root, luck, dice, {})
 
     def copy(self) -> Disk:
-        """Of a disk right after a cut."""
+        """A copy of a disk right after a cut."""
         other = Disk()
         other.root = _reborn(self.root, 1, random.Random(0), {})
         return other

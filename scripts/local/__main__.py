@@ -1,4 +1,4 @@
-"""`python -m scripts.local`, which is ./scripts/run once .venv is there."""
+"""`python -m scripts.local`: ./scripts/run, once .venv exists."""
 
 import os
 import signal
@@ -23,8 +23,8 @@ def main() -> int:
 
 
 def run(options: Options) -> int:
-    """One stack from start to end, or a word to the one that runs already."""
-    # Late: --help must work before anything is installed.
+    """Run one stack, or pass new variables to a stack that already runs."""
+    # Imported late: --help must work before anything is installed.
     from scripts.local.acceptance import accept_loss
     from scripts.local.bump import bump, note
     from scripts.local.claim import Claim
@@ -46,7 +46,7 @@ def run(options: Options) -> int:
         return watch(stack)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # from here on only the stop itself counts
+            signal.signal(number, signal.SIG_IGN)  # a further signal must not interrupt the stop
         stack.down()
 
 
@@ -58,4 +58,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a download thread in its last file would hold the exit up
+    os._exit(code)  # a download thread in its last file would delay the exit

@@ -1,6 +1,5 @@
-"""./scripts/run --accept-loss beside a stack whose app is held with 65: what Kafka no longer has is written down and
-skipped, once, and the app starts again. The app that the stack starts never has the option: no later loss is accepted.
-"""
+"""`./scripts/run --accept-loss` beside a stack whose app is held with 65: records the lost offset ranges, skips them
+and starts the app again. The stack's own app never gets the option, so later losses are not accepted."""
 
 import os
 import subprocess
@@ -14,7 +13,8 @@ from spark_app.model.errors import ExitCode
 
 
 def accept_loss(options: Options) -> int:
-    """The exit code of the app that accepts and takes what is there; if it went well, the stack's app is back."""
+    """Run one app that accepts the loss and ingests what Kafka has; returns its exit code. After 0 the stack's app is
+    started again."""
     supervisor = Supervisor(options.state)
     path = supervisor.run / "spark.json"
     if not supervisor.processes() or not path.exists():

@@ -1,4 +1,4 @@
-"""What the command lines of the scripts share. Standard library only."""
+"""Helpers for the command lines of the scripts. Standard library only."""
 
 import argparse
 from typing import NoReturn
@@ -7,14 +7,14 @@ from scripts.local.errors import USAGE, LocalError
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong usage is a LocalError of one line that names the command's help."""
+    """Wrong usage raises a LocalError of one line that names the command's help."""
 
     def error(self, message: str) -> NoReturn:
         raise LocalError(f"{message}; see {self.prog.split()[0]} --help", USAGE)
 
 
 def positive(text: str) -> int:
-    """A number above 0, as people write it."""
+    """Parse a number above 0."""
     number = text.replace(",", "").replace("_", "")
     if not number.isdecimal() or int(number) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")

@@ -1,6 +1,6 @@
 """jars.lock: one line per artifact, `set path bytes sha256`, where path is the path inside a Maven repository.
 
-Comes in: the lock's text. Goes out: `Artifact`s. A line that cannot be read is a LocalError that names it.
+Input: the lock's text. Output: `Artifact`s. An invalid line is a LocalError that names it.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "jars.lock"
 SETS = ("spark", "kafka", "registry")
 
-# A path segment starts with a letter or a digit: no line of the lock can leave the folder it is written to.
+# A path segment starts with a letter or a digit, so that no line can point outside of the target folder.
 _PATH = re.compile(r"(?:[A-Za-z0-9][\w.-]*/){3,}[A-Za-z0-9][\w.-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -37,7 +37,7 @@ class Artifact:
         return f"{self.set} {self.path} {self.size} {self.sha256}"
 
     def is_at(self, path: Path) -> bool:
-        """Whether `path` holds exactly this artifact."""
+        """True if `path` holds exactly this artifact."""
         return path.is_file() and path.stat().st_size == self.size and digest(path) == self.sha256
 
 
@@ -47,7 +47,7 @@ def digest(path: Path) -> str:
 
 
 def parse(text: str, where: str = "jars.lock") -> list[Artifact]:
-    """The artifacts of a lock, in its order."""
+    """The artifacts of a lock in its order."""
     lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line and not line.startswith("#"))
     return [_parse_line(line, f"{where}:{number}") for number, line in lines]
 
@@ -76,5 +76,5 @@ def render(artifacts: Iterable[Artifact]) -> Iterator[str]:
 
 
 def fingerprint(artifacts: Iterable[Artifact]) -> str:
-    """A name for exactly these artifacts."""
+    """A name for exactly this set of artifacts."""
     return hashlib.sha256("\n".join(map(str, artifacts)).encode()).hexdigest()

@@ -1,12 +1,12 @@
 """The attendant of one program: `python -m scripts.local.attend RUN/NAME.json`.
 
-1. It starts the program and, as the program's file says, starts it again after an exit; a program that fails again and
-   again waits longer each time. Each exit is written down.
-2. SIGTERM ends the program, and the attendant. SIGUSR1 ends the program and starts it anew, by its file as it is then.
-3. The program ends when whoever started the attendant is gone, so nothing survives a kill -9 of ./scripts/run.
-4. The whole session of the program ends with it: a JVM outlives the Python that started it.
+1. It starts the program and, if the program's file says so, restarts it after an exit; each consecutive failure doubles
+   the wait. Each exit is stored.
+2. SIGTERM ends the program and the attendant. SIGUSR1 restarts the program with the current content of its file.
+3. The program ends when the attendant's parent ends, so nothing survives a kill -9 of ./scripts/run.
+4. The whole session of the program ends with it, because a JVM outlives the Python process that started it.
 
-Goes out: the program's last exit code, 128 + signal if it was killed.
+Output: the program's last exit code, 128 + signal if it was killed.
 """
 
 import logging
@@ -27,11 +27,11 @@ from scripts.local.program import Process, Program, backoff_seconds, note_exit, 
 
 LOG_BYTES, LOGS_KEPT = 10 << 20, 3
 LINE_BYTES = 1 << 16
-OUTLIVED_S = 60.0  # only against waiting for ever
+OUTLIVED_S = 60.0  # a limit, so that the wait always ends
 
 
 class Attendant:
-    """Runs one program until it is asked to end, or, where the program is never relaunched, once."""
+    """Runs one program until a stop is requested, or once if the program is never restarted."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._program = path, Program.read(path)
@@ -43,7 +43,7 @@ class Attendant:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
         signal.signal(signal.SIGUSR1, self._ask_anew)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake _rest
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it only wakes `_rest`
 
     def run(self) -> int:
         while True:
@@ -56,7 +56,7 @@ class Attendant:
             self._program = Program.read(self._path)
 
     def _attend_once(self) -> int:
-        """One life of the program; its exit code."""
+        """Run the program once; returns its exit code."""
         self._anew = False
         started, child = time.time(), self._spawn()
         self._say("running")
@@ -87,7 +87,7 @@ class Attendant:
         return child
 
     def _pause(self, code: int) -> None:
-        """Until the next start: for good where a relaunch cannot help, or until somebody asks for it."""
+        """Wait before the next start; if a restart cannot help, wait until one is requested."""
         down = self._program.relaunch == "by exit code" and stays_down(code)
         self._say("exited" if down else "waiting", code)
         end = float("inf") if down else time.monotonic() + backoff_seconds(read_exits(self._path))
@@ -95,7 +95,7 @@ class Attendant:
             self._rest(min(1.0, end - time.monotonic()))
 
     def _outlive(self) -> None:
-        """Nobody is left who ends the programs in order: wait for those that end before this one."""
+        """./scripts/run is gone and no longer ends the programs in order: wait for those that end before this one."""
         deadline = time.monotonic() + OUTLIVED_S
         for name in self._program.outlives:
             while Process.read(self._path.parent, name).attendant and time.monotonic() < deadline:
@@ -114,7 +114,7 @@ class Attendant:
         return self._asked or os.getppid() != self._parent
 
     def _rest(self, seconds: float) -> None:
-        """Sleeps until a signal comes (SIGCHLD is one)."""
+        """Sleep until a signal arrives (SIGCHLD is one)."""
         if select.select([self._wake_read], [], [], max(0.0, seconds))[0]:
             os.read(self._wake_read, 4096)
 
@@ -127,7 +127,7 @@ class Attendant:
 
 
 def _copy(output: IO[bytes], path: Path) -> None:
-    """Into the log, until the program and all that it started have closed their end."""
+    """Copy the output to the log until the program and all its children have closed their end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     log = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
     log.terminator = ""
@@ -137,7 +137,7 @@ def _copy(output: IO[bytes], path: Path) -> None:
 
 
 def _end_session(leader: int, deadline: float) -> None:
-    """Waits for what the program left behind, and kills what is still there at the deadline (monotonic seconds)."""
+    """Wait for the program's remaining processes, and kill those that still run at the deadline (monotonic seconds)."""
     left = [psutil.Process(pid) for pid in psutil.pids() if _session(pid) == leader]
     _, alive = psutil.wait_procs(left, timeout=max(0.0, deadline - time.monotonic()))
     for process in alive:
@@ -147,7 +147,7 @@ def _end_session(leader: int, deadline: float) -> None:
 def _session(pid: int) -> int | None:
     try:
         return os.getsid(pid)
-    except OSError:  # gone, or not ours to ask about
+    except OSError:  # the process has ended, or belongs to another user
         return None
 
 

@@ -1,4 +1,4 @@
-"""A second ./scripts/run beside a running stack: new PRODUCER_* variables for the running producer, nothing else."""
+"""A second ./scripts/run beside a running stack: passes new PRODUCER_* variables to the running producer."""
 
 import json
 import os
@@ -18,12 +18,12 @@ FIXED = ("lake", "kafka_port", "registry_port", "topic", "brokers", "registry", 
 
 
 def note(options: Options) -> None:
-    """Leaves what this stack was started with for a second ./scripts/run, in <state>/run/options.json."""
+    """Store the options of this stack for a second ./scripts/run in <state>/run/options.json."""
     _noted(options.state).write_text(json.dumps(_fixed(options)))
 
 
 def bump(options: Options, holder: int) -> int:
-    """Restarts the producer if a variable differs; `holder` is the process id of the stack's ./scripts/run."""
+    """Restart the producer if a variable differs; `holder` is the process id of the stack's ./scripts/run."""
     where = f"a stack is running already (process {holder}, state {options.state})"
     if options.fresh or options.records:
         raise LocalError(f"{where}: {REMEDY}", USAGE)
@@ -46,7 +46,7 @@ def bump(options: Options, holder: int) -> int:
 
 
 def _differing(options: Options) -> list[str]:
-    """Options that were given, and differ from those of the running stack."""
+    """Options that were given and differ from those of the running stack."""
     path, defaults = _noted(options.state), _fixed(parse([]))
     running = json.loads(path.read_text()) if path.is_file() else {}
     given = {name: value for name, value in _fixed(options).items() if value != defaults[name]}
@@ -62,7 +62,7 @@ def _noted(state: Path) -> Path:
 
 
 def _is_up(supervisor: Supervisor) -> bool:
-    """Waits for a stack that is still coming up: until its producer was started once."""
+    """Wait for a stack that is still starting, until its producer was started once."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         found = {process.name: process for process in supervisor.processes()}

@@ -1,6 +1,6 @@
-"""One stack per state folder: a lock that is held as long as anything of the stack still runs.
+"""One stack per state folder: a lock that is held as long as any process of the stack runs.
 
-The attendants inherit the lock, so a front that was killed -9 does not free it before its stack is gone.
+The attendants inherit the lock, so after a kill -9 of ./scripts/run the lock stays until the stack has ended.
 """
 
 import fcntl
@@ -26,7 +26,8 @@ class Claim:
             raise LocalError(f"cannot write {self.path} ({error.strerror}): name another folder with --state") from None
 
     def take(self) -> bool:
-        """True: the state folder is ours. False: a live ./scripts/run has it. Waits for a dead one's stack to end."""
+        """True: this process has the lock. False: a live ./scripts/run has it. Waits for the stack of a dead one to
+        end."""
         deadline, told = time.monotonic() + PATIENCE_SECONDS, False
         while not self._try():
             if self.holder():
@@ -43,7 +44,7 @@ class Claim:
         return True
 
     def holder(self) -> int | None:
-        """The process id of the live ./scripts/run that has the folder."""
+        """The process id of the live ./scripts/run that holds the lock."""
         text = self.path.read_text().strip()
         if not text.isdecimal():
             return None

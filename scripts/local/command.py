@@ -1,5 +1,7 @@
-"""scripts/shell, status, settings, replay, rebuild, audit and doctor: sets what the app's command of that name needs
-in a clone, then becomes it."""
+"""Sets the environment of an app command (Java, jars, lake) in a clone, and replaces itself by it (exec).
+
+It serves ./scripts/shell, status, settings, replay, rebuild, audit and doctor.
+"""
 
 import os
 import sys
@@ -23,7 +25,7 @@ def main() -> int:
 
 
 def spark_variables() -> dict[str, str]:
-    """JAVA_HOME and jars."""
+    """JAVA_HOME and the folder of the jars."""
     return {
         "JAVA_HOME": str(java.find().spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -32,7 +34,7 @@ def spark_variables() -> dict[str, str]:
 
 
 def lake_variable() -> dict[str, str]:
-    """The lake of this clone, unless the environment names one; `--lake` is the command's own option."""
+    """The lake of this clone, unless the environment names one; `--lake` is an option of the command itself."""
     return {"PROTOLAKE_LAKE__PATH": os.environ.get("PROTOLAKE_LAKE__PATH") or str(ROOT / "lake")}
 
 

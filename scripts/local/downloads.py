@@ -1,7 +1,8 @@
 """Artifacts of jars.lock as verified files: `python -m scripts.local.downloads SET [--to DIR]`.
 
-Comes in: a set of jars.lock. Goes out: a folder with exactly those files, each with the sha256 of the lock.
-A file that cannot be had, or is another one, is a LocalError. Needs pooch and pyspark only: images are built with it.
+Input: a set of jars.lock. Output: a folder with exactly those files, each with the sha256 of the lock.
+A file that cannot be downloaded, or has another hash, is a LocalError. Needs pooch and pyspark only, because images
+are built with it.
 """
 
 import argparse
@@ -29,7 +30,7 @@ _ADDRESS = "ivy.ibiblio.default.artifact.root"
 
 
 def ensure(name: str, folder: Path | None = None) -> Path:
-    """The folder that holds the set `name`; missing files are fetched, wrong ones are fetched again."""
+    """The folder that holds the set `name`; missing and wrong files are downloaded."""
     artifacts, folder = read(name), folder or CACHE / "jars" / name
     if not _is_complete(artifacts, folder):
         try:
@@ -44,7 +45,7 @@ def ensure(name: str, folder: Path | None = None) -> Path:
 
 
 def base_address() -> str:
-    """The Maven repository to fetch from: PROTOLAKE_MAVEN_MIRROR, or else Ivy's default, as Spark itself would use."""
+    """The Maven repository to download from: PROTOLAKE_MAVEN_MIRROR, or Ivy's default, as Spark itself would use."""
     return os.environ.get(MIRROR) or _ivy_default()
 
 
@@ -59,7 +60,7 @@ def shipped_jars() -> list[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file `path`; waits while another process holds it."""
+    """Hold the lock file `path`; waits while another process holds it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -75,8 +76,8 @@ def _ivy_default() -> str:
 
 
 def _is_complete(artifacts: list[Artifact], folder: Path) -> bool:
-    """Whether the folder holds these files and no other jar: each would be on a class path. Hashing all 230 MB of the
-    three sets takes 0.2 s of CPU, so each start does it."""
+    """True if the folder holds these files and no other jar, because each jar would be on a class path. Hashing all 230
+    MB of the three sets takes 0.2 s of CPU, so each start does it."""
     if {path.name for path in folder.glob("*.jar")} - {artifact.file for artifact in artifacts}:
         return False
     with ThreadPoolExecutor(4) as threads:
@@ -92,12 +93,12 @@ def _fill(name: str, artifacts: list[Artifact], folder: Path) -> None:
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
     for artifact in artifacts:
-        (folder / artifact.file).chmod(0o644)  # pooch leaves 0600, which a container's own user could not read
+        (folder / artifact.file).chmod(0o644)  # pooch creates it with 0600, which a container's user could not read
     _drop_others(artifacts, folder)
 
 
 def _find(artifact: Artifact, folder: Path) -> bool:
-    """Whether the file is there or could be copied from Maven's own cache on this machine."""
+    """True if the file exists, or could be copied from Maven's cache on this machine."""
     target, local = folder / artifact.file, Path.home() / ".m2" / "repository" / artifact.path
     if artifact.is_at(target):
         return True
@@ -120,15 +121,15 @@ def _fetch(artifact: Artifact, folder: Path, advance: Callable[[str, int], None]
     bar = _Bar(artifact, advance)
     try:
         source.fetch(artifact.file, downloader=pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 18, timeout=60))
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError is pooch's for a wrong hash
+    except (OSError, ValueError) as error:  # requests raises OSErrors; pooch raises ValueError for a wrong hash
         reason = str(error).splitlines()[0][:200] if isinstance(error, ValueError) else type(error).__name__
         remedy = f"check the network or set {MIRROR} to a Maven repository you can reach, then try again"
         raise LocalError(f"cannot download {artifact.path}: {reason}; {remedy}", UNREACHABLE) from error
 
 
 class _Bar:
-    """What pooch wants of a progress bar. It is told the size of a chunk, however few bytes are in it, and a try that
-    failed begins anew: no more is counted than the file has. `update` after `reset` repeats the total."""
+    """The progress bar that pooch expects. pooch reports a chunk's nominal size, and starts again after a failed
+    attempt, so the count is limited to the file's size. `update` after `reset` repeats the total."""
 
     def __init__(self, artifact: Artifact, advance: Callable[[str, int], None]) -> None:
         self.total, self._file, self._advance, self._is_open = artifact.size, artifact.file, advance, True
@@ -149,7 +150,8 @@ class _Bar:
 
 @contextmanager
 def _progress(name: str, size: int) -> Iterator[Callable[[str, int], None]]:
-    """Yields advance(file, bytes); zero bytes say that the file is done. A bar on a terminal, else a line per file."""
+    """Yields advance(file, bytes); zero bytes mean that the file is done. A bar on a terminal, otherwise a line per
+    file."""
     pooch.get_logger().setLevel("WARNING")
     if size == 0:
         yield lambda _file, _count: None
@@ -167,7 +169,7 @@ def _progress(name: str, size: int) -> Iterator[Callable[[str, int], None]]:
 
 
 def _drop_others(artifacts: list[Artifact], folder: Path) -> None:
-    """An old version left beside the new one would be on the class path too."""
+    """Remove old versions, which would be on the class path, too."""
     wanted = {artifact.file for artifact in artifacts}
     for path in folder.iterdir():
         if path.is_file() and path.name not in wanted:

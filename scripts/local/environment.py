@@ -1,4 +1,4 @@
-"""What the producer and the Spark app are told: variables, out of the options and the user's own environment."""
+"""Environment variables of the producer and the Spark app, from the options and the user's environment."""
 
 import sys
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from scripts.local.java import Java
 from scripts.local.options import TOPIC, Options
 
 RETENTION_HOURS = 24
-RETENTION_BYTES = 1 << 30  # of the whole topic: a night at full rate does not fill a laptop's disk
+RETENTION_BYTES = 1 << 30  # for the whole topic, so that a night at full rate does not fill a laptop's disk
 PARTITIONS = 4
 LOOPBACK = "127.0.0.1,localhost"
 
 
 def shared(user: Mapping[str, str]) -> dict[str, str]:
-    """For every program of the stack. A proxy never stands between programs of one machine."""
+    """Variables for every program of the stack. No proxy is used between programs of one machine."""
     proxies = {name: ",".join(filter(None, (user.get(name), LOOPBACK))) for name in ("NO_PROXY", "no_proxy")}
     return {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **proxies}
 
@@ -41,19 +41,19 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: st
 
 
 def class_archive(java: Java, jars: Path) -> Path | None:
-    """That of the app's JVM, which does not use one when a jar has another place, size or time than at its training:
-    packages that were installed anew need another one."""
+    """The class archive of the app's JVM; a JVM ignores it if a jar's path, size or time has changed, so reinstalled
+    packages need another one."""
     found = [(path, path.stat()) for path in [*shipped_jars(), *sorted(jars.glob("*.jar"))]]
     return java.archive("spark", "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in found))
 
 
 def for_producer(options: Options, user: Mapping[str, str], brokers: str, registry: str) -> dict[str, str]:
-    """The producer's variables: defaults of this stack, then the user's, then what the options fix."""
+    """The producer's variables: defaults of this stack, then the user's, then those that the options fix."""
     partitions = user.get("PRODUCER_PARTITIONS", "")
     share = RETENTION_BYTES // max(1, int(partitions) if partitions.isdecimal() else PARTITIONS)
     defaults = {"PRODUCER_RETENTION_HOURS": str(RETENTION_HOURS), "PRODUCER_RETENTION_BYTES": str(share)}
     if options.is_embedded:
-        # The embedded registry's FULL refuses every added field; Confluent's does not.
+        # The embedded registry's FULL rejects every added field; Confluent's does not.
         defaults["PRODUCER_COMPATIBILITY"] = "BACKWARD_TRANSITIVE"
     fixed = {"PRODUCER_BROKERS": brokers, "PRODUCER_REGISTRY": registry}
     if options.topic or "PRODUCER_TOPIC" not in user:
@@ -69,6 +69,6 @@ def own(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def changes(running: Mapping[str, str], user: Mapping[str, str]) -> dict[str, str]:
-    """What a second ./scripts/run would change for the running producer; addresses stay what they are."""
+    """Variables that a second ./scripts/run changes; addresses do not change."""
     kept = ("PRODUCER_BROKERS", "PRODUCER_REGISTRY", "PRODUCER_TOPIC")
     return {name: value for name, value in own(user).items() if name not in kept and running.get(name) != value}

@@ -1,4 +1,4 @@
-"""What the user can act on: one line and an exit code, never a traceback."""
+"""Errors for the user: one line and an exit code."""
 
 USAGE = 64
 UNREACHABLE = 69
@@ -6,7 +6,7 @@ CONFIGURATION = 78
 
 
 class LocalError(Exception):
-    """What is wrong, where, and what to do next; `code` is the exit code of the command (sysexits)."""
+    """The message says what is wrong, where, and what to do next; `code` is the exit code of the command (sysexits)."""
 
     def __init__(self, message: str, code: int = CONFIGURATION) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""--fresh: the old lake and state are moved aside, never deleted."""
+"""--fresh: moves the old lake and state aside; nothing is deleted."""
 
 import shutil
 import sys
@@ -10,7 +10,8 @@ from scripts.local.errors import USAGE, LocalError
 
 
 def move_aside(lake: Path, state: Path, is_sure: bool) -> None:
-    """Moves both to <lake>.<time>/, after asking. The state's `run` folder stays: it holds the lock of this run."""
+    """Move both to <lake>.<time>/ after a question. The state's `run` folder stays, because it holds the lock of this
+    run."""
     old = [*([lake] if lake.exists() else []), *_contents(state)]
     if not old:
         return

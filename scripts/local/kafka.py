@@ -1,6 +1,6 @@
 """A real Kafka broker: one node, KRaft, loopback only.
 
-`with Kafka(state, port) as kafka: kafka.bootstrap`. Data in <state>/kafka, made once, kept.
+`with Kafka(state, port) as kafka: kafka.bootstrap`. The data is in <state>/kafka; it is created once and kept.
 """
 
 import base64
@@ -18,11 +18,11 @@ from scripts.local.errors import LocalError
 from scripts.local.ports import HOST, free_port, is_listening
 from scripts.local.server import JVM, Server
 
-SEGMENT_BYTES = 64 * 1024**2  # retention works by whole segments
+SEGMENT_BYTES = 64 * 1024**2  # retention removes whole segments
 
 
 class Kafka(Server):
-    """The broker; ready when it answers under the cluster id of its own data folder."""
+    """The broker; it is ready when it answers under the cluster id of its own data folder."""
 
     name = "kafka"
     option = "--kafka-port"
@@ -81,7 +81,8 @@ class Kafka(Server):
 
 
 def properties(data: Path, port: int, controller_port: int) -> dict[str, object]:
-    """server.properties. The quorum is named here, not in the data: the controller's port may differ at each start."""
+    """server.properties. The quorum is set here, not in the data, because the controller's port may differ at each
+    start."""
     listeners = f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}"
     alone = {
         f"{topic}.{setting}": 1
@@ -105,7 +106,7 @@ def properties(data: Path, port: int, controller_port: int) -> dict[str, object]
         **alone,
         "group.initial.rebalance.delay.ms": 0,
         "auto.create.topics.enable": "false",
-        # Fits the small heap; the stock 128 MiB does not.
+        # Fits the small heap; the default 128 MiB does not.
         "log.cleaner.dedupe.buffer.size": 16 * 1024**2,
         "log.segment.bytes": SEGMENT_BYTES,
         "log.retention.hours": 24,
@@ -121,6 +122,6 @@ def render(settings: dict[str, object]) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random one; the tool would take one that begins with "-" for an option."""
+    """A random id; the tool would treat one that begins with "-" as an option."""
     drawn = iter(lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="), "")
     return next(cluster_id for cluster_id in drawn if not cluster_id.startswith("-"))

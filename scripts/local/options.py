@@ -1,5 +1,5 @@
-"""The command line of ./scripts/run. What it imports is of the standard library: `--help` must work before anything is
-installed."""
+"""The command line of ./scripts/run. It imports only the standard library, because `--help` must work before anything
+is installed."""
 
 import argparse
 import re
@@ -20,13 +20,13 @@ Runs Kafka, a schema registry, the demo producer and the Spark app on this machi
 With --brokers and --registry (or a settings file that names both) it uses your own servers and starts none.
 PRODUCER_* and PROTOLAKE_* variables are passed to the producer and the app. While a stack runs, a second
 `PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
-NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # as lake.path of the app
+NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # the rule of the app's lake.path
 CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unreachable, 78 configuration."
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for. `brokers` and `registry` are None when the embedded servers are to be used."""
+    """The command line options. `brokers` and `registry` are None for the embedded servers."""
 
     lake: Path
     state: Path
@@ -48,7 +48,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """The options, checked against each other; a LocalError says what is missing."""
+    """The options, checked against each other; a LocalError names what is missing."""
     given = _parser().parse_args(arguments)
     for name, folder in (("--lake", given.lake), ("--state", given.state)):
         if folder.exists() and not folder.is_dir():
@@ -123,7 +123,8 @@ def _port(text: str) -> int:
 
 
 def _read_settings(path: Path | None) -> dict[str, Any]:
-    """The file, which the app would refuse too, but only when all else has been started; variables as well."""
+    """The content of the settings file. The file and the app's variables are checked now, because the app would reject
+    them only after everything else has started."""
     try:
         named = tomllib.loads(path.read_text()) if path else {}
     except OSError as error:

@@ -1,7 +1,7 @@
 """Images of .env by their digest: `python -m scripts.local.pins [--check] [--file FILE]`.
 
-Comes in: lines NAME_IMAGE=repository:tag, and what the container engine pulled. Goes out: the same lines with
-@sha256:... behind the tag. A digest is never made up: an image that the engine did not get from a registry has none.
+Input: lines NAME_IMAGE=repository:tag, and the images of the container engine. Output: the same lines with
+@sha256:... after the tag. Images that were not pulled from a registry have no digest.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DIGEST = re.compile(r"(?P<repository>[\w./:-]+)@(?P<digest>sha256:[0-9a-f]{64})"
 
 
 def images(text: str) -> dict[str, bool]:
-    """Image, without its digest -> whether it has one."""
+    """Image without its digest -> True if it has a digest."""
     return {found["image"]: found["digest"] is not None for found in LINE.finditer(text)}
 
 
@@ -30,10 +30,10 @@ def pin(text: str) -> str:
 
 
 def pulled(image: str) -> str:
-    """The digest that an image was pulled by.
+    """The digest of a pulled image.
 
     Raises:
-        LocalError: there is no engine, it does not have the image, or did not pull it.
+        LocalError: there is no engine, or it does not have the image or did not pull it.
     """
     known = {found for entry in _inspect(image) if (found := DIGEST.fullmatch(entry))}
     digests = {found["digest"] for found in known if _plain(found["repository"]) == _plain(_repository(image))}
@@ -61,12 +61,12 @@ def _inspect(image: str) -> list[str]:
 
 
 def _repository(image: str) -> str:
-    """Without the tag; a registry's address may have a port."""
+    """The name without the tag; a registry's address may have a port."""
     return re.sub(r":[\w.-]+$", "", image)
 
 
 def _plain(repository: str) -> str:
-    """As Docker shortens the names of its own registry."""
+    """The short form that Docker uses for names of its own registry."""
     return repository.removeprefix("docker.io/").removeprefix("library/")
 
 

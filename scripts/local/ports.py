@@ -1,4 +1,4 @@
-"""Loopback ports: a free one, and the proof that a wanted one is free."""
+"""Loopback ports: finds a free one, and checks that a given one is free."""
 
 import socket
 
@@ -23,7 +23,8 @@ def is_listening(port: int) -> bool:
 def require_free(port: int, what: str, option: str) -> None:
     """A LocalError that names port and option if `what` could not listen on `port`.
 
-    Connecting finds a listener on all addresses, beside which BSD systems would let us bind; binding finds the rest.
+    Connecting finds a listener on all addresses, which on BSD systems does not prevent binding; binding finds all
+    others.
     """
     if is_listening(port) or not _can_bind(port):
         raise LocalError(

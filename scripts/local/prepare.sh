@@ -1,5 +1,5 @@
 # Sourced by the scripts beside this folder: makes .venv hold exactly requirements.lock, then sets PYTHON to its Python.
-# Needs Python 3.11 or newer and nothing else. Up to date costs a file comparison. Runs on bash 3.2 (macOS).
+# Needs only Python 3.11 or newer. An up-to-date .venv costs a file comparison. Runs on bash 3.2 (macOS).
 # shellcheck shell=bash
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
@@ -13,7 +13,7 @@ fail() { # exit code, one line
   exit "$1"
 }
 
-# Prints the first Python that will do; PROTOLAKE_PYTHON names one.
+# Prints the first suitable Python; PROTOLAKE_PYTHON names one.
 find_python() {
   local name
   for name in "${PROTOLAKE_PYTHON:-}" python3.13 python3.12 python3.11 python3.14 python3 python; do
@@ -35,7 +35,7 @@ make_venv() {
     fail 78 "$base cannot make a virtual environment: install its venv and ensurepip (Debian, Ubuntu: python3-venv)"
 }
 
-# Prints the uv to install with: the machine's own, else the pinned one, put into .venv.
+# Prints the uv to install with: the machine's own, otherwise the pinned one, installed into .venv.
 find_uv() {
   if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then
     command -v uv
@@ -56,15 +56,15 @@ install_lock() {
   echo "preparing .venv: $(grep -c '^[^ #].*==' "$ROOT/requirements.lock") packages, once; a minute or two, most of it for 800 MB of downloads unless uv has them ..." >&2
   make_venv
   uv="$(find_uv)" || exit $?
-  # What uv says of its steps, without the list of all packages at the end.
+  # uv's messages about its steps, without the list of all packages at the end.
   VIRTUAL_ENV="$VENV" "$uv" pip sync --require-hashes --python "$PYTHON" "$ROOT/requirements.lock" 2>&1 |
     sed '/^ [+-] /d' >&2 ||
     fail 69 "cannot install requirements.lock (see above): check the network and the disk, then try again"
   cp "$ROOT/requirements.lock" "$STAMP.$$" && mv "$STAMP.$$" "$STAMP"
 }
 
-# A lock of the kernel's on this shell's file descriptor 9, taken by Python: it is gone with the last process that has
-# the descriptor, however that process ends, so no lock is ever left behind.
+# Python takes a kernel lock on this shell's file descriptor 9. The kernel releases the lock when the last process with
+# the descriptor ends, so no stale lock remains.
 lock_preparing() {
   local base why
   base="$(find_python)" || exit $?

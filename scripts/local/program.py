@@ -1,7 +1,7 @@
-"""What one program of the stack is: a file that says what to run, and the history of its exits.
+"""One program of the stack: a file with its command, and the history of its exits.
 
-Comes in and goes out: <state>/run/<name>.json (0600: the environment may hold credentials), the state of its attendant
-in <state>/run/<name>.state, and, one JSON line per exit, <state>/run/<name>.exits.
+Input and output: <state>/run/<name>.json (0600: the environment may contain credentials), the state of its attendant in
+<state>/run/<name>.state, and, one JSON line per exit, <state>/run/<name>.exits.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Literal
 from scripts.local.artifacts import ROOT
 from spark_app.model.errors import ExitCode
 
-HEALTHY_AFTER_S = 60  # a program that lived this long starts again at once
+HEALTHY_AFTER_S = 60  # a program that ran this long restarts at once
 LONGEST_BACKOFF_SECONDS = 30
 
 Relaunch = Literal["never", "always", "by exit code"]
@@ -25,7 +25,8 @@ Relaunch = Literal["never", "always", "by exit code"]
 
 @dataclass(frozen=True)
 class Exit:
-    """One end of the program: when (Unix time), how (negative: by that signal), after how long, on request or not."""
+    """One exit of the program: time (Unix), code (negative: by that signal), seconds that it ran, True if it was
+    requested."""
 
     at: float
     code: int
@@ -35,14 +36,15 @@ class Exit:
 
 @dataclass(frozen=True)
 class Program:
-    """A command and how it is attended to.
+    """A command and how its attendant runs it.
 
     Attributes:
-        environment: is laid over that of whoever starts the attendant.
+        environment: added to the environment of the attendant's parent.
         grace: seconds between SIGTERM and SIGKILL.
-        relaunch: whether the attendant starts it again after an exit. "never" ends the attendant with that exit.
-        log: file of its output, rotated; "" = the output of whoever starts the attendant.
-        outlives: programs that have ended before this one does, also when nobody is left who stops them in order.
+        relaunch: when the attendant restarts it after an exit. "never" ends the attendant with that exit.
+        log: file of its output, rotated; "" = the output of the attendant's parent.
+        outlives: programs that end before this one, also after a kill of ./scripts/run, which otherwise stops them in
+            order.
     """
 
     name: str
@@ -55,7 +57,7 @@ class Program:
     outlives: list[str] = field(default_factory=list)
 
     def write(self, run: Path) -> Path:
-        """Writes run/<name>.json, whole or not at all; returns that path."""
+        """Write run/<name>.json atomically; returns that path."""
         run.mkdir(parents=True, exist_ok=True)
         path = run / f"{self.name}.json"
         _write(path, asdict(self))
@@ -68,12 +70,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Process:
-    """What the attendant says of its program.
+    """The attendant's report about its program.
 
     Attributes:
-        state: "stopped" before the first start, "running", "waiting" for its next start, or "exited" for good.
-        attendant: its process id, 0 where there is none.
-        code: that of the last exit, None before the first and while the program runs.
+        state: "stopped" before the first start, "running", "waiting" for its next start, or "exited" without a restart.
+        attendant: its process id, 0 if there is none.
+        code: the last exit code; None before the first exit and while the program runs.
     """
 
     name: str
@@ -83,7 +85,7 @@ class Process:
 
     @property
     def is_down(self) -> bool:
-        """Ended, and nobody starts it again by itself."""
+        """True if the program has ended and is not restarted automatically."""
         return self.state == "exited"
 
     def write(self, run: Path) -> None:
@@ -91,7 +93,7 @@ class Process:
 
     @classmethod
     def read(cls, run: Path, name: str) -> "Process":
-        """What was written last; nothing runs where no attendant does."""
+        """The last report; without an attendant no program runs."""
         try:
             found = cls(**json.loads((run / f"{name}.state").read_text()))
             os.kill(found.attendant, 0)
@@ -106,7 +108,7 @@ def attended(path: Path) -> list[str]:
 
 
 def note_exit(path: Path, code: int, started: float, asked: bool) -> Exit:
-    """Adds an exit to the history beside the program's file."""
+    """Add an exit to the history beside the program's file."""
     now = time.time()
     entry = Exit(at=now, code=code, seconds=now - started, asked=asked)
     with path.with_suffix(".exits").open("a") as file:
@@ -115,7 +117,7 @@ def note_exit(path: Path, code: int, started: float, asked: bool) -> Exit:
 
 
 def read_exits(path: Path, since: float = 0.0) -> list[Exit]:
-    """The history beside the program's file, oldest first; a torn last line is left out."""
+    """The history beside the program's file, oldest first; an incomplete last line is left out."""
     return [entry for entry in _entries(path.with_suffix(".exits")) if entry.at >= since]
 
 
@@ -129,12 +131,12 @@ def _entries(path: Path) -> Iterator[Exit]:
 
 
 def stays_down(code: int) -> bool:
-    """Whether a relaunch by exit code cannot help: the program has done its work, or a person has to act."""
+    """True if a restart after this exit code cannot help: the program is done, or a person has to act."""
     return code in {int(one) for one in ExitCode if one.held or one is ExitCode.DONE}
 
 
 def backoff_seconds(exits: list[Exit]) -> float:
-    """How long to wait before the next start: nothing after a bump, else 1, 2, 4 ... while exits follow each other."""
+    """Seconds to wait before the next start: 1, 2, 4 ... after consecutive quick failures, otherwise 0."""
     if exits and stays_down(exits[-1].code):
         return 0.0
     quick = quick_exits(exits)
@@ -142,7 +144,7 @@ def backoff_seconds(exits: list[Exit]) -> float:
 
 
 def quick_exits(exits: list[Exit]) -> int:
-    """How many failures in a row at the end of the history came soon after their start; a bump is no failure."""
+    """The number of consecutive failures soon after a start at the end of the history; a bump is not a failure."""
     return len(list(takewhile(_is_quick_failure, reversed(exits))))
 
 

@@ -1,6 +1,6 @@
 """A real schema registry (Apicurio with Confluent's API), loopback only.
 
-`with Registry(state, port) as registry: registry.url`. Data in <state>/registry, an H2 file, kept.
+`with Registry(state, port) as registry: registry.url`. The data is in <state>/registry, an H2 file; it is kept.
 """
 
 import http.client
@@ -23,7 +23,7 @@ LIMIT_BYTES = 1 << 20
 
 
 class Registry(Server):
-    """The registry; ready when it lists subjects under the name that its own state folder gave it."""
+    """The registry; it is ready when it lists subjects under the name from its own state folder."""
 
     name = "registry"
     option = "--registry-port"
@@ -38,7 +38,7 @@ class Registry(Server):
 
     @cached_property
     def _identity(self) -> str:
-        """Tells this registry from another one on the same port."""
+        """A name that distinguishes this registry from another one on the same port."""
         path = self.folder / "identity"
         if not path.is_file():
             path.write_text(f"protolake-{uuid.uuid4()}")
@@ -64,7 +64,7 @@ class Registry(Server):
         return isinstance(about, dict) and str(about.get("name")).startswith(self._identity)
 
     def _get(self, path: str) -> object:
-        """What the registry answers (JSON), or None for anything but 200. Never through a proxy."""
+        """The registry's answer (JSON), or None unless the status is 200. No proxy is used."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
         try:
             connection.request("GET", path)
@@ -95,7 +95,7 @@ class Registry(Server):
 
 
 def unpack() -> Path:
-    """The folder of the unpacked registry, unpacked when it is not there yet."""
+    """The folder of the unpacked registry; unpacks it if it does not exist."""
     artifacts = read("registry")
     folder = CACHE / "registry" / fingerprint(artifacts)[:12]
     if not folder.is_dir():

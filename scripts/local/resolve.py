@@ -1,6 +1,6 @@
-"""For maintainers (scripts/lock): Maven resolves pom.xml, the result is written to jars.lock.
+"""For maintainers (scripts/lock): Maven resolves pom.xml, and the result is written to jars.lock.
 
-Comes in: pom.xml beside this file. Goes out: jars.lock. Needs `mvn` and the network.
+Input: pom.xml beside this file. Output: jars.lock. Needs `mvn` and the network.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def resolve() -> Iterator[Artifact]:
-    """Every artifact of every set, without what Spark ships already."""
+    """Every artifact of every set, except those that Spark ships."""
     for name in SETS:
         with tempfile.TemporaryDirectory() as folder:
             _copy_dependencies(name, Path(folder))
@@ -55,7 +55,7 @@ def _artifacts(name: str, folder: Path) -> Iterator[Artifact]:
 
 
 def _is_shipped(path: Path) -> bool:
-    """Whether Spark's own jars have the artifact in any version; the folder above the version is its name."""
+    """True if Spark's own jars have the artifact in any version; its name is the folder above the version."""
     artifact = path.parent.parent.name
     return any(jar.name.startswith(f"{artifact}-") and jar.name[len(artifact) + 1].isdigit() for jar in shipped_jars())
 

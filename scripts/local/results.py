@@ -1,4 +1,4 @@
-"""Results of campaigns and measurements: a line of JSON each, with moment and machine. Standard library only."""
+"""Results of campaigns and measurements: one JSON line each, with time and machine. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def stamp() -> dict[str, Any]:
-    """When and where something was found."""
+    """Time, machine and load of a result."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -24,7 +24,7 @@ def stamp() -> dict[str, Any]:
 
 
 def load() -> list[float]:
-    """Averages of the last 1, 5 and 15 minutes: other work on the machine is in every number."""
+    """Load averages of the last 1, 5 and 15 minutes, because other work on the machine affects every number."""
     return [round(value, 1) for value in os.getloadavg()]
 
 
@@ -35,13 +35,13 @@ def append(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All of them, oldest first."""
+    """All results, oldest first."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """While it is held, no other process writes these results or the page made of them."""
+    """Lock the results file for writing."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

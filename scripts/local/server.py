@@ -1,7 +1,7 @@
-"""A server as a local process: a start that is checked, a stop that is final. Used by tests alone and by the stack.
+"""A server as a local process: a start that is checked, a stop that is final. The stack and the tests use it.
 
-Comes in: a state folder and a loopback port. Goes out: a process that answers, its data and log below the state folder.
-A start that fails is a LocalError with the last line of the server's log.
+Input: a state folder and a loopback port. Output: a process that answers, with data and log below the state folder. A
+failed start is a LocalError with the last line of the server's log.
 """
 
 import os
@@ -25,12 +25,12 @@ from spark_app.model.text import one_line
 
 START_SECONDS = 120.0
 
-# C1 alone starts a server in half the CPU time; neither server is ever the bottleneck of a laptop's stack.
+# With C1 only, a server starts in half the CPU time; neither server is the bottleneck of a laptop's stack.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
 
 
 class Server(ABC):
-    """One server; port 0 takes a free one. `start` ... `stop`, or as a context manager."""
+    """One server; port 0 chooses a free one. Use `start` ... `stop`, or a context manager."""
 
     name: ClassVar[str]
     option: ClassVar[str]
@@ -48,7 +48,7 @@ class Server(ABC):
 
     @property
     def folder(self) -> Path:
-        """Where the server keeps its data."""
+        """The folder of the server's data."""
         return self.state / self.name
 
     @property
@@ -57,15 +57,15 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Makes what the process needs on disk; may be called again."""
+        """Create the files that the process needs; may be called again."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The process to run, after `prepare`."""
+        """The command of the process, after `prepare`."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether this server, and no other one on the same port, answers."""
+        """True if this server, and no other one on the same port, answers."""
 
     def check_port(self) -> None:
         require_free(self.port, self.name, self.option)
@@ -75,7 +75,7 @@ class Server(ABC):
         return Program(self.name, self.command(), grace=3.0, relaunch="always")
 
     def start(self, timeout: float = START_SECONDS) -> Self:
-        """Starts the process and waits until it is ready."""
+        """Start the process and wait until it is ready."""
         self.check_port()
         self.prepare()
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -88,20 +88,20 @@ class Server(ABC):
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": str(ROOT)},
-                start_new_session=True,  # a Ctrl-C at the tests' terminal is for the tests
+                start_new_session=True,  # a Ctrl-C at the terminal must only reach the tests
             )
         self._await_ready(timeout)
         return self
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that does not end it; returns when the process is gone."""
+        """Send SIGTERM, then SIGKILL if the process does not end; returns when it has ended."""
         if self._process:
             self._process.terminate()
             self._process.wait()
             self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash; `start` brings it up again with its data."""
+        """Send SIGKILL, as in a crash; `start` starts the server again with its data."""
         if self._process:
             for child in psutil.Process(self._process.pid).children():
                 child.kill()
@@ -114,7 +114,7 @@ class Server(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server itself, while it runs."""
+        """The process id of the server itself while it runs."""
         children = psutil.Process(self._process.pid).children() if self._process else []
         return children[0].pid if children else None
 
@@ -141,7 +141,7 @@ class Server(ABC):
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something; stack trace lines do not. What steers terminals is spelt out."""
+    """The last useful line of a log, without stack traces; control characters are escaped."""
     lines = log.read_text(errors="replace").splitlines()[-200:] if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith((" ", "\t", "Caused by", "}"))]
     return one_line(said[-1][:300]) if said else "(its log is empty)"

@@ -1,8 +1,8 @@
-"""The stack of one ./scripts/run: what it is made of, bringing it up, looking at it, taking it down.
+"""Starts, observes and stops the stack of one ./scripts/run.
 
-Order of `up`: 1. everything that must be on disk, the class archive too, ports checked; 2. both servers and the
-Spark app at once (its JVM takes longest, and it waits for the broker by itself); 3. topic and subject; 4. the producer.
-`down` is the reverse, and the attendants keep to it also when this process dies.
+Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start both
+servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself); 3. create topic
+and subject; 4. start the producer. `down` is the reverse, and the attendants keep this order when this process dies.
 """
 
 import errno
@@ -31,7 +31,7 @@ STOP_EXPLAINED_S = 2.0
 
 
 class Stack:
-    """Everything one ./scripts/run starts."""
+    """All programs that one ./scripts/run starts."""
 
     def __init__(self, options: Options, claim: Claim) -> None:
         self.options, self._claim = options, claim
@@ -44,11 +44,11 @@ class Stack:
 
     @property
     def expected(self) -> int:
-        """How many bronze rows there are once the records of --records are in."""
+        """The number of bronze rows once the records of --records are ingested."""
         return self._before.bronze + (self.options.records or 0)
 
     def up(self) -> None:
-        """Brings everything up; a LocalError tells what could not be."""
+        """Start everything; a LocalError names the part that failed."""
         _require_folder(self.options.lake)
         found, jars = java.find(), ensure("spark")
         if self.options.is_embedded:
@@ -75,11 +75,11 @@ class Stack:
             _tell("producer started")
 
     def down(self) -> None:
-        """Stops everything in order; nothing to do if nothing was started."""
+        """Stop everything in order; does nothing if nothing was started."""
         self.supervisor.stop(_Stopping(self).look if self.supervisor.processes() else lambda: None)
 
     def look(self) -> View:
-        """The stack at this moment."""
+        """The current state of the stack."""
         now, report, processes = time.time(), self.report(), self.supervisor.processes()
         if self.first_silver is None and report.silver > self._before.silver:
             self.first_silver = now - self.started
@@ -96,19 +96,19 @@ class Stack:
         )
 
     def report(self) -> status.Status:
-        """What the app says; what an earlier run left behind counts for its rows only."""
+        """The app's status; of an earlier run only the row counts are used."""
         found = status.read(self.options.lake)
         return found if found.updated_at >= self.started else status.stale(found)
 
     def code_of(self, name: str) -> int | None:
-        """The exit code of a program that is down for good, else None."""
+        """The exit code of a program that is down without a restart; otherwise None."""
         for process in self.supervisor.processes():
             if process.name == name and process.is_down:
                 return process.code if process.code is not None else 70
         return None
 
     def ended_at(self, name: str) -> float:
-        """When the program last ended (Unix time)."""
+        """Time (Unix) of the program's last exit."""
         return max((one.at for one in self._exits(name)), default=0.0)
 
     def _addresses(self) -> tuple[str, str]:
@@ -137,7 +137,7 @@ class Stack:
             time.sleep(0.1)
 
     def _set_up(self, producer: dict[str, str]) -> None:
-        """Topic and subject, by the producer's own one-shot."""
+        """Create topic and subject with the producer's `setup` command."""
         log = self.supervisor.logs / "setup.log"
         command = [sys.executable, "-m", "producer", "setup"]
         surroundings = os.environ | environment.shared(os.environ) | producer
@@ -155,7 +155,7 @@ class Stack:
         _tell("topic and subject set up")
 
     def _troubles(self, processes: list[Process], report: status.Status) -> list[str]:
-        """The last words of every program that is down for good, or that keeps failing; the app's are its report's."""
+        """One line for each program that is down or keeps failing; the app's line comes from its status."""
         lines = {}
         for process in processes:
             trouble = self._trouble(process)
@@ -181,7 +181,7 @@ class Stack:
 
 
 class _Stopping:
-    """Says what a stop waits for: the programs that have not ended, and, once, why the app may take long."""
+    """Prints which programs have not ended yet and, once, why the app may take long."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack, self._began, self._explained = stack, time.time(), False
@@ -204,13 +204,13 @@ class _Stopping:
 
 
 def _require_folder(lake: Path) -> None:
-    """The app refuses any other too, a minute later."""
+    """Check the lake's folder now: the app would reject it only a minute later."""
     try:
         lake.mkdir(parents=True, exist_ok=True)
         (probe := lake / f".probe-{os.getpid()}").touch()
         probe.unlink()
     except OSError as error:
-        if error.errno != errno.ENOSPC:  # then the app waits for room
+        if error.errno != errno.ENOSPC:  # the app waits for free disk space
             raise LocalError(f"cannot write {lake} ({error.strerror}): name another folder with --lake") from None
 
 

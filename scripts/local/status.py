@@ -1,4 +1,4 @@
-"""The Spark app's own report, <lake>/_protolake/status.json, as values. A field it does not have yet is empty."""
+"""Reads the app's `status.json`; missing fields are empty."""
 
 import json
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Status:
 
 
 def read(lake: Path) -> Status:
-    """The newest report; an empty one if there is none."""
+    """The current status; an empty one if there is none."""
     try:
         found = json.loads((lake / "_protolake" / "status.json").read_text())
     except (OSError, ValueError):
@@ -81,5 +81,5 @@ def _moment(text: str | None) -> float:
 
 
 def stale(status: Status) -> Status:
-    """The report of an app that is gone: its rows are still there, the rest says nothing about now."""
+    """The status of an earlier run: only its row counts are kept."""
     return Status(bronze=status.bronze, deferred=status.deferred, quarantine=status.quarantine, tables=status.tables)

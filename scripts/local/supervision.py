@@ -1,7 +1,7 @@
-"""The stack's programs, each with an attendant: their start, what they say, their end.
+"""Starts, observes and stops the stack's programs, each with an attendant.
 
-Comes in: programs, in the order in which they start, and a state folder. Goes out: processes that are relaunched by
-exit code, with rotated logs in <state>/logs.
+Input: programs in the order of their start, and a state folder. Output: processes that are restarted by exit code, with
+rotated logs in <state>/logs.
 """
 
 import os
@@ -29,7 +29,7 @@ class Supervisor:
     def start(
         self, programs: Sequence[Program], environment: dict[str, str], keep_open: int, later: Sequence[str] = ()
     ) -> None:
-        """Starts the programs in their order, but for those that are launched `later`. The attendants end with this
+        """Start the programs in their order, except those that `launch` starts `later`. The attendants end with this
         process, and inherit the file descriptor `keep_open`."""
         self._environment, self._keep_open = environment, keep_open
         for old in self.run.glob("*.state"):
@@ -48,16 +48,16 @@ class Supervisor:
             cwd=ROOT,
             env=os.environ | self._environment,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which stops the others in order
+            start_new_session=True,  # Ctrl-C must only reach this process, which stops the others in order
             pass_fds=(self._keep_open,),
         )
 
     def dead(self) -> list[str]:
-        """Programs whose attendant has ended, as none does by itself."""
+        """Programs whose attendant has ended; an attendant never ends by itself."""
         return [name for name, attendant in self._attendants.items() if attendant.poll() is not None]
 
     def processes(self) -> list[Process]:
-        """The programs, in the order they start; empty where no stack runs. Any process may ask."""
+        """The programs in the order of their start; empty if no stack runs. Any process may call it."""
         try:
             names = (self.run / "order").read_text().split()
         except FileNotFoundError:
@@ -66,12 +66,12 @@ class Supervisor:
         return found if any(one.attendant for one in found) else []
 
     def relaunch(self, name: str) -> None:
-        """Ends the program, if it runs, and starts it again as its file says now. Any process may ask."""
+        """Restart the program with the current content of its file. Any process may call it."""
         os.kill(Process.read(self.run, name).attendant, signal.SIGUSR1)
 
     def stop(self, watch: Callable[[], None] = lambda: None) -> None:
-        """Ends the programs, the last that was started first; returns when all are gone. Meanwhile `watch` is called
-        twice a second."""
+        """End the programs in reverse order; returns when all have ended. Meanwhile `watch` is called twice a
+        second."""
         for attendant in reversed(self._attendants.values()):
             attendant.terminate()
             while True:

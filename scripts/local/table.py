@@ -1,6 +1,6 @@
-"""What the terminal shows of a running stack: a live table, or plain lines where there is no terminal.
+"""Shows a running stack as a live table, or as lines without a terminal.
 
-Comes in: a `View`, made anew for every look. Goes out: rich renderables or lines.
+Input: a `View`, created for each refresh. Output: rich renderables or lines.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ RELAUNCHING = "relaunching for the new schema"
 
 @dataclass(frozen=True)
 class View:
-    """One moment of the stack; times in seconds. `troubles` are lines about programs that are down."""
+    """The state of the stack at one time; times in seconds. `troubles` are lines about programs that are down."""
 
     status: Status
     processes: list[Process]
@@ -31,7 +31,7 @@ class View:
     first_silver: float | None
     lake: Path
     logs: Path
-    had_silver: bool = False  # rows of an earlier run
+    had_silver: bool = False  # an earlier run wrote rows
 
 
 def renderable(view: View) -> Group:
@@ -49,7 +49,7 @@ def renderable(view: View) -> Group:
 
 
 def plain(view: View) -> Iterator[str]:
-    """The same as lines."""
+    """The same content as lines."""
     tables = sorted(view.status.tables.items())
     games = "  ".join(f"{name} {rows.silver}/{rows.gold}" for name, rows in tables)
     versions = sum((Counter(rows.versions) for _, rows in tables), Counter[str]())
@@ -61,13 +61,13 @@ def plain(view: View) -> Iterator[str]:
 
 
 def news(view: View) -> object:
-    """What of it is worth a line when it has changed: rates and ages are not."""
+    """The parts whose change is printed; rates and ages are left out."""
     status = view.status
     return status.tables, status.quarantine, status.deferred, status.state, view.processes, view.troubles
 
 
 def summary(view: View) -> Iterator[str]:
-    """Three lines: the stream, the processes, the places."""
+    """Three lines: the stream, the processes, the addresses and folders."""
     status, app = view.status, _app(view)
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
     flow = (
@@ -91,7 +91,7 @@ def summary(view: View) -> Iterator[str]:
 
 
 def _app(view: View) -> str | None:
-    """What the app does; None where its process is down, which says it all."""
+    """The state of the app; None if its process is down, which is shown instead."""
     spark = next((one for one in view.processes if one.name == "spark"), None)
     if spark is not None and spark.is_down:
         return None

@@ -1,7 +1,7 @@
 """Trains the class archive of the app's JVM, once on a machine: without it a start and a bump take twice the CPU time.
 
-A JVM writes such an archive only when it ends in its own time, and a bump ends it at once: the first run of all would
-have to do without. So a session that is thrown away writes it before that.
+A JVM writes the archive only on a normal exit, and a bump kills it. So a temporary session writes the archive before
+the first run.
 """
 
 import os
@@ -18,12 +18,12 @@ from scripts.local.server import last_line
 
 ARCHIVE = "PROTOLAKE_SPARK__CLASS_ARCHIVE"
 LONGEST_S = 240.0
-QUICK = "-XX:TieredStopAtLevel=1"  # this JVM does not get old, and the archive holds no compiled code
+QUICK = "-XX:TieredStopAtLevel=1"  # this JVM ends soon, and the archive has no compiled code
 
 
 def train(app: dict[str, str]) -> None:
-    """Make the archive that the app's variables name, unless it is there. The app runs without it too, so that a
-    training that fails is told and stops nobody."""
+    """Create the archive that the app's variables name, unless it exists. The app runs without it, too, so a failed
+    training is only reported."""
     archive = Path(app.get(ARCHIVE, ""))
     if not archive.name or archive.is_file():
         return
@@ -46,7 +46,7 @@ def _write(archive: Path, app: dict[str, str]) -> None:
 
 
 def _run(app: dict[str, str], log: Path) -> str | None:
-    """Why there is no archive; None when there is."""
+    """Train in a process; returns why there is no archive, or None if there is one."""
     options = " ".join(filter(None, (os.environ.get("JAVA_TOOL_OPTIONS"), QUICK)))
     surroundings = os.environ | environment.shared(os.environ) | app | {"JAVA_TOOL_OPTIONS": options}
     with log.open("w") as file:

@@ -1,7 +1,7 @@
-"""From `up` to the end: shows the stack until it is asked to stop or, with --records, until all records are in.
+"""Shows the stack until it is stopped, or with --records until all records are ingested.
 
-Goes out: 0. A producer or an app that is down for good ends a run with --records as a LocalError with its exit code;
-without --records the stack stays up and says so.
+Output: 0. If producer or app is down without a restart, a run with --records ends with a LocalError with its exit code;
+without --records the stack stays up and shows it.
 """
 
 import sys
@@ -19,7 +19,7 @@ QUIET_SECONDS = 60.0
 
 
 def watch(stack: Stack) -> int:
-    """Returns only if there is something to end for; else a signal ends it."""
+    """Returns once the run is complete; otherwise a signal ends it."""
     if sys.stdout.isatty():
         with Live(get_renderable=lambda: table.renderable(stack.look()), refresh_per_second=2, transient=False):
             _await_end(stack)
@@ -38,7 +38,7 @@ def watch(stack: Stack) -> int:
 
 
 def is_drained(stack: Stack) -> bool:
-    """Whether every produced record is in silver or quarantine, and gold has seen each table."""
+    """True if every produced record is in silver or quarantine, and gold includes each table."""
     if stack.code_of("producer") != 0:
         return False
     report = stack.report()
@@ -53,14 +53,14 @@ def is_drained(stack: Stack) -> bool:
 
 
 class _Lines:
-    """Where there is no terminal: what the table would show, once it has changed."""
+    """Prints the table's content as lines when it has changed, without a terminal."""
 
     def __init__(self) -> None:
         self._said: object = None
         self._at = 0.0
 
     def print_news(self, view: table.View) -> None:
-        """Every five seconds if there is news, else every minute."""
+        """Print every five seconds if there is a change, otherwise every minute."""
         waited = time.monotonic() - self._at
         if waited >= (LINES_SECONDS if table.news(view) != self._said else QUIET_SECONDS):
             self.print(view)
@@ -71,7 +71,7 @@ class _Lines:
 
 
 def _await_end(stack: Stack, lines: _Lines | None = None) -> None:
-    """Returns when all records of --records are in."""
+    """Return when all records of --records are ingested."""
     while True:
         if stack.supervisor.dead():
             raise LocalError(f"the attendant of {stack.supervisor.dead()[0]} was killed: start the stack again", 70)
@@ -85,7 +85,7 @@ def _await_end(stack: Stack, lines: _Lines | None = None) -> None:
 
 
 def _require_progress(stack: Stack) -> None:
-    """A LocalError if nobody is left who could get the missing records in."""
+    """A LocalError if producer and app can no longer ingest the missing records."""
     producer, app = stack.code_of("producer"), stack.code_of("spark")
     if producer or app is not None:
         why = "the run ended before all records were in; the lines above and the logs show why"

@@ -1,12 +1,12 @@
-"""START HERE: wires ingest, deferred and aggregate, and decides how the process ends.
+"""START HERE: connects ingest, deferred decoding and gold, and returns the exit code.
 
-At start, in this order: lock the lake; finish every decided unit that a crash left open; compare tables and Spark's
-checkpoint with the manifests; start Spark while the broker and the registry are asked; compare Kafka's topics with the
-manifests; then run.
+At start, in this order: lock the lake; apply committed units that a crash interrupted; compare tables and Spark's
+checkpoint with the manifests; start Spark while the broker and the registry are contacted; compare Kafka's topics with
+the manifests; then run.
 
-Three loops share one lock, so that only one unit is in the making at any time: the streaming query (`ingest`), the
-main thread (`deferred`, which asks the registry without it, and `recovery`), and the gold thread, which takes the lock
-only to look (`aggregate`).
+Three loops share one lock, so that only one unit is built at a time: the streaming query (`ingest`), the main thread
+(`deferred`, `recovery`; it contacts the registry without the lock), and the gold thread (it holds the lock only while
+it plans).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Pipeline:
     def __init__(
         self, settings: Settings, available_now: bool = False, land_only: bool = False, accept_loss: bool = False
     ):
-        """`accept_loss`: what Kafka no longer has at this start is written down and skipped, nothing later."""
+        """`accept_loss`: offsets that Kafka has lost at this start are recorded and skipped; later losses are not."""
         self._settings = settings
         self._available_now = available_now
         self._land_only = land_only
@@ -72,8 +72,8 @@ class Pipeline:
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
         self._streaming: Streaming | None = None
-        self._folds = 0  # runs of `aggregate`, begun and ended
-        self._due: dict[str, float] = {}  # chore -> when it is done next
+        self._folds = 0  # starts plus ends of gold runs: odd = one is running
+        self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake.path)
         self.status = Status(self.lake, settings.tables.layout)
         self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid)
@@ -81,10 +81,10 @@ class Pipeline:
         self._disk = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
     def run(self) -> ExitCode:
-        """Run until drained, stopped or unable to go on.
+        """Run until everything is ingested, the app is stopped, or it cannot continue.
 
         Raises:
-            ProtolakeError: with the exit code that it declares.
+            ProtolakeError: carries the exit code.
         """
         self.life.listen()
         try:
@@ -110,7 +110,7 @@ class Pipeline:
     def _open_lake(self) -> OpenLake:
         """
         Raises:
-            ContractError: tables, state and checkpoint are not of one lake and moment.
+            ContractError: tables, state files and checkpoint do not belong to the same lake and point in time.
         """
         opened = OpenLake.of(self.lake, self._settings)
         if self._settings.registry.sends_secret_in_clear:
@@ -147,7 +147,7 @@ class Pipeline:
                 jvm.lock_lake_in_jvm(spark, self.lake)
                 session.prepare_workers(spark)
             except BaseException as error:
-                self._stop.set()  # else leaving would wait for the answers
+                self._stop.set()  # otherwise the exit would wait for the broker and the registry
                 if not isinstance(error, StopRequested):
                     raise
             now = search.result()
@@ -161,7 +161,7 @@ class Pipeline:
         return self._work(opened, now)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
-        """Nobody waits for the other answer when one is that the start must end."""
+        """If one check fails, do not wait for the other."""
         if asked.exception() is not None:
             self._stop.set()
 
@@ -184,7 +184,7 @@ class Pipeline:
             try:
                 return session.start(self._settings)
             except ConfigurationError:
-                if not self._disk.shortage():  # a full disk is not named in what a JVM says that cannot start
+                if not self._disk.shortage():  # a JVM that cannot start does not report a full disk
                     raise
 
     def _learn_subjects(self, opened: OpenLake) -> None:
@@ -195,7 +195,7 @@ class Pipeline:
         except RegistryUnreachable as error:
             if not opened.schemas.ledger.entries:
                 raise
-            # What is known keeps flowing, what is new waits.
+            # Records with known schemas are decoded; others are deferred.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
     def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
@@ -231,12 +231,12 @@ class Pipeline:
         if self._available_now:
             self._disk.retry(self._aggregate)
         elif not gold.is_alive():
-            self._try_to_aggregate()  # who stops the app wants to find gold as it should be; two runs must not meet
+            self._try_to_aggregate()  # bring gold up to date before the exit; two gold runs must not overlap
         self._sync_before_exit(opened, gold.is_alive())
         return ExitCode.DONE
 
     def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
-        """So that the next start has nothing to look at again; without it, it looks."""
+        """Make all commits durable, so that the next start need not check them."""
         try:
             opened.units.committer.close()
             if not gold_is_busy:
@@ -245,7 +245,7 @@ class Pipeline:
             log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
 
     def _do_chores(self, opened: OpenLake) -> None:
-        """What the main thread does while the query runs."""
+        """The main thread's work while the query runs, called about once a second."""
         if self._is_due("deferred", DEFERRED_INTERVAL_S):
             self._disk.retry(self._deferred.merge)
             if not self._land_only:
@@ -265,7 +265,7 @@ class Pipeline:
 
     def _name_versions(self, opened: OpenLake) -> None:
         versions = opened.schemas.fetch_missing_versions()
-        if versions:  # a batch may have the lock for long, and all other chores would wait with this one
+        if versions:  # only now, because a batch may hold the lock for long and would delay all other chores
             with self._unit_lock:
                 opened.schemas.ledger.set_versions(versions)
 
@@ -281,7 +281,7 @@ class Pipeline:
                 self._try_to_aggregate()
 
     def _try_to_aggregate(self) -> None:
-        """Gold can always be made again from silver: its failure stops neither ingest nor a clean end."""
+        """A gold failure stops neither ingest nor the exit: gold can always be computed again from silver."""
         try:
             self._aggregate()
         except Exception as error:
@@ -300,7 +300,7 @@ class Pipeline:
             self.status.set_blocked_offsets(transactions.look())
 
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
-        """Ask until there is an answer, the patience is over, or the app is stopped."""
+        """Call `ask` until it answers, the timeout is over, or the app is stopped."""
         deadline, refused_since = time.monotonic() + self._settings.run.connect_timeout_s, None
         where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
         reason = None

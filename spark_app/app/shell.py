@@ -1,4 +1,4 @@
-"""A pyspark shell on the lake: every table registered by its name, read only, with three queries to begin with."""
+"""A read-only PySpark shell on the lake, with a view for each table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(settings: Settings) -> None:
 
 
 def make_read_only(spark: SparkSession) -> None:
-    """Refuse whatever may change a table: statements, and what a DataFrame writes."""
+    """Reject everything that may change a table: statements, and writers of DataFrames."""
     spark.sql = ReadOnly(spark)  # type: ignore[method-assign, assignment]
     for writer in ("write", "writeStream", "writeTo", "mergeInto"):
         setattr(type(spark.range(1)), writer, property(_refuse))
@@ -54,23 +54,23 @@ def _refuse(rows: DataFrame) -> NoReturn:
 
 
 def register(spark: SparkSession, lake: Lake) -> list[str]:
-    """One view per table, named after it. A view cannot be written, and it follows the table's new rows and columns
-    each time this is called. Delta would delete and update through a view that is nothing but the table: the condition
-    makes it more than that, and costs nothing."""
+    """Create one view per table, with the table's name. A view cannot be written; call this again to see new rows and
+    columns. Delta accepts DELETE and UPDATE through a plain view of a table; the condition `true` prevents that at no
+    cost."""
     for name in lake.tables():
         spark.read.format("delta").load(str(lake.table(name))).where("true").createOrReplaceTempView(name)
     return lake.tables()
 
 
-# Commands that change nothing, by the name of their plan, up to a capital letter. A session may have views of its own.
+# Names of the plans of commands that change nothing, up to a capital letter. A session may create views.
 READING = re.compile(r"(Show|Describe|Explain|Set|Reset|Cache|Uncache|ClearCache|Refresh|Use|NoopCommand)([A-Z]|$)")
-WRITING = re.compile(r"Insert|Execute|Call|Restore|Clone")  # plans that are no commands, and change something
+WRITING = re.compile(r"Insert|Execute|Call|Restore|Clone")  # plans that change something, but are no commands
 STATEMENTS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class ReadOnly:
-    """`spark.sql` for statements that read. Spark would take a view for the table that a `drop table` names, and hide
-    it; other changes it refuses in words of its own, or makes tables in a folder of its own."""
+    """`spark.sql` for statements that only read. Spark itself would hide a table's view on DROP TABLE, and create
+    tables in its own folder."""
 
     def __init__(self, spark: SparkSession):
         self._spark, self._sql = spark, spark.sql
@@ -78,19 +78,19 @@ class ReadOnly:
     def __call__(self, query: str, *arguments: Any, **named: Any) -> DataFrame:
         """
         Raises:
-            UsageError: the statement is no query, nor a command that only shows.
+            UsageError: the statement is neither a query nor a command that only reads.
         """
-        text = re.sub(r"\{[^{}]*\}", "x", query) if named else query  # Spark puts names and values there
+        text = re.sub(r"\{[^{}]*\}", "x", query) if named else query  # placeholders that Spark fills in
         try:
             plan = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
         except Exception:
-            return self._sql(query, *arguments, **named)  # for its words
+            return self._sql(query, *arguments, **named)  # Spark raises the syntax error
         if refused := next((name for name in self._changes(plan) if not READING.match(name)), None):
             raise UsageError(f"this shell is read-only: {refused} was refused, and nothing was changed")
         return self._sql(query, *arguments, **named)
 
     def _changes(self, plan: Any) -> Iterator[str]:
-        """The names of the commands and other statements in a plan that are no queries."""
+        """The names of the commands and other statements in a plan that are not queries."""
         loader: Any = self._spark.sparkContext._jvm
         kinds = [loader.java.lang.Class.forName(f"{STATEMENTS}.{name}") for name in ("Command", "ParsedStatement")]
         name = str(plan.getClass().getSimpleName())

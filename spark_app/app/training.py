@@ -1,8 +1,8 @@
 """Trains the JVM's class archive before the app first runs: while an image is built, or at the first ./scripts/run.
 
-Comes in: the settings of the run, so that both have one class path and one set of options. Goes out: the archive at
-`spark.class_archive`. There is no broker yet: batches come from Spark's own rate source, and Kafka's clients ask
-an address where nobody listens. All else is the app's own code on a lake that is thrown away.
+Input: the settings of the run, so that class path and JVM options are the same. Output: the archive at
+`spark.class_archive`. No broker is needed: batches come from Spark's rate source, and the Kafka clients connect to an
+address where nothing listens. Everything else is the app's own code on a temporary lake.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARCHIVE_TIMEOUT_S = 120.0
 
 
 class Noise:
-    """Records whose values are no frames."""
+    """Records whose values are not frames."""
 
     spans: tuple[Span, ...] = ()
 
@@ -47,7 +47,7 @@ class Noise:
 
 
 def main() -> int:
-    """Train and write the archive; 1 when none was written."""
+    """Write the archive; returns 1 if there is none."""
     settings = config.load()
     archive = Path(settings.spark.class_archive)
     archive.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
-    """Some micro-batches of noise through the pass, the manifest and the committer, into bronze and quarantine."""
+    """Run some micro-batches of noise through the job, the manifest and the committer, into bronze and quarantine."""
     lake.prepare()
     opened = OpenLake.of(lake, settings)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
@@ -82,13 +82,13 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
     query = writer.trigger(processingTime="100 milliseconds").start()
     while not done.is_set():
-        query.awaitTermination(1)  # raises what ended the query
+        query.awaitTermination(1)  # raises the query's error
     query.stop()
     opened.units.committer.close()
 
 
 def read_tables(spark: SparkSession, lake: Lake) -> None:
-    """What gold and the shell ask of Spark: files and Delta tables, grouped."""
+    """Load the Spark classes that gold and the shell use: read and group files and Delta tables."""
     for name in lake.tables():
         table = spark.read.format("delta").load(str(lake.table(name)))
         table.createOrReplaceTempView(name)
@@ -98,14 +98,14 @@ def read_tables(spark: SparkSession, lake: Lake) -> None:
 
 
 def ask_kafka(spark: SparkSession, settings: Settings) -> None:
-    """Load what Spark's Kafka source is made of, up to the answer that never comes."""
+    """Load the classes of Spark's Kafka source; the request times out."""
     brief = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
     nobody = {"kafka.bootstrap.servers": NOBODY, "subscribe": "nothing"}
-    plain = settings.kafka.model_copy(update={"security_protocol": "PLAINTEXT"})  # who logs in asks others, too
+    plain = settings.kafka.model_copy(update={"security_protocol": "PLAINTEXT"})  # a login would contact other servers
     options = spark_source.jvm_options(plain) | brief | nobody
     try:
         spark.read.format("kafka").options(**options).load().collect()
-    except Exception as error:  # Py4J's own kind; anything but the silence of nobody is a mistake in here
+    except Exception as error:  # py4j's own type; any error except a timeout is a bug here
         if "TimeoutException" not in str(error):
             raise
 

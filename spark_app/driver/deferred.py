@@ -1,9 +1,8 @@
-"""Decodes from bronze what had to wait: records whose schema id could not be settled when they came, or that were
-landed only. The same pass and the same manifest, with bronze as the source.
+"""Decodes deferred records from bronze: records whose schema could not be resolved when they arrived, or that
+`--land-only` wrote. It uses the same job and manifest as ingest.
 
-`deferred_events` holds the coordinates of what waits and nothing else. A unit of this kind takes files out of it, and
-adds what of their records still waits. `waiting` knows which files to take, so that what is done follows what became
-ready, not what waits.
+`deferred_events` holds only coordinates. A unit of this kind removes files from it and adds a file with those of their
+records that still wait. `deferred_files` selects the files, so that the cost depends on the records that became ready.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCH
 
 
 class DeferredDecoder:
-    """Looks after what waits. `between_units` is held while a unit is made, and to look which files there are."""
+    """Decodes deferred records. It holds the unit lock while it builds a unit and while it lists files."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class DeferredDecoder:
         return Report() if moved and unmet else None
 
     def merge(self) -> bool:
-        """Merge small files, if there are enough of them; True when it was done."""
+        """Merge small files if there are enough of them; True if files were merged."""
         enough = self._settings.lake.compact_files
         with self._unit_lock:
             self._refresh()
@@ -106,7 +105,7 @@ class DeferredDecoder:
         self._waiting.refresh()
 
     def _find_resolved_keys(self) -> pa.Array:
-        """The schemas that nobody has to wait for, with NULL for none."""
+        """Keys of schemas that are decodable or refused, and NULL."""
         catalog = self._schemas.ledger.catalog()
         if catalog is not self._settled_of:
             keys = map(str, [*catalog.decodable, *catalog.refused])
@@ -114,7 +113,7 @@ class DeferredDecoder:
         return self._settled
 
     def _take(self, files: list[DeferredFile], settled: pa.Array) -> Report:
-        """A unit of what is ready in the first of the files."""
+        """Decode the ready records of the first files as one unit."""
         first = next(self._ready(files, settled))
         limit = self._attempts.limit(first=str(first.select(COORDINATES).slice(0, 1).to_pylist()))
         most = max(limit, 1)
@@ -143,12 +142,12 @@ class DeferredDecoder:
             log.info("deferred records decoded", records=report.bronze, left=left)
 
     def _ready(self, files: list[DeferredFile], settled: pa.Array) -> Iterator[pa.RecordBatch]:
-        """The rows that need not wait, in the order of the files."""
+        """The rows that are ready, in the order of the files."""
         batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=settled)) for batch in self._waiting.read(files))
         return (batch for batch in batches if len(batch))
 
     def _rest(self, files: list[DeferredFile], settled: pa.Array, taken: int) -> Iterator[pa.RecordBatch]:
-        """All rows but the first so many of `_ready`."""
+        """All rows except the first `taken` of `_ready`."""
         for batch in self._waiting.read(files):
             is_ready = pc.is_in(batch.column(KEY), value_set=settled)
             ready = batch.filter(is_ready)
@@ -164,7 +163,7 @@ class DeferredDecoder:
         return read_bronze(self._session, self._opened, ranges_of(ready), self._units.tasks(ready.num_rows))
 
     def _give_up(self, ready: pa.Table) -> Report:
-        """A record that breaks the pass all by itself goes to quarantine as it is."""
+        """Quarantine a record that crashes the job by itself."""
         layout = self._settings.tables.layout
         batches = (batch.select(BRONZE_SCHEMA.names) for batch in self._read(ready).read())
         record = pa.Table.from_batches(batches, BRONZE_SCHEMA)

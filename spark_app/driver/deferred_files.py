@@ -1,9 +1,8 @@
-"""What waits, file by file: which schemas the records of each file of `deferred_events` wait for, and how many do.
+"""For each file of `deferred_events`: which schemas its records wait for, and how many.
 
-So that to know what is ready costs a comparison of schema keys, and only files that hold something ready are read.
-Files are immutable: each is summed up once, mostly by the bounds that the log keeps. No file that is written here has
-more records than a unit takes, so that none is rewritten twice for its size; and a schema that many wait for gets files
-of its own, so that they leave with the files.
+Finding ready records then needs only a comparison of schema keys, and only files with ready records are read. Files are
+immutable: each is summarised once, mostly from the log's statistics. No file has more records than a unit, so none is
+rewritten twice because of its size; records of a frequent schema get files of their own, which are removed as a whole.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from spark_app.worker.table_rows import DEFERRED_SCHEMA
 
 KEY = "waits_for"
 KEYS = pa.schema([DEFERRED_SCHEMA.field(KEY)])
-MOST_READ = 2 * MOST_AT_ONCE  # records that a unit reads of files that hold others too, or that are merged at once
-ALONE = 10_000  # records of one schema that get a file of their own
+MOST_READ = 2 * MOST_AT_ONCE  # records, ready or not, that a unit reads or that one merge reads
+ALONE = 10_000  # from this many records on a schema gets a file of its own
 BATCH = 50_000
-LOG_STATISTICS = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # of a file, by the log
-MIXED = "more than one"  # no key
+LOG_STATISTICS = ("path", "num_records", f"null_count.{KEY}", f"min.{KEY}", f"max.{KEY}")  # in the log, per file
+MIXED = "more than one"  # not a schema key
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class DeferredFile:
     """A file of `deferred_events`.
 
     Attributes:
-        path: within the table.
-        keys: the schemas that its records wait for, each once; NULL = for none, they were landed only.
+        path: relative to the table's folder.
+        keys: the distinct schemas that its records wait for; NULL = none (written by `--land-only`).
         counts: records that wait for each.
     """
 
@@ -48,7 +47,7 @@ class DeferredFile:
     counts: np.ndarray
 
     def count(self, settled: pa.Array) -> int:
-        """Records that need not wait any more; `settled` are keys and NULL."""
+        """The number of ready records; `settled` are the resolved keys and NULL."""
         return int(self.counts[pc.is_in(self.keys, value_set=settled).to_numpy(zero_copy_only=False)].sum())
 
     @property
@@ -58,21 +57,21 @@ class DeferredFile:
 
 
 class DeferredFiles:
-    """The files of the table. `refresh` needs the lock of the units, all else does not."""
+    """The files of the table. `refresh` needs the unit lock; the other methods do not."""
 
     def __init__(self, tables: Tables, name: str):
         self._tables = tables
         self._name = name
         self._version: int | None = None
-        self._files: dict[str, DeferredFile | None] = {}  # None = not summed up yet
+        self._files: dict[str, DeferredFile | None] = {}  # None = not summarised yet
 
     @property
     def files(self) -> list[DeferredFile]:
-        """Those that are summed up, in the order of their names, which begin with the unit."""
+        """The summarised files in the order of their names, which begin with the unit."""
         return [file for _, file in sorted(self._files.items()) if file is not None]
 
     def refresh(self) -> None:
-        """Look which files there are."""
+        """Read the list of files from the log."""
         version = self._tables.version(self._name)
         if version != self._version or version is None:
             table = self._tables.get(self._name) if version is not None else None
@@ -82,7 +81,7 @@ class DeferredFiles:
             self._version = version
 
     def learn(self) -> None:
-        """Sum up the files of which the log does not say enough, one after the other."""
+        """Read and summarise the files for which the log's statistics are not enough."""
         for path in [path for path, file in self._files.items() if file is None]:
             self._files[path] = self._count_keys(path)
 
@@ -105,8 +104,8 @@ class DeferredFiles:
                 yield complete(batch, columns)
 
     def files_to_merge(self, enough: int) -> list[DeferredFile]:
-        """Small files to be merged, once there are `enough` of one size and kind: so each record is written a few times
-        at most, however long it waits. None when there are not."""
+        """Small files to merge, once there are `enough` of one size and kind, so that each record is rewritten only a
+        few times however long it waits. Empty if there are not enough."""
         alike: dict[tuple[int, str | None], list[DeferredFile]] = defaultdict(list)
         for file in self.files:
             if file.rows < MOST_AT_ONCE // 2:
@@ -118,7 +117,7 @@ class DeferredFiles:
 
 
 def fitting(files: Iterable[DeferredFile], most: int, size: Callable[[DeferredFile], int]) -> Iterator[DeferredFile]:
-    """The first files that have at most so many records together, or the first alone."""
+    """Files from the start with at most `most` records in total; at least one."""
     total = 0
     for number, file in enumerate(files):
         total += size(file)
@@ -128,7 +127,7 @@ def fitting(files: Iterable[DeferredFile], most: int, size: Callable[[DeferredFi
 
 
 def group_by_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows as they are written again: those of a schema that many wait for apart from all others."""
+    """Rows to write again; records of a frequent schema are separated."""
     for rows in _chunks(batches):
         keys = pc.dictionary_encode(rows[KEY].combine_chunks(), null_encoding="encode")
         codes = keys.indices.to_numpy()
@@ -152,7 +151,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _from_log_statistics(row: Mapping[str, Any]) -> DeferredFile | None:
-    """A file whose records all wait for the same, as the log says it; None where it does not say so."""
+    """A file whose records all wait for the same schema according to the log; None if the log does not show that."""
     rows, nulls = row.get("num_records"), row.get(f"null_count.{KEY}")
     low, high = row.get(f"min.{KEY}"), row.get(f"max.{KEY}")
     if not rows or not (nulls == rows or (nulls == 0 and low is not None and low == high)):

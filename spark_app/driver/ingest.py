@@ -1,10 +1,12 @@
-"""One micro-batch from Kafka, in this order:
+"""One micro-batch from Kafka:
 
-1. Spark's idea of the batch is compared with where the manifests ended.
-2. The attempt is written down, so that a batch that kills the app is landed only after a few tries.
-3. The pass runs (`unit`); new ids and tables are settled, or the app leaves for a bump with nothing decided.
-4. Kafka's topics must still be those of the start. 5. The manifest decides. 6. The committer makes it true.
-7. Maintenance, when it is due.
+1. Compare the start offsets that Spark planned with the end of the last unit.
+2. Record the attempt; after a few failed attempts the batch is written to bronze only.
+3. Run the job; resolve new schema ids and tables, or exit for a bump without committing.
+4. Check that the topics are still the same.
+5. Commit the unit (manifest).
+6. Apply it (Delta commits).
+7. Run maintenance if it is due.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from spark_app.storage.lake import read_json, write_quickly
 from spark_app.store.checkpoint import REMEDY, read_range
 from spark_app.store.manifest import follows
 
-RETRY_S = (0, 1, 2, 4, 8, 15)  # after that many failed tries
+RETRY_S = (0, 1, 2, 4, 8, 15)  # wait after so many failed attempts
 MOST_NAMED = 20  # partitions
-MAX_LAND_ATTEMPTS = 8  # tries to land a batch that could not be decoded: its records cannot be to blame
+MAX_LAND_ATTEMPTS = 8  # attempts to write bronze only: then the records cannot be the cause
 
 
 class Ingest:
@@ -49,8 +51,8 @@ class Ingest:
     ):
         """
         Args:
-            read: the records between two positions, for so many tasks.
-            confirm: raises when the topics of these ids are no longer there.
+            read: returns the records between two positions, divided among so many tasks.
+            confirm: raises if the topics no longer have these ids.
         """
         self._opened = opened
         self._lake = opened.lake
@@ -63,13 +65,13 @@ class Ingest:
         self._read = read
         self._confirm = confirm
         self._attempts = opened.lake.state / "attempts.json"
-        self.batch_description = ""  # which records the batch in the making has, and which try it is
+        self.batch_description = ""  # offsets and attempt number of the current batch
 
     def batch(self, batch_id: int, origin: UnitOptions) -> int:
-        """Take one micro-batch, as Spark has planned it; how many records it had.
+        """Ingest one micro-batch as Spark planned it; returns its number of records.
 
         Raises:
-            SchemaBump, ContractError, Stopped, Unread: nothing was decided.
+            SchemaBump, ContractError, StopRequested, ReadFailed: nothing was committed.
         """
         began = time.monotonic()
         self._opened.units.apply_pending()
@@ -100,16 +102,17 @@ class Ingest:
         return report.bronze
 
     def _confirm_topics(self, origin: UnitOptions, report: Report) -> None:
-        """After the pass, so that all it read is of the topics that the unit names."""
+        """Check after the job that everything it read came from the topics that the unit names."""
         try:
             self._confirm(origin.topic_ids)
         except BaseException:
             self._units.discard(report)
-            self._attempts.unlink(missing_ok=True)  # the records are not to blame
+            self._attempts.unlink(missing_ok=True)  # the failure is not caused by the records
             raise
 
     def _in_place(self, origin: UnitOptions) -> bool:
-        """Also while there is no table that could get columns: the app may be faster than the first record."""
+        """True if a bump continues without a restart: also while no table exists that could get columns, because the
+        app may start before the first record."""
         first = self._manifests.last == 0 or not self._opened.tables.admitted
         return origin.bump_in_place or first or self._settings.schemas.on_bump == "in-place"
 
@@ -118,13 +121,13 @@ class Ingest:
         return self._read(start, end, self._units.tasks(offsets))
 
     def _pass(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
-        """For a lake's first records by as many tasks as its tables are worth."""
+        """Run the job. A lake's first records are sampled, which sets the number of tasks."""
         sequence = self._manifests.last + 1
         self._units.resolve_sample(self._records(start, end), sequence, origin)
         return self._units.run(self._records(start, end), sequence, origin)
 
     def _run(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
-        """The pass, tried again where that can help."""
+        """Run the job, with retries where a retry can help."""
         while True:
             self._disk.wait()
             self._status.waiting(None)
@@ -141,12 +144,12 @@ class Ingest:
             except SchemaBump:
                 self._attempts.unlink(missing_ok=True)
                 raise
-            except ReadFailed:  # nor are the records to blame for what Kafka has, or does not say
+            except ReadFailed:  # the failure is Kafka's, not caused by the records
                 self._attempts.unlink(missing_ok=True)
                 self.batch_description = ""
                 raise
             except ConnectionError:
-                raise  # the JVM is gone, and with it this process; the try is counted
+                raise  # the JVM is gone, so this process exits; the attempt stays counted
             except (PySparkException, OSError) as error:
                 full = is_full(error)
                 if full:
@@ -162,7 +165,7 @@ class Ingest:
                     self._stop.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
 
     def _count_attempt(self, end: Offsets) -> int:
-        """How often this batch has been tried, this time included; survives a crash."""
+        """The number of attempts at this batch including this one; survives a crash."""
         old = read_json(self._attempts) or {}
         tries = int(old["tries"]) + 1 if old.get("end") == end else 1
         write_quickly(self._attempts, {"end": end, "tries": tries}, "attempt")
@@ -170,13 +173,13 @@ class Ingest:
 
 
 def _continues(batch: int, start: Offsets, end: Offsets) -> bool:
-    """Whether the batch starts where the last unit ended. The first one of a checkpoint may name partitions that came
-    since; later ones read such from their beginning."""
+    """True if the batch starts where the last unit ended. The first batch of a checkpoint may name partitions that were
+    added since; later batches read new partitions from their first record."""
     return start == end if batch else follows(start, end)
 
 
 def describe_range(start: Offsets, end: Offsets) -> str:
-    """ "<topic>/<partition> <first> to <end>" of each partition that has something; the end is excluded."""
+    """The offsets of each partition with records as "<topic>/<partition> <first> to <end>"; the end is excluded."""
     taken = {t: {p: (start.get(t, {}).get(p, 0), o) for p, o in parts.items()} for t, parts in end.items()}
     found = [f"{t}/{p} {a} to {b}" for t, parts in sorted(taken.items()) for p, (a, b) in parts.items() if b > a]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
@@ -184,7 +187,7 @@ def describe_range(start: Offsets, end: Offsets) -> str:
 
 
 def _check_direction(start: Offsets, end: Offsets) -> None:
-    """No partition of a plan ends before it starts: the coordinates behind would be given twice."""
+    """Reject a plan whose partition ends before it starts: its offsets would be used twice."""
     for topic, partitions in end.items():
         for partition, offset in partitions.items():
             first = start.get(topic, {}).get(partition, 0)
@@ -195,7 +198,8 @@ def _check_direction(start: Offsets, end: Offsets) -> None:
 
 
 def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
-    """Every record lies in the batch's range, none twice. Gaps are allowed: aborted and compacted records."""
+    """Every record is in the batch's range, and none is there twice. Gaps are allowed: aborted and compacted
+    records."""
     for key, (first, last, count) in report.spans.items():
         topic, partition = key.rsplit("/", 1)
         low, high = start.get(topic, {}).get(partition, 0), end[topic][partition]
@@ -204,9 +208,9 @@ def _check_spans(report: Report, start: Offsets, end: Offsets) -> None:
 
 
 def _check_read(report: Report, start: Offsets, end: Offsets) -> None:
-    """The tasks have read all that was planned, and nothing twice: gaps among the records are Kafka's."""
+    """The tasks have read everything that was planned, and nothing twice: gaps between records come from Kafka."""
     for span in spans_between(start, end):
         read = sorted(report.read.get(span.partition_name, []))
-        edges = [span.start, *itertools.chain(*read), span.end]  # each read begins where the one before ended
+        edges = [span.start, *itertools.chain(*read), span.end]  # each span begins where the one before ended
         if not read or edges[::2] != edges[1::2]:
             raise ContractError(f"{span.partition_name}: the tasks read {read} instead of {span.start} to {span.end}")

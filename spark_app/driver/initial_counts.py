@@ -1,4 +1,4 @@
-"""What is in the tables when a run begins, counted for the status."""
+"""Counts the rows of all tables at the start, for the status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def count_rows(opened: OpenLake) -> dict[str, int]:
 
 
 def count_open_causes(opened: OpenLake) -> dict[str, int]:
-    """Cause -> records in quarantine that no replay has resolved.
+    """Cause -> quarantined records that no replay has resolved.
 
     Raises:
         ContractError: a file is damaged.

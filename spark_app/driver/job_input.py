@@ -1,7 +1,7 @@
-"""Records that the workers read themselves, each task its share; and the job that they are read by.
+"""The input of a unit, divided among tasks, and the Spark job that reads it.
 
-By way of Spark's readers each record would become a row of the JVM first, and then an Arrow row there. As a job of a
-DataFrame it would need a plan, which Spark would make anew for each unit: it takes 40 ms.
+Python workers read the records directly: Spark's readers would first make a JVM row and then an Arrow row of each. The
+job is an RDD job, because planning a DataFrame job takes 40 ms per unit.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from spark_app.model.reports import Report
 from spark_app.worker.block_pandas import block_pandas
 
 Batches = Iterator[pa.RecordBatch]
-Task = Callable[[Batches, str], Report]  # Arrow batches and a name that no other try of a task has
+Task = Callable[[Batches, str], Report]  # takes Arrow batches, and a name that is unique per task attempt
 
 
 class Share(Protocol):
-    """What one task reads.
+    """The input of one task.
 
     Attributes:
-        spans: what of Kafka was read when `read` has ended; none where something else is read.
+        spans: the Kafka spans that `read` has read once it ends; empty for other sources.
     """
 
     @property
     def spans(self) -> tuple[Span, ...]: ...
 
     def limited(self, most: int, /) -> Share:
-        """At most so many records of it."""
+        """The first `most` records of it."""
 
     def read(self) -> Batches:
         """
         Raises:
-            Unread: Kafka does not have it now.
+            ReadFailed: Kafka cannot deliver the records now.
         """
 
 
 @dataclass(frozen=True)
 class Records:
-    """Of one unit."""
+    """The input of one unit."""
 
     session: SparkSession
     shares: tuple[Share, ...]
 
     def limited(self, most: int) -> Records:
-        """At most so many records of each task."""
+        """At most `most` records per task."""
         return replace(self, shares=tuple(share.limited(most) for share in self.shares))
 
     def read(self) -> Batches:
-        """All of them, by this process."""
+        """All records, read in this process."""
         return (batch for share in self.shares for batch in share.read())
 
     def run(self, task: Task) -> Report:
-        """One report for all tasks.
+        """Run the task over all shares in one Spark job; returns one merged report.
 
         Raises:
-            Unread: a share could not be read; the others are done.
+            ReadFailed: a share could not be read; the other tasks are done.
         """
         shares, report = self.shares, Report()
 
@@ -80,7 +80,7 @@ class Records:
 
 
 def _run(task: Task, share: Share) -> str | ReadFailed:
-    """A report as JSON. What could not be read is no error of the task: Spark would try it again, and again."""
+    """A report as JSON. A failed read is returned, not raised, because Spark would retry the task."""
     context = TaskContext.get()
     assert context is not None
     try:

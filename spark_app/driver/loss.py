@@ -1,7 +1,7 @@
-"""What Kafka no longer has although it was not taken, to the offset; and how a person accepts it.
+"""Finds offset ranges that Kafka deleted before they were ingested, and records them once a person accepts the loss.
 
-An accepted loss is a unit of its own: it writes the ranges to `lost_events` and moves the end of what was taken past
-them, so that the next batch goes on behind it and nothing but these ranges is skipped.
+An accepted loss is a unit: it writes the ranges to `lost_events` and moves the ingested end past them; the next batch
+continues there, and nothing else is skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOST_SCHEMA = pa.schema(
         ("topic_id", pa.string()),
         ("partition", pa.int32()),
         ("first", pa.int64()),
-        ("end", pa.int64()),  # excluded; NULL: nobody knows how far the topic went
+        ("end", pa.int64()),  # excluded; NULL: the end of the topic is unknown
         ("reason", pa.string()),
         ("accepted_at", TIMESTAMP),
         ("unit", pa.int64()),
@@ -39,17 +39,17 @@ LOST_SCHEMA = pa.schema(
 
 
 class Reason(StrEnum):
-    """Why a range cannot be taken any more."""
+    """Why a range cannot be ingested."""
 
-    EXPIRED = "expired"  # deleted by retention, or by hand
-    MADE_AGAIN = "made_again"  # the topic was deleted and made again
-    GONE = "gone"  # the partition is no longer there
-    TRUNCATED = "truncated"  # taken, but the log now ends before it: new records would get offsets that are taken
+    EXPIRED = "expired"  # deleted by retention or by a person
+    MADE_AGAIN = "made_again"  # the topic was deleted and recreated
+    GONE = "gone"  # the partition does not exist any more
+    TRUNCATED = "truncated"  # ingested, but the log now ends before it: new records would reuse ingested offsets
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets from `first` to `end` (excluded; None = unknown) of a partition that are not, and will not be, taken."""
+    """Offsets from `first` to `end` (excluded; None = unknown) of a partition that can never be ingested."""
 
     topic: str
     topic_id: str
@@ -64,11 +64,11 @@ class Gap:
 
 
 def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
-    """What Kafka has, for `find_gaps`. A broker that has just come up may not know the end of its log yet: that it ends
-    too early has to be its last word.
+    """The current topics, for `find_gaps`. A broker that has just started may report too low an end, so a truncation
+    must be reported several times in a row.
 
     Raises:
-        BrokerUnreachable, TopicMissing, AccessRefused
+        BrokerUnreachable, TopicMissing, BrokerAccessDenied
     """
     for _ in range(LOOKS):
         now = topics.look()
@@ -79,7 +79,8 @@ def search(last: Manifest | None, topics: Topics) -> dict[str, Topic]:
 
 
 def find_gaps(last: Manifest | None, now: Mapping[str, Topic]) -> list[Gap]:
-    """What is missing behind the last unit that moved the offsets. Topics that it does not name are new."""
+    """The ranges that are missing after the last unit that moved the offsets. Topics that the unit does not name are
+    new."""
     if last is None:
         return []
     ids, gaps = last.source["topic_ids"], []
@@ -107,7 +108,7 @@ def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]
 
 
 def describe(gaps: list[Gap]) -> str:
-    """What is missing, and the remedy, on one line."""
+    """The missing ranges and the remedy on one line."""
     named = ", ".join(map(str, gaps[:MOST_NAMED]))
     named += f" and {len(gaps) - MOST_NAMED} more ranges" if len(gaps) > MOST_NAMED else ""
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
@@ -120,8 +121,8 @@ def describe(gaps: list[Gap]) -> str:
 
 
 def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
-    """Write the ranges down, and go on behind them. The checkpoint goes first: the manifests make another one, whether
-    or not this unit is decided.
+    """Record the ranges and continue after them. The checkpoint is moved away first; it is created again from the
+    manifests whether or not this unit is committed.
 
     Raises:
         ContractError: a range cannot be skipped.
@@ -152,7 +153,7 @@ def _rows(gaps: Iterable[Gap], unit: int) -> pa.Table:
 
 
 def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> dict[str, object]:
-    """Where the gaps end, and all else where the last unit ended."""
+    """The manifest's source: the ingested end moves past the gaps, and stays where it was everywhere else."""
     made_again = {gap.topic for gap in gaps if gap.reason == Reason.MADE_AGAIN}
     end: Offsets = {}
     for name, taken in last.source["end"].items():

@@ -1,7 +1,7 @@
-"""What units are made of: records of Kafka or of bronze. And the lake's own tables, read by Spark.
+"""Creates the input of a unit from Kafka or bronze, and reads the lake's tables with Spark.
 
-Tables are read from the files that the log names: they and their statistics are at hand, while Spark's Delta reader
-takes seconds to begin, and no batch runs meanwhile.
+Tables are read from the files that the log names, because Spark's Delta reader takes seconds to start and no batch runs
+meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
 
 
 def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: Offsets, tasks: int) -> Records:
-    """The records between two positions."""
+    """The records from `start` (included) to `end` (excluded)."""
     batch = settings.batch
     partitions = sum(map(len, end.values()))
     bounds = partitions, batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes
@@ -39,7 +39,7 @@ def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: O
 def read_bronze(
     session: SparkSession, opened: OpenLake, ranges: bronze.Ranges | None = None, tasks: int = 1
 ) -> Records:
-    """All records, or those of the ranges."""
+    """All records of bronze, or those of the ranges."""
     name, batch = opened.settings.tables.bronze, opened.settings.batch
     opened.units.refresh(name)
     if ranges is None:
@@ -59,7 +59,7 @@ def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame 
 
 
 def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -> DataFrame | None:
-    """Coordinates and "table" of all rows of the silver tables with these routing names; None when they have none."""
+    """Coordinates and "table" of all rows of the silver tables with these routing names; None if they have no files."""
     paths = []
     for table in map(opened.settings.tables.layout.silver_of, names):
         opened.units.refresh(table)
@@ -71,12 +71,12 @@ def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -
 
 
 def folder_of_row() -> Column:
-    """The name of the folder, and so of the table, whose file a row is from. A regular expression costs far more."""
+    """The name of the folder, and so of the table, of a row's file. A regular expression costs far more."""
     return F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
 
 
 def coordinates_of_row() -> list[Column]:
-    """The coordinates of a row of silver, under the names that they have everywhere else."""
+    """The coordinates of a silver row, under the column names of the other tables."""
     return [F.col(own).alias(name) for own, name in zip(LINEAGE_COORDINATES, COORDINATES, strict=True)]
 
 

@@ -1,8 +1,8 @@
-"""Asks for schemas and compiles them, beside the batches.
+"""Fetches and compiles schemas in threads beside the batches.
 
-protoc is judged by its CPU. On a busy machine the clock may run out first: then the schema is tried again, later and
-with twice as much time, until protoc is done or has had its seconds of CPU. Such tries have a lane of their own, so a
-schema that is dear to compile keeps others waiting once.
+The limit on protoc is CPU time. On a busy machine the wall-clock limit may be reached first; then the schema is tried
+again later with twice the time, until protoc ends or has used its CPU time. Retries run in a thread of their own, so an
+expensive schema delays others only once.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from spark_app.schemas.limits import SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable
 from spark_app.schemas.resolution import Resolved, resolve
 
-RESOLVERS = 2  # schemas asked for and compiled side by side
-MOST_CLOCKS = 48.0  # seconds on the clock for each of CPU, at last
-PAUSE = 4.0  # seconds before the next try for each that the last one took: a fifth of one resolver is all that one gets
+RESOLVERS = 2  # schemas fetched and compiled in parallel
+MOST_CLOCKS = 48.0  # wall-clock seconds per CPU second, at most
+PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's time: a schema gets a fifth of a thread
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A schema that compiles. `subjects` is `Registry.subjects_of`; None where the registry did not say."""
+    """A schema that compiled. `subjects` is `Registry.subjects_of`; None if the registry did not answer that
+    request."""
 
     resolved: Resolved
     subjects: Mapping[str, int] | None
 
 
 class ResolverPool:
-    """One answer for each schema that is asked for."""
+    """Runs at most one lookup per schema at a time."""
 
     def __init__(self, registry: Registry, caps: SchemaLimits):
         self._registry = registry
@@ -40,35 +41,36 @@ class ResolverPool:
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
-        self._asking = threading.Lock()  # two threads may ask, but only one at a time settles
-        self._clocks: dict[SchemaKey, float] = {}  # of the last try, where they ran out
+        self._asking = threading.Lock()  # two threads may start lookups
+        self._clocks: dict[SchemaKey, float] = {}  # wall-clock factor of the last attempt, if it timed out
 
     def resolve(self, key: SchemaKey) -> Resolved:
-        """See `resolution.resolve`. For a schema that compiled before: nobody else waits for it."""
+        """See `resolution.resolve`. It runs in the calling thread, for schemas that have compiled before."""
         return resolve(self._registry, key, self._caps)
 
     def ask(self, key: SchemaKey) -> Future[Answer]:
-        """The answer, or the one that is under way; see `resolve` for what it raises."""
+        """Start a lookup, or return the running one; see `resolve` for the errors of its result."""
         with self._asking:
-            answer = self._asked.get(key)  # which another thread may take at any moment
+            answer = self._asked.get(key)  # another thread may remove it at any time
             if answer is None:
                 lane = self._again if key in self._clocks else self._first
                 answer = self._asked[key] = lane.submit(self._resolve, key)
             return answer
 
     def is_asked(self, key: SchemaKey) -> bool:
+        """True if there is a running or finished lookup."""
         return key in self._asked
 
     def take(self, key: SchemaKey) -> Answer:
-        """The answer that is there; the next question is a new one."""
+        """The result of a finished lookup; the next `ask` starts a new one."""
         return self._asked.pop(key).result()
 
     def forget(self, key: SchemaKey) -> None:
-        """Nobody takes the answer; the next question is a new one."""
+        """Drop the result; the next `ask` starts a new lookup."""
         self._asked.pop(key, None)
 
     def pause(self, key: SchemaKey) -> float:
-        """Seconds that the next question must wait, because of the last one's cost."""
+        """Seconds until the next lookup of this schema may start, because of the last one's cost."""
         clocks = self._clocks.get(key, 0.0)
         return PAUSE * replace(self._caps, clocks=clocks).compile_clock_s if clocks else 0.0
 

@@ -1,9 +1,10 @@
-"""Answers what a pass met outside its closed set: new schemas, new routing values, new message types of a table.
+"""Resolves schema ids that a job saw for the first time, and retries those that wait.
 
-A schema id (or GUID) that resolves, was never met and is of the topics' own subjects is a bump: it goes into the
-ledger, the batch is not decided, and the app leaves (or, on a lake without tables or by setting, goes on in place).
-One of a foreign subject is settled in place. One that does not resolve is no reason to leave: its records wait. So
-neither a corrupt frame nor somebody else's schema can make the app restart, and no id can do it twice.
+A new schema id (or GUID) of the topics' own subjects is a bump: it is entered in the ledger, the batch is not
+committed, and the app exits (or continues, on a lake without tables or with `schemas.on_bump = in-place`). A schema of
+another subject is entered without a restart. An id that cannot be resolved never causes a restart: its records are
+deferred. So neither a corrupt frame nor a foreign schema restarts the app, and each schema id causes at most one
+restart.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotF
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.models import Schemas, Settings
 
-RETRY_S = 20.0  # at most between two questions for one schema that is not dear to compile
-RETRY_WAIT_S = 1.0  # that a look at what waits may take: whoever looks has more to do
-NO_LOCK = nullcontext()  # instead of a lock, where there is one thread
+RETRY_S = 20.0  # longest wait between two lookups of a schema that is cheap to compile
+RETRY_WAIT_S = 1.0  # longest wait for retried schemas, because the caller has other work
+NO_LOCK = nullcontext()  # for callers with one thread
 
 
 def limits_of(settings: Schemas) -> SchemaLimits:
+    """The limits on schemas in the settings."""
     return SchemaLimits(**settings.model_dump(include={field.name for field in fields(SchemaLimits)}))
 
 
 def subjects_of(settings: Settings) -> Subjects:
+    """The topics' own subjects according to the settings."""
     return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
 
 
 class SchemaResolver:
-    """Settles schema ids."""
+    """Resolves schema ids and enters their outcomes in the ledger."""
 
     def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas, subjects: Subjects):
         self.ledger = ledger
@@ -51,12 +54,12 @@ class SchemaResolver:
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
         self._resolvers = ResolverPool(registry, limits_of(settings))
-        self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of what this process settled
+        self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
-        self._newly_waiting = 0  # schemas that began to wait since the last look at what waits
+        self._newly_waiting = 0  # schemas that began to wait since the last retry
 
     def load_subject_versions(self) -> None:
-        """Settle every version of the configured subjects: before the first batch, so that known ones are no bump.
+        """Resolve every version of the configured subjects before the first batch, so that they are not bumps.
 
         Raises:
             RegistryUnreachable
@@ -70,13 +73,13 @@ class SchemaResolver:
             self.ledger.save()
 
     def learn(self, schema_id: int) -> None:
-        """Settle a schema that the settings name (0 = none), as `learn_subjects` does."""
+        """Resolve a schema that the settings name (0 = none) before the first batch."""
         if schema_id:
             self._resolve_if_open(schema_id)
             self.ledger.save()
 
     def fetch_missing_forms(self) -> None:
-        """Ask as what schemas were registered that an earlier release met, where the lake's rule goes by it.
+        """Fetch the registered form of schemas entered by an earlier release, if the lake's rule needs it.
 
         Raises:
             RegistryUnreachable
@@ -93,14 +96,15 @@ class SchemaResolver:
         self.ledger.save()
 
     def _resolve_if_open(self, schema_id: int) -> None:
-        """Settle what has no outcome that lasts."""
+        """Resolve a schema that is unknown or waiting."""
         entry = self.ledger.entries.get(schema_id)
         if entry is None or entry.outcome == "waiting":
             self.resolve(schema_id)
 
     def fetch_missing_versions(self) -> dict[SchemaKey, int]:
-        """Versions of schemas that have none yet because the registry did not say; for people only. A few at a time,
-        and each until the registry has answered: a schema of other subjects never gets one."""
+        """Versions of schemas without one, because the registry did not answer when they were resolved; only for
+        display. A few per call, and each until the registry has answered: a schema of other subjects never gets a
+        version."""
         found: dict[SchemaKey, int] = {}
         for key in list(self._unnamed)[: self._settings.max_unknown_ids_per_batch]:
             try:
@@ -113,8 +117,8 @@ class SchemaResolver:
         return found
 
     def bumps(self, keys: Iterable[SchemaKey], known: Iterable[str]) -> list[SchemaKey]:
-        """Those of the keys, which were settled just now, that are the topics' own; `known` are the message types that
-        tables have rows of."""
+        """Those of the newly resolved keys that belong to the topics' own subjects; `known` are the message types with
+        rows in tables."""
         names = {message.rpartition("/")[2].partition("#")[0] for message in known}
         return [key for key in keys if self._is_own(key, names)]
 
@@ -122,10 +126,10 @@ class SchemaResolver:
         return self._subjects.own(self._found.get(key, {}), self.ledger.message_names(key), known)
 
     def resolve_new(self, new: Iterable[SchemaKey]) -> list[SchemaKey]:
-        """Settle schemas that a pass met for the first time; returns those that turned out to be decodable.
+        """Resolve schemas that a job saw for the first time; returns the decodable ones.
 
-        The batch does not wait longer than `settle_s` for them all: what takes longer waits with its records, for a
-        schema may be a bomb. After `lookups` in vain the rest stays unmet until the next pass: corrupt frames can name
+        The batch waits at most `resolve_timeout_s` for all of them, because a schema may be a bomb; slower ones are
+        deferred. After `max_unknown_ids_per_batch` failures the rest is left to the next job: corrupt frames can name
         any id.
         """
         decodable: list[SchemaKey] = []
@@ -155,8 +159,8 @@ class SchemaResolver:
         unmet: Iterable[SchemaKey] = (),
         unit_lock: AbstractContextManager[object] = NO_LOCK,
     ) -> bool:
-        """Ask again for schemas that wait, each at most every few seconds; True when one of them is settled now, or an
-        unmet one is met.
+        """Retry waiting schemas, each at most every few seconds; True if one of them is resolved now, or an unmet one
+        is entered.
 
         Args:
             wait_s: seconds to wait for all answers; None = until they are there.
@@ -197,13 +201,13 @@ class SchemaResolver:
         return list(new) if self.ledger.can_add_waiting() else []
 
     def _enter_results(self, due: list[SchemaKey], now: float) -> bool:
-        """Enter the outcome of what was asked for; what has no answer yet goes on waiting."""
+        """Enter the results of the lookups; schemas without a result continue to wait."""
         moved = False
         for key in due:
-            if not self._resolvers.is_asked(key):  # there was no time, or a batch has met it meanwhile
+            if not self._resolvers.is_asked(key):  # the time was over, or a batch has resolved it meanwhile
                 continue
             old = self.ledger.entries.get(key)
-            if old is not None and old.outcome != "waiting":  # a batch has settled it, and did not need this answer
+            if old is not None and old.outcome != "waiting":  # a batch has resolved it
                 self._resolvers.forget(key)
                 continue
             self.resolve(key, 0)
@@ -223,13 +227,13 @@ class SchemaResolver:
         """Ask the registry, compile, and enter the outcome; what takes longer than `wait_s` seconds goes on beside
         other work, and is entered as waiting until it is asked for again."""
         old = self.ledger.entries.get(key)
-        met_at = min(old.met_at, time.time()) if old else time.time()  # a clock that was set back must not hold it up
+        met_at = min(old.met_at, time.time()) if old else time.time()  # the clock may have been set back
         answer = self._resolvers.ask(key)
         wait([answer], wait_s)
         if not answer.done():
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
-            settled = self._resolvers.take(key)
+            result = self._resolvers.take(key)
         except SchemaInvalid as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
@@ -241,7 +245,7 @@ class SchemaResolver:
         except SchemaNotFound as error:
             self._handle_not_found(key, str(error), met_at)
         else:
-            self._add_decodable(key, settled, met_at)
+            self._add_decodable(key, result, met_at)
 
     def _add_decodable(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
         self._found[key] = settled.subjects or {}
@@ -259,7 +263,7 @@ class SchemaResolver:
             )
 
     def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
-        """A registry that is starting or has lost its store answers 404 for ids it knows: be patient."""
+        """A registry that is starting answers 404 for ids that it knows, so wait before giving up."""
         waited = time.time() - met_at
         if waited < self._settings.unknown_id_grace_s:
             self.ledger.add_waiting(key, detail, met_at)

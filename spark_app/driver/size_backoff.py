@@ -1,6 +1,5 @@
-"""How many records a unit from bronze takes: fewer after failures, so that the record that breaks the pass is alone
-at last and all others get through.
-"""
+"""Chooses how many records a unit from bronze has. After failures the number shrinks tenfold, down to one, so that a
+record that crashes the job is isolated and the others succeed."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ MOST_AT_ONCE = 200_000
 
 
 class SizeBackoff:
-    """Written to `path` before each try: the failure may take the app with it."""
+    """The record limit. It is stored in `path` before each attempt, because the attempt may crash the app."""
 
     def __init__(self, path: Path, tries: int):
         self._path = path
@@ -28,10 +27,10 @@ class SizeBackoff:
         self._first = ""
 
     def limit(self, first: str = "") -> int:
-        """Records to take now. 0: the next record has failed alone often enough, nothing but it must be given up.
+        """The number of records for the next attempt. 0: the next record alone has failed too often; quarantine it.
 
         Args:
-            first: which record is the next, where another may come before the one that failed.
+            first: identifies the next record, if it may differ from the first record of the failed attempt.
         """
         stored = read_json(self._path) or {"limit": MOST_AT_ONCE, "tries": 0}
         same = stored.get("first", "") == first
@@ -41,7 +40,7 @@ class SizeBackoff:
         return self._limit
 
     def run(self, run: Callable[[], Report]) -> Report | None:
-        """The pass over as many records as `limit` said; None when it failed."""
+        """Run the job over as many records as `limit` returned; None if it failed."""
         self._note(self._limit, self._tries + 1)
         try:
             return run()
@@ -59,7 +58,7 @@ class SizeBackoff:
             return None
 
     def succeeded(self) -> None:
-        """The records are placed or given up."""
+        """Call after the records are committed."""
         self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
 
     def _note(self, limit: int, tries: int) -> None:

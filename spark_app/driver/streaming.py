@@ -1,5 +1,5 @@
-"""The streaming query: begins where the manifests ended, hands its batches to `ingest`, and is started again where what
-ended it lies outside."""
+"""The streaming query: it starts where the last manifest ended, passes batches to `ingest`, and is restarted after
+failures of Kafka or the disk."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from spark_app.storage.disk import is_full
 from spark_app.store import checkpoint
 from spark_app.store.findings import refuse
 
-EARLIEST = -2  # as Spark's startingOffsets have it
+EARLIEST = -2  # its value in Spark's startingOffsets
 RETRY_S = (0.5, 1, 2, 5)
 LOSS_MESSAGES = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 
 
 class BatchSizeChanged(Exception):
-    """The unit is decided; the next batches are to be planned by another size of records."""
+    """Raised after a commit to restart the query with another record limit."""
 
 
 class Streaming:
-    """Of one run.
+    """The streaming query of one run.
 
     Args:
-        available_now: end when all that Kafka has is ingested.
-        sizes: of the records; the query is started again when they have changed much.
+        available_now: end once everything that Kafka has is ingested.
+        sizes: estimates the record size; the query restarts when it has changed much.
     """
 
     def __init__(
@@ -75,21 +75,21 @@ class Streaming:
         self._stop = run.stop
         self._available_now = available_now
         self._sizes = sizes
-        self._limit = 0  # records of a batch, of the query that runs
+        self._limit = 0  # records per batch of the running query
         self._outcome: BaseException | None = None
-        self._failing: dict[str, float] = {}  # what -> since when: "at all", or "refused"
+        self._failing: dict[str, float] = {}  # kind of failure ("at all", "refused") -> since when
         self.query: StreamingQuery | None = None
 
     def keep(self, now: Mapping[str, Topic], origin: UnitOptions, every_second: Callable[[], None]) -> None:
-        """Until the app is asked to stop, or all is taken.
+        """Run the query until the app is asked to stop or everything is ingested.
 
         Args:
-            now: what Kafka had when the app started.
-            meanwhile: what the main thread does about once a second.
+            now: the topics at the start of the app.
+            every_second: called by the main thread about once a second.
 
         Raises:
-            ProtolakeError: what a batch raised; the broker did not answer, or refused access, for too long; records are
-                lost; the JVM is gone.
+            ProtolakeError: a batch raised it; the broker did not answer or denied access for too long; records are
+                lost; or the JVM has ended.
         """
         failures = 0
         while not self._stop.is_set():
@@ -123,7 +123,7 @@ class Streaming:
                 f"the checkpoint is missing, and the manifests record where unit {last.sequence} ended",
             )
         if not last and self._checkpoint.exists():
-            shutil.rmtree(self._checkpoint)  # nothing was ever decided
+            shutil.rmtree(self._checkpoint)  # no unit was ever committed
         self._outcome = None
         self._limit = self._sizes.limit()
         records = spark_source.stream(self._session, self._settings, start, self._limit)
@@ -137,8 +137,8 @@ class Streaming:
         return writer.queryName("ingest").start()
 
     def _beginning(self, now: Mapping[str, Topic]) -> Offsets | None:
-        """Where an empty lake begins; None = with the oldest records. "latest" is a moment, and so written down: what
-        comes after it is taken, however often the app has to start before its first unit."""
+        """Where an empty lake begins; None = at the oldest records. "latest" is resolved once and stored, so that later
+        records are ingested even if the app restarts before its first unit."""
         if self._settings.kafka.starting_offsets == "earliest":
             return None
         ids = {name: topic.id for name, topic in now.items()}
@@ -157,7 +157,7 @@ class Streaming:
                     count_rows(self._session, taken)
                     self._learn_size()
             except BaseException as error:
-                self._outcome = error  # Py4J carries only its text: the main thread needs the exception itself
+                self._outcome = error  # py4j passes only its text on, but the main thread needs the exception
                 raise
 
         return take
@@ -165,7 +165,8 @@ class Streaming:
     def _learn_size(self) -> None:
         """
         Raises:
-            Resized: the limit is fixed for a query, so another one has to go on behind the unit that is decided now.
+            BatchSizeChanged: a query's limit is fixed, so a new query has to continue after the unit that was just
+                committed.
         """
         self._sizes.add_unit(self._manifests.last_ingest.counts if self._manifests.last_ingest else {})
         if self._sizes.needs_new_limit(self._limit):
@@ -177,13 +178,14 @@ class Streaming:
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 with self._unit_lock:
-                    pass  # the batch under way is finished; the next one refuses to begin
+                    pass  # the current batch ends first; the next one raises StopRequested
                 query.stop()
                 return
             every_second()
 
     def _judge(self, error: Exception, now: float) -> None:
-        """Why the query ended: raise what ends the app, or return to start it again. `now` is a monotonic clock."""
+        """Decide what to do after the query ended: raise to end the app, return to restart the query. `now` is a
+        monotonic clock."""
         outcome = self._outcome
         if isinstance(outcome, StopRequested):
             return None
@@ -195,18 +197,18 @@ class Streaming:
         seconds = now - self._failing.setdefault("at all", now)
         if not refused:
             self._failing.pop("refused", None)
-        said = f"broker {brokers} does not answer"
+        problem = f"broker {brokers} does not answer"
         if is_full(text):
             return self._disk.make(outcome or error)
         if any(word in text for word in LOSS_MESSAGES) or (
             isinstance(outcome, ReadFailed) and outcome.why != ReadFailure.SILENT
         ):
-            said = self._check_for_loss(first_line(text)) or said
+            problem = self._check_for_loss(first_line(text)) or problem
         elif refused:
             self._topic_check.log_in_again()
             if now - self._failing.setdefault("refused", now) > min(timeout_s, ACCESS_DENIED_TIMEOUT_S):
                 raise ConfigurationError(f"kafka: {brokers} refuses access: {refused}")
-            said = f"broker {brokers} refuses access: {refused}"
+            problem = f"broker {brokers} refuses access: {refused}"
         elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not spark_source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
@@ -217,7 +219,7 @@ class Streaming:
         self._status.waiting(f"{said}; the app retries for {timeout_s:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
-        """What the brokers refuse, if that is why the query ended."""
+        """Why the brokers denied access, if that ended the query."""
         if isinstance(outcome, BrokerAccessDenied):
             return str(outcome)
         kafka = self._settings.kafka
@@ -229,11 +231,11 @@ class Streaming:
         return refused
 
     def _check_for_loss(self, why: str) -> str | None:
-        """Records that were planned are missed: whether they are lost is for the brokers to say. Returns what they
-        said, None when they did not answer.
+        """Planned records are missing: ask the brokers whether they are lost. Returns the result; None if they did not
+        answer.
 
         Raises:
-            ContractError: they are.
+            ContractError: the records are lost.
         """
         try:
             self._topic_check.refuse()
@@ -246,7 +248,7 @@ class Streaming:
     def _break(self, error: Exception, why: str) -> NoReturn:
         """
         Raises:
-            BrokenError: names the records that were being taken; the error itself where none were.
+            BrokenError: names the records of the current batch; without a batch the error itself is raised.
         """
         taken = self._ingest.batch_description
         if not taken:
@@ -256,12 +258,12 @@ class Streaming:
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:
-    """Where a checkpoint that is made again begins: partitions that came since, from their oldest record."""
+    """Where a new checkpoint begins; partitions that were added since, at their oldest record."""
     return {name: dict.fromkeys(topic.first, EARLIEST) | end.get(name, {}) for name, topic in now.items()}
 
 
 def _lag(query: StreamingQuery) -> int | None:
-    """Records that the broker has and the last batch did not take."""
+    """Records that the broker has and the last batch did not include."""
     try:
         progress = query.lastProgress
         sources = progress["sources"] if progress else []
@@ -277,4 +279,5 @@ def _text(value: Any) -> str:
 
 
 def first_line(text: str) -> str:
+    """The first line that is not blank, at most 300 characters."""
     return next((line for line in text.splitlines() if line.strip()), "")[:300]

@@ -1,4 +1,4 @@
-"""Admits routing values that a batch has for the first time: each becomes a table, under the cap and the name rules."""
+"""Admits new routing values: each becomes a table, up to the limit and under the rules for names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from spark_app.worker.route import By, Routing, name_of, normalize
 
 
 class TableAdmission:
-    """Admits tables under the cap and remembers who owns which name, and which message types each table has rows of."""
+    """Admits new tables up to the limit, and stores which routing value owns each name and which message types each
+    table has."""
 
     def __init__(
         self,
@@ -24,7 +25,7 @@ class TableAdmission:
         tables: Tables,
         columns: Callable[[str], pa.Schema | None] = lambda table: None,
     ):
-        """`columns` gives those that a table has already, or None."""
+        """`columns` returns the columns of a table; None if the table does not exist."""
         self._path = lake.state / "tables.json"
         self._event = event
         self._by: By = event.route_by
@@ -37,7 +38,7 @@ class TableAdmission:
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
 
     def routing(self) -> Routing:
-        """The closed set for a pass."""
+        """The tables and rules that a job knows; any other routing value is reported as new."""
         room = len(self.admitted) < self._cap
         fixed = {name: self.fixed(name) for name in self.messages}
         return Routing(
@@ -51,19 +52,20 @@ class TableAdmission:
         )
 
     def fixed(self, name: str) -> pa.Schema | None:
-        """Columns that the table has already, where the order of its message types would not tell their types."""
+        """The table's current columns, if it has several message types: their order alone does not give the column
+        types."""
         return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
 
     def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The columns of a silver table, those of its rows' lineage apart; `known` is the catalog's."""
+        """The columns of a silver table without the lineage columns; `known` is the catalog's."""
         messages = self.messages.get(name, ())
         if len(messages) == 1:
             return known.get(messages[0].rpartition("/")[2], NOTHING)
         return table_columns(messages, known, fixed=self.fixed(name))
 
     def admit(self, values: Mapping[str, Iterable[str]]) -> list[str]:
-        """Give the routing values tables, in order, up to the cap, and the tables their message types; returns the
-        names admitted."""
+        """Admit tables for the routing values, in order, up to the limit, and add the message types of existing tables;
+        returns the admitted names."""
         admitted = []
         owned = set(self.admitted.values())
         names, messages = dict(self.admitted), dict(self.messages)

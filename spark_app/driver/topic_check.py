@@ -1,5 +1,5 @@
-"""Whether Kafka still has all that comes after what was taken: asked at start, after each pass, and when Spark misses
-records."""
+"""Checks that Kafka still has every record after the last ingested offset: at the start, after each job, and when Spark
+reports missing records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_app.store import checkpoint
 
 
 class TopicCheck:
-    """Of the lake's topics. What it asks may also raise `topics.UNANSWERED`."""
+    """Checks the lake's topics. Each method may also raise `topics.UNANSWERED`."""
 
     def __init__(self, opened: OpenLake, topics: Topics):
         self._opened = opened
@@ -24,10 +24,10 @@ class TopicCheck:
         return loss.search(self._opened.units.manifests.last_ingest, self._topics)
 
     def check(self, now: Mapping[str, Topic], accept_loss: bool) -> None:
-        """Compare what Kafka has with what was taken; an accepted loss is written down.
+        """Compare the current topics with the ingested offsets; an accepted loss is recorded.
 
         Raises:
-            ContractError: records that were not taken are gone, and nobody has accepted it.
+            ContractError: records were lost before they were ingested, and the loss is not accepted.
             ConfigurationError: the settings no longer name a topic of the lake.
         """
         last = self._opened.units.manifests.last_ingest
@@ -48,10 +48,11 @@ class TopicCheck:
             )
 
     def confirm(self, topic_ids: Mapping[str, str]) -> None:
-        """
+        """Check that the topics still have these ids.
+
         Raises:
-            ContractError: a topic was deleted and made again since the app started: its offsets mean other records.
-            UnreachableError: so it was, but nothing of it had been taken.
+            ContractError: a topic was recreated since the app started, so its offsets name other records.
+            UnreachableError: a topic was recreated, but none of its records had been ingested.
         """
         if self._topics.ids() != topic_ids:
             self.refuse()
@@ -59,7 +60,7 @@ class TopicCheck:
             raise UnreachableError(f"topic {names} was recreated: the app exits to start with the new topic")
 
     def refusal(self) -> str | None:
-        """What the brokers refuse to a client that logs in now, if they do."""
+        """Why the brokers deny access to a client that logs in now; None if they do not."""
         self._topics.log_in_again()
         try:
             self._topics.ids()
@@ -70,13 +71,13 @@ class TopicCheck:
         return None
 
     def log_in_again(self) -> None:
-        """At the next question."""
+        """Log in again at the next request."""
         self._topics.log_in_again()
 
     def refuse(self) -> None:
         """
         Raises:
-            ContractError: names what Kafka no longer has, if there is any.
+            ContractError: Kafka has lost offsets; the message names them.
         """
         gaps = loss.find_gaps(self._opened.units.manifests.last_ingest, self.search())
         if gaps:

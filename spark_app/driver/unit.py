@@ -1,4 +1,4 @@
-"""Runs the pass over records until nothing new is met, and says what it found. Decides nothing.
+"""Runs the job over a unit's records until nothing new is seen, and returns its report. It commits nothing.
 
 All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recovery`).
 """
@@ -29,24 +29,24 @@ from spark_app.worker.task_plan import TaskPlan
 from spark_app.worker.unwrap import Wrapper
 
 SAMPLE_RECORDS = 10_000  # records
-FILE_RECORDS = 1_000  # for each file of a task: with fewer, a second task's files cost more than it takes over
-ROUNDS = 4  # of settling: the records' schemas, those of what they wrap, the tables of their rows, and one to spare
+FILE_RECORDS = 1_000  # per file of a task: with fewer, the files of another task cost more than the task saves
+ROUNDS = 4  # job runs: the records' schemas, the schemas of wrapped messages, the rows' tables, and a spare one
 
 
 @dataclass(frozen=True)
 class UnitOptions:
-    """What differs between the sources of a unit."""
+    """Options of a unit that depend on its source."""
 
     topic_ids: dict[str, str]
     write_bronze: bool = True
     land_only: bool = False
     bump_in_place: bool = False
-    root: str | None = None  # folder of the files, where it is not the lake
-    resolves_new: bool = True  # False: what is new waits, nothing is entered
+    root: str | None = None  # folder of the files, if it is not the lake
+    resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
 
 
 class UnitRunner:
-    """The pass, then settle, then the pass again if anything was admitted."""
+    """Runs the job, resolves new schemas and tables, and runs the job again."""
 
     def __init__(
         self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaResolver, tables: TableAdmission
@@ -58,21 +58,21 @@ class UnitRunner:
         self._tables = tables
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
-        self._sampled = False  # whether records were there to scout
-        self._tables_per_unit = 1  # silver tables, by the last unit or the scout
+        self._sampled = False  # True once a sample had records
+        self._tables_per_unit = 1  # silver tables of the last unit or the sample
 
     def tasks(self, records: int) -> int:
-        """As few as keep the cores busy: each task writes a file per table."""
+        """The number of tasks: as few as keep all cores busy, because each task writes a file per table."""
         if records <= self._settings.batch.single_task_below:
             return 1
         worthwhile = records // (FILE_RECORDS * self._tables_per_unit)
         return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
 
     def run(self, records: Records, sequence: int, origin: UnitOptions) -> Report:
-        """One report for all tasks; its files are durable but named by nobody yet.
+        """Run the job; returns one report for all tasks. Its files are durable but not committed.
 
         Raises:
-            SchemaBump: the records hold a schema of the topics' own that was never met.
+            SchemaBump: the records have a new schema of the topics' own subjects.
         """
         self.resolve_sample(records, sequence, origin)
         for _ in range(ROUNDS if origin.resolves_new else 0):
@@ -86,8 +86,8 @@ class UnitRunner:
         return self._execute(records, replace(self._plan(sequence, origin), defer_new=True))
 
     def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
-        """Settle what some of the records bring, once, while there are no tables: the first batch would be decoded
-        twice. What it finds decides how many tasks that batch is worth.
+        """Resolve the new schemas and tables of a sample first; otherwise an empty lake would decode its whole first
+        batch twice. The number of tables that the sample shows also sets that batch's number of tasks.
 
         Raises:
             SchemaBump: as `run`.
@@ -112,7 +112,7 @@ class UnitRunner:
         return bool(resolved) or self._tables.messages != before
 
     def discard(self, report: Report, root: str | None = None) -> None:
-        """Remove the files of a run that will not be decided. `root` is that of its `Origin`."""
+        """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
         lake = Lake(root) if root else self._lake
         for table, files in report.files.items():
             for entry in files:
@@ -159,15 +159,14 @@ class UnitRunner:
                 return records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
         except Exception as error:
             Lake(plan.root).remove_files(plan.prefix)
-            if isinstance(error, Py4JJavaError):  # PySpark translates those of SQL only
+            if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise
 
     def _share(self, catalog: Catalog) -> Any:
-        """The catalog as a broadcast: it travels once per change, not once per batch.
+        """The catalog as a Spark broadcast, sent once per change. The previous broadcast is destroyed to free its file.
 
-        The one before is destroyed, or its file would stay in the temporary folder as long as Spark runs. No task needs
-        it: units are made one by one, and each waits for all of its tasks.
+        No task uses the previous one any more: units are built one by one, and each waits for all of its tasks.
         """
         if catalog is not self._broadcast_of:
             if self._broadcast is not None:

@@ -1,1 +1,4 @@
-"""One run of the process: how it starts, waits, is watched and ends."""
+"""The process of one run: start back-off, waiting for disk space, watchdog and shutdown.
+
+No record passes through this package. It runs beside the streaming query and the other loops.
+"""

@@ -1,4 +1,4 @@
-"""The processes that a run has made: the JVM, its Python workers, protoc."""
+"""Finds and kills child processes: the JVM, its Python workers, protoc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """All that descend from a process, parents first; none where the system has no /proc."""
+    """All descendants of a process, parents first; empty on a system without /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -23,7 +23,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def of_temporary_folder(folder: Path) -> list[int]:
-    """Every JVM, or what is about to become one, that was given this temporary folder; none without /proc."""
+    """Every JVM, or process that is about to become one, with this temporary folder; empty on a system without
+    /proc."""
     option = re.compile(rb"-Djava\.io\.tmpdir=" + re.escape(os.fsencode(folder)) + rb"[\"\0]")
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -34,7 +35,7 @@ def of_temporary_folder(folder: Path) -> list[int]:
 
 
 def kill_all(pids: list[int]) -> None:
-    """SIGKILL, which also ends what is stopped."""
+    """Send SIGKILL, which also ends stopped processes."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Waiting in place for room on a full disk."""
+"""Waits for free disk space."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class StopRequested(Exception):
-    """The app was asked to stop; what was under way is abandoned undecided."""
+    """The app was asked to stop; the unfinished unit is abandoned without a commit."""
 
 
 class DiskSpaceGuard:
-    """Of one lake, and of the temporary folders."""
+    """Guards the disks of the lake and of the temporary folders."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class DiskSpaceGuard:
         stop: threading.Event,
         discard: Callable[[], None] = lambda: None,
     ):
-        """`discard` gives up what was under way when a disk was full; it takes the room that is missing."""
+        """`discard` removes the files of the unfinished unit when a disk is full: the files use the missing space."""
         self._lake = lake
         self._least_bytes = least_bytes
         self._status = status
@@ -37,11 +37,11 @@ class DiskSpaceGuard:
         self._discard = discard
 
     def retry(self, work: Callable[[], T]) -> T:
-        """The work's result; where a disk is full, what was under way is discarded, and the work done again when there
-        is room.
+        """Call `work` and return its result; if a disk is full, discard the unfinished unit, wait for space and call it
+        again.
 
         Raises:
-            Stopped
+            StopRequested
         """
         while True:
             try:
@@ -52,24 +52,24 @@ class DiskSpaceGuard:
                 self.make(error)
 
     def make(self, error: BaseException) -> None:
-        """Discard what was under way when the disk was full, then wait.
+        """Discard the unfinished unit after a disk-full error, then wait.
 
         Raises:
-            Stopped
+            StopRequested
         """
         self._discard()
         self.wait(error)
 
     def shortage(self) -> str | None:
-        """Which folder lacks room; None when none does."""
+        """A message about the first folder with too little free space; None if there is none."""
         return shortage(self._lake.root, self._least_bytes)
 
     def wait(self, error: BaseException | None = None) -> None:
-        """Until every disk has room; after an error that says that one had none, at least a moment. Nothing is
-        discarded: whoever makes a unit has the lock that this would take, and removes its own files.
+        """Wait until every disk has space; after a disk-full error at least once. Nothing is discarded: the caller,
+        which may hold the unit lock that discarding takes, removes its own files.
 
         Raises:
-            Stopped: the app was asked to stop meanwhile.
+            StopRequested: the app was asked to stop meanwhile.
         """
         short = self.shortage() or (error and f"no space left for {self._lake.root}: {str(error)[-200:]}")
         while short:

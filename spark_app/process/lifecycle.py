@@ -1,5 +1,5 @@
-"""One run of the process: it starts, perhaps after a wait; a watchdog checks its progress; it exits, if need be at once
-although threads hang."""
+"""The life cycle of one run: start (after a back-off delay if needed), progress monitoring, and exit, also when other
+threads hang."""
 
 from __future__ import annotations
 
@@ -36,27 +36,28 @@ class ProcessLifecycle:
         self._begun = False
         self._request = StopRequest()
         self.stop = self._request.requested
-        self.describe_batch: Callable[[], str] = str  # which records are being taken, for the last words
+        self.describe_batch: Callable[[], str] = str  # the records of the current batch, for the exit message
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGINT."""
+        """Handle SIGTERM and SIGINT."""
         self._request.listen(lambda: self.leave(ExitCode.DONE, "stopped; the current batch is abandoned"))
 
     def reinstall_signal_handlers(self) -> None:
-        """Take the signals back from PySpark."""
+        """Set the signal handlers again after PySpark has replaced them."""
         self._request.reinstall_signal_handlers()
 
     def begin(self, signs: Mapping[str, ProgressProbe]) -> None:
-        """With the lake's lock: tell the status; wait if the starts before this one achieved nothing; watch the signs.
+        """Call with the lake's lock: start the status thread, wait if earlier starts committed nothing, and start the
+        watchdog.
 
         Raises:
-            Stopped: the process was asked to stop while it waited.
+            StopRequested: the process was asked to stop while it waited.
         """
         self._status.start()
         self._begun = True
         seconds = self._starts.begin()
         if seconds:
-            self._lake.unlock()  # for whoever looks after the lake meanwhile
+            self._lake.unlock()  # a person may repair the lake during the wait
             failed = self._starts.failed
             self._status.waiting(
                 f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
@@ -69,7 +70,7 @@ class ProcessLifecycle:
         self._watchdog.start()
 
     def end(self, code: ExitCode, reason: str | None) -> None:
-        """The last words. From here on nothing has to move: whoever is held rests."""
+        """Write the final status and stop the watchdog, because a held app makes no progress."""
         if self._watchdog is not None:
             self._watchdog.stop()
         if not self._begun:
@@ -79,11 +80,11 @@ class ProcessLifecycle:
             self._starts.succeeded()
 
     def leave(self, code: ExitCode, why: str) -> NoReturn:
-        """From any thread, whatever hangs in the others: all that counts is durable."""
+        """Exit from any thread, even if others hang; all committed data is durable."""
         log.warning("exiting", reason=why, exit_code=int(code))
         last = threading.Thread(target=self.end, args=(code, why), daemon=True)
         last.start()
-        last.join(FINAL_STATUS_TIMEOUT_S)  # they may hang with the disk
+        last.join(FINAL_STATUS_TIMEOUT_S)  # writing the status may hang with the disk
         children.kill_all([*children.descendants(os.getpid()), *filter(None, [self._jvm_pid()])])
         os._exit(code)
 

@@ -1,4 +1,4 @@
-"""What the loops of one run share."""
+"""The objects that the loops of one run share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class RunContext:
     """
     Attributes:
         disk: waits for free disk space.
-        stop: is set when the app is asked to stop.
-        unit_lock: whoever makes a unit holds it, so that only one is in the making.
+        stop: set when the app is asked to stop.
+        unit_lock: held while a unit is built and committed, so that only one is open at any time.
     """
 
     status: Status

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT: finish what is under way, then end with 0; after `WITHIN_S` seconds end without it.
+"""On SIGTERM or SIGINT the app finishes the batch and exits with 0; after `WITHIN_S` seconds it exits anyway.
 
-The signal is read from a pipe by a thread of its own, since Python's handlers wait for the main thread, which may be
-deep in a library. Whatever is under way may be abandoned at any moment: it is decided or it is not.
+A thread reads the signal from a pipe, because Python's handlers wait for the main thread, which may be inside a
+library. An unfinished unit can be abandoned at any time: it is either committed or not.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether the process was asked to stop. `requested` may also be set by whoever ends the run for another reason."""
+    """True in `requested` once the process was asked to stop. It may also be set to end the run for another reason."""
 
     def __init__(self) -> None:
         self.requested = threading.Event()
 
     def listen(self, abandon: Callable[[], None], within_s: float = WITHIN_S) -> None:
-        """From the main thread. `abandon` is called when the process is still there so long after the signal."""
+        """Call from the main thread. `abandon` is called `within_s` seconds after the signal if the process still
+        runs."""
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -31,7 +32,7 @@ class StopRequest:
         threading.Thread(target=self._await, args=(read, abandon, within_s), name="stop", daemon=True).start()
 
     def reinstall_signal_handlers(self) -> None:
-        """Take the signals, also back from a library that took them (PySpark does)."""
+        """Set the handlers, also after a library (PySpark) has replaced them."""
         for number in SIGNALS:
             signal.signal(number, lambda *_: self.requested.set())
 

@@ -1,4 +1,4 @@
-"""Temporary folders of the app's own, so that what a killed run left in them is removed by the next."""
+"""The app's own temporary folders; each run empties those of a killed run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ REMEDY = "set TMPDIR and SPARK_LOCAL_DIRS to other folders"
 
 
 def renew(lake: Lake) -> None:
-    """With the lake's lock: an empty folder for this lake in each temporary folder, for Python, Spark and the JVM.
+    """Create an empty folder for this lake in each temporary folder, for Python, Spark and the JVM. Call with the
+    lake's lock.
 
-    Where somebody else has the folder's name, as anybody may in a temporary folder, it gets one that nobody could know,
-    and the lake remembers it.
+    If another user owns that name, a random name is used and stored in the lake.
 
     Raises:
-        ConfigurationError: the folder cannot be made.
+        ConfigurationError: the folder cannot be created.
         OSError: the disk is full.
     """
     digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
@@ -42,15 +42,15 @@ def renew(lake: Lake) -> None:
 
 
 def _name(remembered: object, usual: str) -> str:
-    """All that is in the folder will be removed: it is this lake's own or none."""
+    """The stored name, if it is one of this lake: everything in the folder is removed."""
     return remembered if isinstance(remembered, str) and re.fullmatch(usual + r"-\w+", remembered) else usual
 
 
 def _renew(base: Path, name: str, usual: str) -> Path:
     folder = base / name
-    # A JVM whose driver was killed while it started holds no lock yet, and without its folder it would never end.
+    # A JVM whose driver was killed during the start holds no lock yet, and would never end without its folder.
     children.kill_all(children.of_temporary_folder(folder))
-    shutil.rmtree(folder, ignore_errors=True)  # but for what a protoc of the killed run may still write
+    shutil.rmtree(folder, ignore_errors=True)  # a protoc of the killed run may still write there
     try:
         base.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""Ends a process in which nothing moves any more, also when every other thread hangs in Spark, the JVM or a disk.
+"""Ends the process if nothing makes progress, even if all other threads hang in Spark, the JVM or a disk.
 
 Two threads. One looks for probes of progress and may itself hang, for it asks the JVM. The other only counts the
 seconds since the last sign, by its own ticks: a process that was stopped (SIGSTOP, a suspended laptop) has counted one.
@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 TICK_S = 1.0
-LONGEST_TICK = 2  # in ticks: what is longer was a stop of the process, or of the machine
+LONGEST_TICK = 2  # in ticks: if one takes longer, the process or the machine was stopped
 
-ProgressProbe = Callable[[], Hashable]  # what changes with progress; None = nothing is under way
+ProgressProbe = Callable[[], Hashable]  # returns a value that changes with progress; None = no work to do
 
 
 class Watchdog:
@@ -43,14 +43,16 @@ class Watchdog:
         self._then = clock()
 
     def start(self) -> None:
+        """Start both threads."""
         for name, step in (("look", self.look), ("count", self.count)):
             threading.Thread(target=self._repeat, args=(step,), name=f"watchdog-{name}", daemon=True).start()
 
     def stop(self) -> None:
+        """End both threads; `fire` is not called any more."""
         self._done.set()
 
     def quiet_s(self) -> float:
-        """Seconds since the last sign of what has been quiet for the longest."""
+        """Seconds since the last progress of the loop that has made none for the longest time."""
         return self._elapsed - min(self._moved.values(), default=self._elapsed)
 
     def look(self) -> None:
@@ -65,7 +67,7 @@ class Watchdog:
                 self._moved[name] = self._elapsed
 
     def count(self) -> None:
-        """Let the time since the last call pass, and fire when something was quiet for too long."""
+        """Add the time since the last call, and fire if a loop has made no progress for too long."""
         now = self._clock()
         self._elapsed += min(now - self._then, LONGEST_TICK * self._tick_s)
         self._then = now

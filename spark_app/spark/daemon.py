@@ -1,10 +1,12 @@
-"""The process that Spark forks its Python workers from: PySpark's own, but for how a worker begins and ends.
+"""PySpark's worker daemon with two changes: it preloads modules before it forks, and a worker that loses its idle
+socket exits silently.
 
-What every worker needs is loaded before the first one is forked; it would take each half a second of CPU. The threads
-that come with it (OpenBLAS's, jemalloc's) begin anew after a fork.
+The modules would cost each worker half a second of CPU. The threads that they start (OpenBLAS's, jemalloc's) start
+again after a fork.
 
-Spark closes the socket of a worker that had no task for a minute. PySpark's worker takes that for an error and tries to
-say so to the socket: at a TCP port nobody notices, at a file it fails, with a traceback in the app's log.
+Spark closes the socket of a worker that had no task for a minute. PySpark's worker treats that as an error and tries to
+report it through the socket: over TCP that has no effect, but over a Unix socket it fails with a traceback in the app's
+log.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _work = daemon.worker
 
 
 def work(sock: socket.socket, authenticated: bool) -> int:
-    """One task, which is waited for. Anything but 0 ends the process: there will be no more."""
+    """Wait for one task and run it. A result other than 0 ends the worker."""
     try:
         waits = sock.recv(1, socket.MSG_PEEK)
     except OSError:
@@ -31,6 +33,6 @@ def work(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    gc.freeze()  # a worker collects garbage after each task: not among what is here for good
+    gc.freeze()  # the garbage collection after each task then skips the preloaded modules
     daemon.worker = work
     daemon.manager()

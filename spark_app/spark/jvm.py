@@ -1,7 +1,6 @@
-"""Spark's JVM: all that needs what PySpark and py4j keep to themselves, and nothing else.
+"""Spark's JVM: the only module that uses private attributes of PySpark and py4j.
 
-Every attribute with a leading underscore that this app uses of another package is in this file. Checked with PySpark
-4.2.0 and py4j 0.10.9.9: with another version, run the Spark and stack tests.
+It is checked with PySpark 4.2.0 and py4j 0.10.9.9: with another version, run the Spark and stack tests.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from pyspark.sql import SparkSession
 
 from spark_app.storage.lake import Lake
 
-IDLE_S = 30  # py4j's own, for a connection of which no thread is left
-ENDS_S = 2.0  # a JVM that was killed
+IDLE_S = 30  # py4j's default, for a connection whose thread has ended
+ENDS_S = 2.0  # within this time a killed JVM ends
 
 
 def process() -> Any:
-    """That of the JVM, as `subprocess` has it; None where there is none."""
+    """The JVM's `subprocess.Popen`; None if there is none."""
     return getattr(SparkContext._gateway, "proc", None)
 
 
@@ -35,7 +34,7 @@ def jvm_pid() -> int | None:
 
 
 def jvm_lives() -> bool:
-    """Whether there is a JVM. Its connections close before it has ended, so that one that lives is waited for."""
+    """True if there is a JVM. Waits up to two seconds, because the connections close before the process ends."""
     found = process()
     try:
         return found is not None and found.wait(ENDS_S) is None
@@ -44,17 +43,16 @@ def jvm_lives() -> bool:
 
 
 def forget() -> None:
-    """PySpark would go on with what it knows of one that has ended."""
+    """Clear PySpark's references to a JVM that has ended."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
 
 def guard_callbacks(session: SparkSession) -> None:
-    """Let nobody but this JVM call Python back: Spark's batches come that way. py4j would ask nobody for a token, and
-    who may call can call any method. Its client in the JVM forgets the token when it learns Python's port, and so is
-    replaced."""
+    """Require a token for calls from the JVM to Python: Spark's batches arrive this way, and py4j by default accepts
+    calls to any method from anybody. The JVM's client loses the token when it gets Python's port, so it is replaced."""
     gateway: Any = session.sparkContext._gateway
-    token = secrets.token_hex(32)  # not the gateway's own: once Python has ended, its port may be anybody's
+    token = secrets.token_hex(32)  # not the gateway's token: once Python has ended, another process may own its port
     gateway.callback_server_parameters.auth_token = token
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     jvm, server = gateway.jvm, JavaObject("GATEWAY_SERVER", gateway._gateway_client)
@@ -68,7 +66,8 @@ def guard_callbacks(session: SparkSession) -> None:
 
 
 def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
-    """Let the JVM hold a lock of its own: it outlives a killed driver by seconds, and so must the lock."""
+    """Take a second lock in the JVM: the JVM lives for seconds after its driver was killed, and must keep the lake
+    locked."""
     jvm: Any = session.sparkContext._jvm
     gateway: Any = session.sparkContext._gateway
     path = jvm.java.nio.file.Path.of(str(lake.state / "lock.jvm"), gateway.new_array(jvm.String, 0))
@@ -76,13 +75,13 @@ def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
     options[0] = jvm.java.nio.file.StandardOpenOption.WRITE
     options[1] = jvm.java.nio.file.StandardOpenOption.CREATE
     channel = jvm.java.nio.channels.FileChannel.open(path, options)
-    session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees what nobody refers to
+    session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees objects without a reference
 
 
 def count_rows(session: SparkSession, rows: int) -> None:
-    """Enter in the progress of the batch under way how many rows it has, for Spark's listeners and its UI: the source
-    itself counts what is read through it, and workers read by themselves."""
-    with contextlib.suppress(Exception):  # it is for show: the batch is decided
+    """Report the batch's number of rows to Spark's listeners and UI: Spark only counts rows that pass through its
+    source, and here workers read the records directly."""
+    with contextlib.suppress(Exception):  # only a display: the batch is committed
         for query in session.streams.active:
             leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
             for number in range(leaves.length()):
@@ -90,10 +89,10 @@ def count_rows(session: SparkSession, rows: int) -> None:
 
 
 def end(clean: bool, last: bool = True) -> None:
-    """End the JVM, if there is one: after a clean stop in its own time, otherwise at once and for certain.
+    """End the JVM, if there is one: after a clean stop by a normal exit, otherwise by a kill.
 
     Args:
-        last: this process ends too: what PySpark's threads say of the lost connection is of no use to anybody.
+        last: the process exits as well: silence PySpark's errors about the lost connection.
     """
     found = process()
     context = SparkContext._active_spark_context
@@ -109,5 +108,5 @@ def end(clean: bool, last: bool = True) -> None:
 
 
 def forget_context() -> None:
-    """There is nothing to stop when this process ends: the JVM has ended."""
+    """Remove the context, so that PySpark stops nothing at exit: the JVM has ended."""
     SparkContext._active_spark_context = None

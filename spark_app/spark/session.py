@@ -24,7 +24,7 @@ from spark_app.storage.disk import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOCAL = re.compile(r"local(\[[^\]]*\])?")
-# Spark makes a secret for each start, which never leaves the memory of its JVM. Those of a cluster are given theirs.
+# In local mode Spark makes a secret per start, which stays in the JVM's memory. On a cluster the secret is configured.
 AUTHENTICATION = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -32,11 +32,11 @@ AUTHENTICATION = {
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
-JVM_OPTIONS += " -XX:-UsePerfData"  # a mapped file in the temporary folder: when that is full, it ends the JVM
-# Workers read, decode and write: what is left to the JVM is over before the second compiler's code has paid for itself.
+JVM_OPTIONS += " -XX:-UsePerfData"  # it maps a file in the temporary folder, and a full one would end the JVM
+# Workers read, decode and write: the JVM has too little work for the second compiler to pay off.
 BRIEF = " -XX:TieredStopAtLevel=1"
 
-# PySpark's own loggers of what it raises as well: 7,000 characters of JSON for a mistyped name.
+# PySpark's loggers that repeat raised errors: 7,000 characters of JSON for a mistyped name.
 REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -44,7 +44,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
     """A local session with Delta's reader and the Kafka source.
 
     Args:
-        queries: it is for people's own: the JVM compiles what is hot as well as it can, which is dear at the start.
+        queries: for interactive use: the JVM's optimising compiler is on; it makes the start slower.
 
     Raises:
         ConfigurationError: there is no Java, or the jars are not where the settings say.
@@ -52,7 +52,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark has an idea of its own
+    os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark's default may be another folder
     for repeater in REPEATERS:
         PySparkLogger.getLogger(repeater).disabled = True
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
@@ -66,7 +66,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
 
 
 def _create(builder: Any) -> SparkSession:
-    """A JVM that ends while it starts may have been killed: only the second says that the machine lacks something."""
+    """Start the JVM. Retry once: a JVM that dies during its start may have been killed."""
     for last in (False, True):
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]
@@ -81,10 +81,10 @@ def _create(builder: Any) -> SparkSession:
 
 
 def prepare_workers(session: SparkSession) -> None:
-    """Start the process that workers are forked from: it loads for a second, beside whatever else begins."""
+    """Start Spark's Python daemon early: it takes a second to load."""
 
     def start() -> None:
-        with contextlib.suppress(Exception):  # who needs a worker next meets what is wrong
+        with contextlib.suppress(Exception):  # the next job reports the error
             session.sparkContext.parallelize([0], 1).count()
 
     threading.Thread(target=start, name="workers", daemon=True).start()
@@ -97,9 +97,9 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": _java_options(settings, queries),
-        "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # of the checkpoint: Hadoop has its own
+        "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # Hadoop ignores the process's umask
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
-        "spark.ui.killEnabled": "false",  # it does not ask who somebody is
+        "spark.ui.killEnabled": "false",  # the UI has no login
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.options.regex": REDACTED,
@@ -111,10 +111,10 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch.max_arrow_records),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(batch.max_arrow_bytes),
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
-        # Gold reads a small file of each table: listed here, not by a job with a task per file, and many to a task.
+        # Gold reads a small file of each table: the driver lists the files, without a job, and a task reads many.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
         "spark.sql.files.openCostInBytes": str(128 << 10),
-        # What a task clears for each file, however few rows it has: half of gold's CPU time with Spark's own 4,096.
+        # A task clears a batch of this size per file, however few rows it has: half of gold's CPU time with 4,096.
         "spark.sql.parquet.columnarReaderBatchSize": "512",
         "spark.sql.streaming.stopTimeout": "20000",
         "spark.sql.streaming.minBatchesToRetain": "20",
@@ -136,16 +136,16 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
 
 
 def _holds_sockets(folder: Path) -> bool:
-    """Whether Spark meets its Python workers at sockets in the folder. At a TCP port each job waits 40 ms for one side
-    to acknowledge what it got; but who may write to a socket may use it."""
-    trial = folder / f".{uuid.uuid4()}.socket"  # a path is limited: this one is a little longer than Spark's
+    """True if Spark may use Unix sockets in this folder for its Python workers. With TCP each job waits 40 ms for an
+    acknowledgement; but every user who may write to a socket file may use it."""
+    trial = folder / f".{uuid.uuid4()}.socket"  # longer than Spark's, as paths are limited
     try:
         found = folder.stat()
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(trial))
         trial.unlink()
     except OSError:
-        return False  # what is wrong with the folder, if anything, Spark says
+        return False  # Spark reports an unusable folder
     return found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
@@ -160,7 +160,7 @@ def _jars(folder: Path) -> list[str]:
 
 def _java_options(settings: Settings, queries: bool) -> str:
     options = f'{JVM_OPTIONS}{"" if queries else BRIEF} "-Djava.io.tmpdir={temporary_folders()[0]}"'
-    if settings.kafka.uses_oauth:  # Kafka's client asks nobody for tokens who is not named at the start
+    if settings.kafka.uses_oauth:  # Kafka's client only requests tokens from addresses that are named at the start
         options += f' "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={settings.kafka.oauth_token_url}"'
     if settings.spark.class_archive:
         options += f" -XX:SharedArchiveFile={settings.spark.class_archive} -XX:+AutoCreateSharedArchive"
@@ -174,7 +174,8 @@ def _reason(error: Exception) -> str:
 
 
 def signs(session: SparkSession, query: StreamingQuery | None) -> Hashable:
-    """What changes while Spark gets on: the query's last report (one every ten seconds, at rest too), and its tasks."""
+    """A value that changes while Spark makes progress: the query's last report (every ten seconds, also when idle), and
+    its tasks."""
     tracker = session.sparkContext.statusTracker()
     stages = [(number, tracker.getStageInfo(number)) for number in tracker.getActiveStageIds()]
     tasks = tuple((number, info.numCompletedTasks, info.numFailedTasks) for number, info in stages if info)

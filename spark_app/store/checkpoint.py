@@ -1,12 +1,12 @@
-"""Spark's checkpoint of the ingest query: it has to say what the manifests say, which are the truth.
+"""Checks Spark's checkpoint of the ingest query against the manifests, which are authoritative.
 
     metadata         id of the query
     sources/0/0      where its batch 0 starts
     offsets/N        where batch N ends; batch N + 1 starts there
     commits/N        batch N is done
 
-A checkpoint that is gone is made again from the manifests. One that is there must be whole, and its last batch must
-either be the last one decided, or start where that one ended: Spark plans a batch before it is decided.
+A missing checkpoint is created again from the manifests. An existing one must be intact, and its last batch must be the
+last committed one or start where that one ended, because Spark plans a batch before it is committed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ CHECKSUM = b"crc\0"
 
 
 def is_there(lake: Lake) -> bool:
-    """Whether there is a checkpoint to go on from; if not, the manifests say where to begin."""
+    """True if there is a checkpoint to continue from; otherwise the manifests give the start."""
     return (lake.checkpoint / "offsets").is_dir()
 
 
 def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
-    """What is wrong with the checkpoint, at most one finding; `last` is the last unit that moved the offsets."""
+    """Compare the checkpoint with the manifests; at most one finding. `last` is the last unit that moved the
+    offsets."""
     if last is None or not is_there(lake):
         return []
     try:
@@ -49,13 +50,15 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
 
 
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
-    """
+    """Raise if the checkpoint does not match the manifests.
+
     Args:
-        rebooted: the machine was started since the last run. Spark fsyncs nothing of its checkpoint: what a power cut
-            tore is made again from the manifests, without a person.
+        last: the last unit that moved the offsets.
+        rebooted: the machine has started since the last run. Spark does not fsync its checkpoint, so one that a power
+            cut may have torn is moved aside and created again from the manifests, without a person.
 
     Raises:
-        ContractError: the checkpoint does not say what the manifests say.
+        ContractError: the checkpoint does not match the manifests.
     """
     found = examine(lake, last)
     for finding in found if rebooted else ():
@@ -72,15 +75,15 @@ def forget(lake: Lake, why: str) -> None:
     with failpoints.around("checkpoint"):
         shutil.rmtree(old, ignore_errors=True)
         if lake.checkpoint.exists():
-            os.rename(lake.checkpoint, old)  # at once: half a checkpoint would be refused
+            os.rename(lake.checkpoint, old)  # atomic: `check` rejects half a checkpoint
         shutil.rmtree(old, ignore_errors=True)
 
 
 def read_offsets(path: Path) -> Offsets:
-    """The offsets in a file of the checkpoint: the last of its lines of JSON, behind one with a version.
+    """The offsets in a checkpoint file: the last line of JSON, after a line with the version.
 
     Raises:
-        ContractError: the file is not there or damaged.
+        ContractError: the file is missing or damaged.
     """
     lines = _lines(path, padding="\0")
     if len(lines) < 2 or lines[0] not in VERSIONS or not _are_offsets(lines[-1]):
@@ -92,7 +95,7 @@ def read_range(folder: Path, batch: int) -> tuple[Offsets, Offsets]:
     """Where a batch starts and ends, as Spark planned it.
 
     Raises:
-        ContractError: a file is not there or damaged.
+        ContractError: a file is missing or damaged.
     """
     first = folder / "offsets" / str(batch - 1) if batch else folder / "sources" / "0" / "0"
     return read_offsets(first), read_offsets(folder / "offsets" / str(batch))
@@ -120,7 +123,7 @@ def _fault(folder: Path, last: Manifest) -> str | None:
 
 
 def _damage(folder: Path, newest: int | None, done: int | None) -> str | None:
-    """The first file of those which Spark reads at start that is not whole."""
+    """A message for the first damaged file of those that Spark reads at its start; None if all are intact."""
     if not isinstance(_metadata(folder / "metadata").get("id"), str):
         return f"{folder / 'metadata'} does not name a query"
     if newest is not None:
@@ -159,7 +162,7 @@ def _check_commit(path: Path) -> None:
 
 
 def _lines(path: Path, padding: str = "") -> list[Any]:
-    """Of a file of one of Spark's logs: its version as text, then what the lines of JSON say."""
+    """The version as text, then the parsed lines of JSON of a file of one of Spark's logs."""
     try:
         version, *rest = path.read_text().lstrip(padding).strip().splitlines() or [""]
         return [version, *map(json.loads, rest)]
@@ -183,7 +186,7 @@ def _checksum(path: Path) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file is what Hadoop's checksum beside it says: a CRC-32 of each so many bytes. None says nothing."""
+    """True if the file matches Hadoop's checksum file (one CRC-32 per so many bytes), or has none."""
     try:
         stored = _checksum(path).read_bytes()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The committer: makes a decided unit true, one Delta commit per table. The only writer of all tables but
-gold.
+"""Applies committed units: one Delta commit per table. Only this module writes to tables other than gold.
 
-Each commit carries the transaction (lake id, manifest number), so that making it again is noticed: a crash at any point
-is redone at the next start, with the same files. Bronze comes first, the other tables side by side.
+Each Delta commit carries the transaction (lake id, manifest number), so that a repeated commit is detected. After a
+crash the next start applies the unit again with the same files. Bronze comes first; the other tables follow in
+parallel.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.table_handles import Tables
 
 SYNC_EVERY_S = 10.0
-TRIES = 10  # of a commit that others come before
-HISTORY = 100  # commits of a table whose digests a redo compares
+TRIES = 10  # attempts at a Delta commit whose version another writer has used
+HISTORY = 100  # Delta commits of a table whose digests `redo` compares
 THREADS = 8
 
 
@@ -47,17 +47,17 @@ class TableCommitter:
         self._unsynced: set[str] = set()
         self._syncing: Future[None] | None = None
         self._next_sync = time.monotonic() + SYNC_EVERY_S
-        self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during a redo
+        self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during `redo`
         self._known_schemas: dict[str, set[str]] = {}
-        self._gone: set[str] = set()  # tables that were said to lack files
+        self._gone: set[str] = set()  # tables with a logged warning about missing files
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
 
     def redo(self) -> int:
-        """Finish what a crash left open, whatever rules or registry say now, and look again at all that may not have
-        been on the disk. Returns the number of units redone.
+        """Apply units that a crash interrupted, independent of rules and registry, and check all commits that may not
+        be durable. Returns the number of units applied again.
 
         Raises:
-            ContractError: a table says that it has seen a unit which was never finished.
+            ContractError: a table has a unit that is in no manifest.
         """
         redone_units = 0
         self._digests.clear()
@@ -80,14 +80,14 @@ class TableCommitter:
         return redone_units
 
     def _behind(self, names: Iterable[str], earlier: Mapping[str, int], finished: bool) -> set[str]:
-        """Of the tables those that lack earlier units: an older copy, or one that was removed but for its files. With
-        one unit more they would look as if they had them all."""
+        """Those of the tables that lack earlier units: an older copy, or a table that was removed except for its files.
+        Another commit would hide that."""
         seen = {name: self.seen(name) for name in names}
         return {n for n, last in seen.items() if earlier.get(n, 0) > (last or 0) and (finished or last is not None)}
 
     def seen(self, name: str, by: str = "") -> int | None:
-        """The last unit that the table has, or with "/gold" that was folded into it; 0 when it has none of this lake,
-        None when there is no such table."""
+        """The table's last unit, or with `by` = "/gold" the last unit that is merged into it; 0 if it has no unit of
+        this lake, None if the table does not exist."""
         table = self.tables.get(name)
         return None if table is None else table.transaction_version(f"{self._app}{by}") or 0
 
@@ -101,8 +101,8 @@ class TableCommitter:
         """Commit what of the unit is not committed, but for the tables to leave alone; True when a commit was missing.
 
         Args:
-            recheck: the unit is not the last one: its tables may have seen later units, for a unit is only decided
-                when those before it are finished.
+            recheck: the unit is not the last one, so its tables may have later units: a unit is only committed after
+                those before it are applied.
         """
         first, *rest = manifest.tables or [""]
         if manifest.kind == "ingest" and first and self._is_lost(manifest, first):
@@ -116,23 +116,23 @@ class TableCommitter:
         try:
             missing = any([missing, *(self._commit(manifest, name, recheck, leave) for name in plain)])
         finally:
-            wait(commits)  # all, or one that failed would let a redo commit beside those that go on
+            wait(commits)  # for all: after a failure the running commits would otherwise overlap with those of `redo`
         self._unsynced.update(manifest.tables)
         return any([missing, *(commit.result() for commit in commits)])
 
     def _is_plain(self, manifest: Manifest, name: str) -> bool:
-        """Whether the commit is one small file and no work of delta-rs: threads would only wait for each other."""
+        """True if the Delta commit writes one small file without delta-rs: threads would only wait for each other."""
         known = self._known_schemas.get(name, set())
         return self.tables.unit(name) is not None and all(e.schema in known for e in manifest.tables[name].adds)
 
     def _is_lost(self, manifest: Manifest, bronze: str) -> bool:
-        """Whether the only copy of the records is gone before it was committed."""
+        """True if the only copy of the records was removed before its Delta commit was made."""
         if not self._missing(bronze, manifest.tables[bronze]):
             return False
         return manifest.sequence > max(self._manifests.applied(), self.seen(bronze) or 0)
 
     def _sync_sometimes(self) -> None:
-        """Beside the batches, so that they do not wait for the disk."""
+        """Fsync in a thread beside the batches, so that they do not wait for the disk."""
         if self._syncing is None and time.monotonic() > self._next_sync:
             names, self._unsynced = self._unsynced, set()
             self._syncing = self._pool.submit(self.synced.sync, names, unit=self._manifests.applied())
@@ -142,7 +142,7 @@ class TableCommitter:
             syncing.result()
 
     def close(self) -> None:
-        """Make every commit durable; the next start then has nothing to look at."""
+        """Make every commit durable, so that the next start need not check any."""
         if self._syncing is not None:
             self._syncing.result()
         self.tables.wait_for_checkpoints()
@@ -161,7 +161,7 @@ class TableCommitter:
         raise ContractError(f"table {name}: other writers keep writing to it: stop them")
 
     def _look_and_commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str]) -> bool:
-        """Commit to a table that others may have written to, or removed, since it was last seen."""
+        """Commit to a table that another process may have changed or removed since this process last read it."""
         change, sequence = manifest.tables[name], manifest.sequence
         table = self.tables.get(name)
         done = table.transaction_version(self._app) if table else None
@@ -185,7 +185,7 @@ class TableCommitter:
         return True
 
     def _refuse_another_lakes(self, name: str, table: DeltaTable) -> None:
-        """A table that has units, but none under this lake's id: each would be committed a second time."""
+        """Reject a table that has units, but none under this lake's id: each unit would be committed a second time."""
         if any("protolake.sequence" in commit for commit in table.history(limit=20)):
             raise ContractError(
                 f"table {name} was written under another lake id than {self._app}: restore the table, or run "
@@ -193,8 +193,8 @@ class TableCommitter:
             )
 
     def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
-        """Whether somebody removed files that the unit added, and with them the commit: naming them again would make
-        a table that nobody can read."""
+        """True if another process removed files that the unit added, together with the commit. Adding them again would
+        make the table unreadable."""
         missing = self._missing(name, change)
         if missing and name not in self._gone:
             self._gone.add(name)
@@ -207,12 +207,12 @@ class TableCommitter:
         return [path for path in paths if not self._lake.exists(path)]
 
     def forget(self, name: str) -> None:
-        """The table was removed, or written to by others."""
+        """Drop the handle of a table that was removed, or changed by another process."""
         self.tables.forget(name)
         self._known_schemas.pop(name, None)
 
     def _compare_digest(self, name: str, table: DeltaTable | None, sequence: int, digest: str) -> None:
-        """A table that has the transaction must have it from this very manifest."""
+        """Check that a table with the transaction has it from this manifest."""
         assert table is not None
         if name not in self._digests:
             self._digests[name] = {c[SEQUENCE]: c[UNIT] for c in table.history(limit=HISTORY) if UNIT in c}
@@ -246,7 +246,8 @@ class TableCommitter:
             raise
 
     def _add_columns(self, name: str, change: Change) -> None:
-        """Column adds come first, as a diff: adding a column that is there would commit again."""
+        """Add the new columns before the files, as a difference: adding a column that exists would make another
+        commit."""
         known = self._known_schemas.setdefault(name, set())
         if all(entry.schema in known for entry in change.adds):
             return
@@ -268,14 +269,15 @@ class TableCommitter:
 
 
 def _step(manifest: Manifest, name: str) -> str:
-    """Of `failpoints.STEPS`."""
+    """One of `failpoints.STEPS`."""
     names = list(manifest.tables)
     place = "first" if name == names[0] else "last" if name == names[-1] else "middle"
     return f"{manifest.kind}.commit.{place}"
 
 
 def _refuse_other_types(name: str, schema: pa.Schema, table: pa.Schema) -> None:
-    """A file with another type than its table is committed without an error, and the table is unreadable."""
+    """Delta would commit a file whose types differ from its table's without an error, and the table would be
+    unreadable."""
     for field in schema:
         if not grows(field.type, table.field(field.name).type):
             raise ContractError(
@@ -290,5 +292,5 @@ def _schema(text: str) -> pa.Schema:
 
 
 def schemas_of(entries: Iterable[FileEntry]) -> list[pa.Schema]:
-    """The distinct columns of the files."""
+    """The distinct schemas of the files."""
     return [_schema(text) for text in dict.fromkeys(entry.schema for entry in entries)]

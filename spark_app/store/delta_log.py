@@ -1,7 +1,7 @@
-"""A table's log as files: which of its entries are on the disk itself, and which a power cut tore.
+"""A table's log as files: makes entries durable, and finds entries torn by a power cut.
 
-delta-rs fsyncs nothing: the kernel may hold a commit, a checkpoint, or the files of a merge for half a minute, and
-write them in any order. Files of units are durable before the unit is decided; all else is made so here.
+delta-rs fsyncs nothing: the kernel may hold a commit, a checkpoint, or merged files for half a minute, and write them
+in any order. Files of units are durable before the unit is committed; this module makes everything else durable.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import pyarrow.parquet as pq
 
 from spark_app.storage.lake import read_json, sync_folder
 
-SEQUENCE = "protolake.sequence"  # in the metadata of each commit of ours: the unit, or the last unit folded
-UNIT = "protolake.digest"  # of a unit's commits only: of its manifest
+SEQUENCE = "protolake.sequence"  # in the metadata of the app's commits: the unit, or the last unit merged into gold
+UNIT = "protolake.digest"  # in a unit's commits only: the manifest's digest
 POINTER = "_last_checkpoint"
 NAME = re.compile(r"(\d{20})(\.json|\.checkpoint\.parquet)")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A commit that is whole.
+    """A complete commit.
 
     Attributes:
-        adds: files that nobody made durable before they were committed.
-        unit: the unit that it is the commit of, if it is one's.
+        adds: added files that were not fsynced before the commit.
+        unit: the commit's unit; None if it is not a commit of a unit.
     """
 
     version: int
@@ -43,16 +43,18 @@ class Entry:
 
 
 def folder(table: Path) -> Path:
+    """The folder of a table's log."""
     return table / "_delta_log"
 
 
 def versions(log: Path, kind: str = ".json") -> dict[int, Path]:
-    """Version -> file of the entries, or of the checkpoints: ".checkpoint.parquet"."""
+    """Version -> file of the entries, or of the checkpoints (kind ".checkpoint.parquet")."""
     found = ((NAME.fullmatch(path.name), path) for path in log.iterdir()) if log.is_dir() else ()
     return {int(match[1]): path for match, path in found if match and match[2] == kind}
 
 
 def entry_name(version: int) -> str:
+    """The file name of a log entry."""
     return f"{version:020d}.json"
 
 
@@ -65,7 +67,7 @@ def checkpoint_path(log: Path, version: int) -> Path:
 
 
 def read_entry(log: Path, version: int) -> Entry | None:
-    """None when it is not there or not whole."""
+    """The entry; None if it is missing or incomplete."""
     try:
         lines = entry_path(log, version).read_bytes().splitlines()
         actions: list[dict[str, Any]] = [json.loads(line) for line in lines]
@@ -83,7 +85,8 @@ def _paths(actions: list[dict[str, Any]], kind: str) -> frozenset[str]:
 
 
 def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int, removed: int) -> bool:
-    """An entry may be cut where a line ends. Ours end with the transaction, and a compaction says what it holds."""
+    """True if no line is missing: an entry may be cut at the end of a line. The app's entries end with the transaction,
+    and a compaction contains its numbers of files."""
     operation = info.get("operation", "")
     if SEQUENCE in info:
         return "txn" in actions[-1]
@@ -94,9 +97,9 @@ def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int
 
 
 def sync(table: Path, after: int | None) -> int | None:
-    """Make durable what was committed after a version, or all there is, and the checkpoints from that version on.
+    """Make durable the commits after a version (None = all) and the checkpoints from that version on.
 
-    Returns the newest version that is durable; None when there is no table.
+    Returns the newest durable version; None if there is no table.
     """
     log = folder(table)
     known = _before_first(log) if after is None else after
@@ -119,7 +122,7 @@ def sync(table: Path, after: int | None) -> int | None:
 
 
 def _sync_file(path: Path) -> None:
-    """It may be gone: log entries expire, and files that were replaced meanwhile are removed."""
+    """Fsync a file, unless it is gone: log entries expire, and files may have been replaced and removed."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -129,13 +132,13 @@ def _sync_file(path: Path) -> None:
 
 
 def _before_first(log: Path) -> int:
-    """The version before the first entry, where a checkpoint stands for what has expired; else that of no table."""
+    """The version before the first entry, if a checkpoint replaces the expired entries; otherwise -1."""
     first = min(versions(log), default=0)
     return first - 1 if min(versions(log, ".checkpoint.parquet"), default=first + 1) <= first else -1
 
 
 def _whole_after(log: Path, after: int) -> list[Entry]:
-    """The row of whole entries that follows the version."""
+    """The unbroken sequence of complete entries after the version."""
     entries: list[Entry] = []
     while (entry := read_entry(log, after + 1 + len(entries))) is not None:
         entries.append(entry)
@@ -152,12 +155,12 @@ def _live(entries: Iterable[Entry]) -> set[str]:
 
 @dataclass(frozen=True)
 class TornLog:
-    """What of a log is not whole.
+    """The incomplete part of a log.
 
     Attributes:
-        files: what has to leave, for the log to end with its last whole entry.
-        lost: entries among them.
-        left: whether what remains is a table, or nothing at all; False when too little would be left.
+        files: files to remove, so that the log ends with its last complete entry.
+        lost: number of entries among them.
+        left: True if the rest is a table or empty; False if the rest is no readable table.
     """
 
     files: list[Path]
@@ -166,7 +169,7 @@ class TornLog:
 
 
 def find_torn(table: Path, after: int | None) -> TornLog:
-    """Look at everything that came after the version, which is known to be durable, or at all there is."""
+    """Check everything after the version `after`, which is durable (None = check all)."""
     log = folder(table)
     entries, checkpoints = versions(log), versions(log, ".checkpoint.parquet")
     known = _before_first(log) if after is None else after
@@ -192,7 +195,7 @@ def _last_whole(table: Path, known: int) -> int:
 
 
 def _is_readable(path: Path) -> bool:
-    """All of it: a file may have its length and its footer, and no content."""
+    """Read the whole file: it may have its length and its footer, but no content."""
     try:
         with pq.ParquetFile(path) as file:
             return bool(sum(batch.num_rows for batch in file.iter_batches()) == file.metadata.num_rows)
@@ -201,7 +204,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _pointer_is_right(log: Path, checkpoints: Iterable[int]) -> bool:
-    """Where there is one, it must name a checkpoint that is there: delta-rs refuses the table otherwise."""
+    """An existing pointer must name an existing checkpoint: otherwise delta-rs cannot open the table."""
     if not (log / POINTER).exists():
         return True
     pointer = read_json(log / POINTER)
@@ -209,6 +212,6 @@ def _pointer_is_right(log: Path, checkpoints: Iterable[int]) -> bool:
 
 
 def _is_table(last: int, entries: Iterable[int], checkpoints: Iterable[int]) -> bool:
-    """Entries up to the last one, from the first or from a checkpoint on."""
+    """True if the entries up to the last one are complete, from the first entry or from a checkpoint on."""
     base = max((version for version in checkpoints if version <= last), default=-1)
     return set(range(base + 1, last + 1)) <= set(entries)

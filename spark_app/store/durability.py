@@ -1,8 +1,8 @@
-"""How far the commits of the lake are on the disk itself. What came after is looked at again at start.
+"""Records which commits are durable. The next start checks later commits again.
 
     _protolake/synced.json    {"unit": 42, "folded": 40, "versions": {"bronze_events": 57, ...}, "boot": "..."}
 
-Written after everything that it speaks of: may be behind, never ahead.
+The file is written after everything that it names is durable: it may be behind, but is never ahead.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ REMEDY = "restore _protolake and the tables from the same backup; `doctor --repa
 
 
 class DurabilityMark:
-    """The mark. Threads may use it side by side; a table that begins anew under a sync keeps no version of the old one.
+    """The last durable unit and table versions. Thread-safe; if a table is created anew during `sync`, the version of
+    the old table is dropped.
 
     Attributes:
-        unit: all commits of the units up to it are durable.
-        folded: every gold table durably has the units up to it.
-        versions: table -> its version that is durable.
-        rebooted: the machine has started since, so the power may have been cut.
+        unit: all commits of the units up to this one are durable.
+        folded: every gold table durably includes the units up to this one.
+        versions: table -> its durable version.
+        rebooted: the machine has started since the last run, so a power cut is possible.
     """
 
     def __init__(self, lake: Lake):
@@ -42,21 +43,21 @@ class DurabilityMark:
         self.versions: dict[str, int] = stored.get("versions", {})
         self.rebooted = stored.get("boot", _boot()) != _boot()
         self._refused = ""
-        self._began_anew: Counter[str] = Counter()  # table -> how often, in this process
+        self._began_anew: Counter[str] = Counter()  # table -> times that `forget` was called for it
         self._writing = threading.Lock()
 
     @property
     def oldest(self) -> int:
-        """No manifest up to it is needed any more."""
+        """Manifests up to this unit are no longer needed."""
         return min(self.unit, self.folded)
 
     def sync(self, tables: Iterable[str], unit: int = 0, folded: int = 0) -> None:
-        """Make all commits of the tables durable, then the mark: with them everything up to `unit`, or all gold up to
-        `folded`, is.
+        """Make all commits of the tables durable, then store the mark: everything up to `unit`, or all gold up to
+        `folded`, is durable then.
 
         Raises:
-            UnreachableError: the disk refused to keep what it had taken. Only a new start knows again what is there.
-            OSError: no space for the mark, which so stays behind.
+            UnreachableError: fsync failed, so written data may be lost; only a restart can find out.
+            OSError: no space for the mark, which then stays behind.
         """
         if self._refused:
             raise UnreachableError(self._refused)
@@ -64,7 +65,7 @@ class DurabilityMark:
         try:
             found = self._sync(list(tables))
         except OSError as error:
-            # The kernel says so once: another fsync would succeed, and the data would still be lost.
+            # The kernel reports the error once: another fsync would succeed although the data is lost.
             self._refused = f"the disk of {self._lake.root} could not store written data ({error}): check it"
             raise UnreachableError(self._refused) from None
         with self._writing:
@@ -80,12 +81,12 @@ class DurabilityMark:
             return {name: version for name, version in zip(names, found, strict=True) if version is not None}
 
     def begin(self) -> None:
-        """Write down that the lake is used since this start of the machine."""
+        """Store the current boot id."""
         with self._writing:
             self._write(self.unit, self.folded, self.versions)
 
     def forget(self, name: str) -> None:
-        """The table is not there: what is made under its name begins anew."""
+        """Drop the durable version of a table that does not exist; a new table of this name starts again."""
         with self._writing:
             self._began_anew[name] += 1
             if name in self.versions:
@@ -94,16 +95,17 @@ class DurabilityMark:
     def check(self, last: int) -> None:
         """
         Raises:
-            ContractError: units that were decided and durable are not among the manifests up to `last`.
+            ContractError: durable units are missing from the manifests, which end at `last`.
         """
         if self.is_ahead(last):
             raise ContractError(f"{self.units_without_manifest(last)}: {REMEDY}")
 
     def is_ahead(self, last: int) -> bool:
+        """True if the mark is ahead of the manifests, which end at `last`."""
         return max(self.unit, self.folded) > last
 
     def units_without_manifest(self, last: int) -> str:
-        """What is wrong when it is ahead of the manifests."""
+        """The message for a mark that is ahead of the manifests."""
         unit = max(self.unit, self.folded)
         return f"{self._path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"
 
@@ -114,5 +116,5 @@ class DurabilityMark:
 
 
 def _boot() -> str:
-    """Of this start of the machine; the same one always where the machine does not say."""
+    """The id of this start of the machine; "" if the system has none."""
     return BOOT.read_text().strip() if BOOT.exists() else ""

@@ -1,4 +1,4 @@
-"""What a look at a lake found wrong: the shape that the start, `doctor` and whoever examines share."""
+"""A problem that a check of the lake found; the start and `doctor` use it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from spark_app.ops.log import log
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not fit together.
+    """A part of a lake that is damaged or does not fit the others.
 
     Attributes:
         what: what is wrong and where, one line.
-        remedy: what a person does about it, one line.
-        fatal: a start refuses with 65; otherwise it warns and goes on.
-        repair: what `doctor --repair` does; returns one line that says what it did. None = left to a person.
+        remedy: what a person can do about it, one line.
+        fatal: True: the app exits with 65 at its start. False: it logs a warning and continues.
+        repair: the action of `doctor --repair`; returns one line about what it did. None = only a person can repair it.
     """
 
     what: str
@@ -27,7 +27,7 @@ class Finding:
 
 
 def refuse(findings: Iterable[Finding]) -> None:
-    """Say what is wrong, and go on unless something is fatal.
+    """Log the findings that are not fatal, and raise if one is.
 
     Raises:
         ContractError: names every fatal finding with its remedy.

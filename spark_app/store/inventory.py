@@ -1,7 +1,7 @@
-"""The tables and the state files against the manifests: whether all are of one and the same lake and moment.
+"""Checks that the tables, the state files and the manifests belong to the same lake and the same point in time.
 
-Each table's log has the last unit that it has seen. A table that saw more than was decided means that manifests are
-lost; one that saw less than the manifests say of it is an older copy, or was removed.
+Each table's log has its last unit. If that unit is newer than the manifests, manifests are missing. If it is older than
+the manifests say, the table is an older copy or was removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOST_SCANNED, Manifests
 
 MOST_NAMED = 10
-Seen = Mapping[str, int | None]  # table -> the last unit it has; 0 = none of this lake, None = there is no such table
+Seen = Mapping[str, int | None]  # table -> its last unit; 0 = no unit of this lake, None = no such table
 
 
 def examine(
@@ -28,13 +28,13 @@ def examine(
     most_bytes: int = MOST_SCANNED,
     rebuild: Callable[[str], str] = lambda name: "",
 ) -> list[Finding]:
-    """What does not fit together, once every decided unit is finished.
+    """Compare tables, state files and manifests, after every committed unit is applied.
 
-    Safe beside an app that runs: what may only grow is read in the order in which that does no harm.
+    It may run beside the app: values that only grow are read in an order in which this does no harm.
 
     Args:
-        most_bytes: of manifests to look at for tables that no recent unit names.
-        rebuild: asks for a rebuild of a routing name ("" = of all), and says so.
+        most_bytes: of manifests to read for tables that no recent unit changes.
+        rebuild: requests a rebuild of a routing name ("" = all), and returns one line about it.
     """
     finished = manifests.applied()
     named = manifests.named_until(finished, most_bytes)
@@ -52,7 +52,7 @@ def examine(
 
 
 def units_without_manifest(seen: Seen, last: int) -> list[Finding]:
-    """Tables that saw units which no manifest tells of: `last` is the newest."""
+    """Tables with units that have no manifest; `last` is the newest manifest."""
     found = {name: unit for name, unit in seen.items() if unit is not None and unit > last}
     if not found:
         return []
@@ -85,8 +85,8 @@ def _older(
 
 
 def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
-    """Manifests that are missing between others. What was forgotten is the oldest, but for one of ingest."""
-    numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # one may come while the folder is listed
+    """Manifests that are missing between others. `Manifests.forget` removes the oldest, but keeps the last ingest."""
+    numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # a manifest may be added while the folder is listed
     pairs = list(itertools.pairwise(numbers))
     if pairs and manifests.last_ingest and pairs[0][0] == manifests.last_ingest.sequence:
         pairs = pairs[1:]
@@ -102,7 +102,7 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
 
 
 def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMark) -> list[Finding]:
-    """Files that a lake with such tables must have. Damaged ones are named by whoever reads them."""
+    """State files that a lake with such tables must have. Damaged files are reported where they are read."""
     findings = []
     ledger, tables = lake.schemas / "ledger.json", lake.state / "tables.json"
     if synced.is_ahead(last):
@@ -111,7 +111,7 @@ def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMa
                 synced.units_without_manifest(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)
             )
         )
-    if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may come later
+    if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may not exist yet
         remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))
     if not tables.exists() and any(layout.is_silver(name) for name in lake.tables()):
@@ -120,7 +120,7 @@ def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMa
 
 
 def begin_ledger(lake: Lake) -> str:
-    """An empty ledger instead of one that is lost; the old one, if there is any, is kept. Returns what was done."""
+    """Write an empty ledger in place of a lost one; an old one is kept aside. Returns what was done."""
     path = lake.schemas / "ledger.json"
     done = f"{lake.set_aside(path)}, and " if path.exists() else ""
     write_durably(path, "[]", "ledger")

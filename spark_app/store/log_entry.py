@@ -1,10 +1,9 @@
-"""An entry of a table's log, written by ourselves: what one unit does to one table, with which the table may begin, a
-rewrite of its files, or other rows in place of all that it has.
+"""Writes Delta log entries directly: a unit's commit, the creation of a table, a compaction, or an overwrite.
 
-delta-rs reads all entries since the last checkpoint for a commit, and once more before the next: 5 ms of CPU after 15
-entries, 40 after 90, of each of a thousand tables. Whoever is the only writer and knows the version writes a file, in
-a tenth of a millisecond. To begin a table takes delta-rs 2 ms: with 200 of them longer than the pass over their first
-records. All else that changes a table (columns, properties, checkpoints) is delta-rs's.
+For each commit delta-rs reads all entries since the last checkpoint, and again before the next: 5 ms of CPU after 15
+entries, 40 ms after 90, for each of a thousand tables. A single writer that knows the version can write the entry in a
+tenth of a millisecond. Creating a table takes delta-rs 2 ms: with 200 tables longer than the job over their first
+records. delta-rs still makes all other changes to a table (columns, properties, checkpoints).
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from spark_app.model.reports import FileEntry
 from spark_app.store.delta_log import SEQUENCE, UNIT, entry_name, folder
 from spark_app.store.manifest import Manifest
 
-# What an entry with nothing but files is right for: it serves no identity columns, row ids, mapped names and the like.
+# The protocol for which an entry with only files is correct: no identity columns, row ids, mapped names and the like.
 LAST_WRITER = 4
 FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "timestampNtz"}
-ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # in a schema as JSON: a field may have that name
+ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # matches the type in a schema as JSON, not a field of that name
 
 Lines = Iterable[dict[str, Any]]
 
 
 def create_table_actions(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Lines:
-    """What the first entry of a table says besides, in the lowest protocol.
+    """The actions that create a table, in the lowest protocol version.
 
     Raises:
-        ContractError: it does not have the type of a column.
+        ContractError: that protocol does not have the type of a column.
     """
     schema = Schema.from_arrow(columns).to_json()
     if ZONELESS.search(schema):
@@ -54,14 +53,14 @@ def create_table_actions(columns: pa.Schema, configuration: Mapping[str, str | N
 
 
 def append(table: Path, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
-    """The commit of the unit to the table, seen whole or not at all; not durable yet.
+    """Write the unit's commit to the table: atomic, but not durable yet.
 
     Args:
-        app: the id of its transactions.
-        begins: the table's `beginning`, in version 0.
+        app: the application id of the transaction.
+        begins: `create_table_actions` for version 0.
 
     Raises:
-        FileExistsError: somebody else has made this version.
+        FileExistsError: another writer has made this version.
         FileNotFoundError: the log does not have the version before.
     """
     _write(table, version, _lines(table.name, manifest, app, begins))
@@ -75,10 +74,10 @@ def rewrite(table: Path, version: int, adds: Collection[FileEntry], removes: Col
 def overwrite(
     table: Path, version: int, add: FileEntry, removes: Collection[str], upto: int, app: str, begins: Lines = ()
 ) -> None:
-    """As `append`, for a file in place of all that the table has.
+    """As `append`, for a file that replaces all files of the table.
 
     Args:
-        upto: the last unit that is in the file, and so the transaction of `app`.
+        upto: the last unit that the file includes; it becomes the transaction version of `app`.
     """
     _write(table, version, _lines_of_overwrite(add, removes, upto, app, begins))
 
@@ -90,10 +89,10 @@ def _write(table: Path, version: int, lines: Lines) -> None:
         os.stat(f"{log}/{entry_name(version - 1)}")
     else:
         log.mkdir(parents=True, exist_ok=True)
-    _remove(temporary)  # what a kill left may be another name of an entry
+    _remove(temporary)  # after a kill it may be a hard link to an entry
     try:
         with open(temporary, "wb") as file:
-            file.write("\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())  # as in `stats`
+            file.write("\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())  # as `stats` has it
         os.link(temporary, entry)
     finally:
         _remove(temporary)
@@ -105,12 +104,12 @@ def _remove(path: str) -> None:
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:
-    """By which the commits of a unit are known."""
+    """The metadata that identifies a unit's commits."""
     return {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
 
 
 def _lines(name: str, manifest: Manifest, app: str, begins: Lines) -> Iterator[dict[str, Any]]:
-    """The transaction is the last: `delta_log` knows by it that the entry is whole."""
+    """The transaction comes last: `delta_log` takes it as proof that the entry is complete."""
     change, now = manifest.tables[name], int(time.time() * 1000)
     operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}
@@ -124,7 +123,7 @@ def _lines(name: str, manifest: Manifest, app: str, begins: Lines) -> Iterator[d
 def _lines_of_overwrite(
     add: FileEntry, removes: Collection[str], upto: int, app: str, begins: Lines
 ) -> Iterator[dict[str, Any]]:
-    """The transaction is the last, as of a unit."""
+    """The transaction comes last, as in `_lines`."""
     now = int(time.time() * 1000)
     operation = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
@@ -136,7 +135,7 @@ def _lines_of_overwrite(
 
 
 def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The numbers are by what `delta_log` knows that the entry is whole."""
+    """The metrics let `delta_log` check that the entry is complete."""
     now = int(time.time() * 1000)
     metrics = {"numFilesAdded": len(adds), "numFilesRemoved": len(removes)}
     operation = {"operation": "OPTIMIZE", "operationParameters": {}, "operationMetrics": metrics}
@@ -154,7 +153,7 @@ def _added(entry: FileEntry, now: int) -> dict[str, Any]:
 def check(name: str, table: DeltaTable) -> None:
     """
     Raises:
-        ContractError: the table wants more of a writer than `append` does.
+        ContractError: the table needs writer features that these entries do not support.
     """
     wanted = unsupported_features(table)
     if wanted:
@@ -164,7 +163,7 @@ def check(name: str, table: DeltaTable) -> None:
 
 
 def unsupported_features(table: DeltaTable) -> list[str]:
-    """What the table wants of a writer that the entries written here do not do."""
+    """The writer features of the table that these entries do not support."""
     protocol = table.protocol()
     version, features = protocol.min_writer_version, set(protocol.writer_features or ())
     wanted = sorted(features - FEATURES) or [f"writer version {version}"] * (LAST_WRITER < version < 7)

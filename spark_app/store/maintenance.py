@@ -1,8 +1,8 @@
-"""Small files are part of the design, so is merging them: compaction, vacuum and log clean-up between units.
+"""Compaction, vacuum and log clean-up between units.
 
-Merged files are the work of `worker/files`, as those of units are, so that one writer answers for all statistics.
-Runs in the committer's thread, when every decided unit is finished, and so never touches files of an open manifest. A
-table's small files are merged in two tiers, so that a large file is not rewritten for every handful of small ones.
+`worker/files` writes the merged files as well as those of units, so that all statistics come from one writer.
+Maintenance runs in the committer's thread after every committed unit is applied, so it never touches files of an open
+unit. A table's small files are merged in two tiers, so that a large file is not rewritten for every few small ones.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
 
 SMALL_BYTES = 8 << 20
-SWEEP_AFTER = 4  # compactions between removals of files that no version within the retention needs
-AT_ONCE = 4  # tables after a unit: a merge costs 50 ms and 0.6 ms for each file, so few files at a time cost more
-BEHIND = 2  # times the small files that start a compaction
-LARGE_AFTER = 12  # compactions of small files before the results are merged too
+SWEEP_AFTER = 4  # compactions per removal of files that no version within the retention needs
+AT_ONCE = 4  # tables per unit: a merge costs 50 ms plus 0.6 ms per file, so merging few files at a time costs more
+BEHIND = 2  # with this many times `compact_files` small files, further tables are compacted after the same unit
+LARGE_AFTER = 12  # in every twelfth compaction the results of earlier ones are merged, too
 
 
 class Maintainer:
-    """Counts small files per table, and merges those of one table after each unit; of a few where there are so many
-    tables that they fall behind."""
+    """Counts small files per table, and compacts one table after each unit, or a few if many tables have too many
+    files."""
 
     def __init__(
         self, tables: Tables, settings: LakeSettings, synced: DurabilityMark, merged_by_units: Collection[str] = ()
     ):
-        """`merged_by_units`: tables whose files are merged by units of their own, and only tidied here."""
+        """`merged_by_units`: tables whose files are merged by units; here they only get vacuum and log clean-up."""
         self._tables = tables
         self._synced = synced
         self._settings = settings
@@ -49,7 +49,7 @@ class Maintainer:
         self._rounds: dict[str, int] = {}
 
     def learn(self, names: Iterable[str]) -> dict[str, int]:
-        """Count the files that are there; returns rows per table."""
+        """Count the small files of the tables; returns rows per table."""
         rows = {}
         for name in names:
             table = self._tables.get(name)
@@ -61,10 +61,11 @@ class Maintainer:
         return rows
 
     def added(self, name: str, files: int) -> None:
+        """Count new small files of a table."""
         self._small[name] += files
 
     def step(self) -> bool:
-        """Compact tables that have enough small files; True when something was done."""
+        """Compact tables that have enough small files; True if a table was due."""
         enough = self._settings.compact_files
         if not self._compact_fullest(enough):
             return False
@@ -74,22 +75,22 @@ class Maintainer:
         return True
 
     def _compact_fullest(self, enough: int) -> bool:
-        """The table with the most small files, if it has enough of them."""
+        """Compact the table with the most small files, if it has at least `enough`."""
         name, files = self._small.most_common(1)[0] if self._small else ("", 0)
         if files < enough:
             return False
         table = self._tables.get(name)
         if table is None:
-            self._small[name] = 0  # somebody has removed it: the others' turn comes
+            self._small[name] = 0  # another process has removed it
             return True
         try:
             self._compact(name, table)
         except FileExistsError:
-            self._tables.forget(name)  # somebody else has written to it: the next step meets the table as it is
+            self._tables.forget(name)  # another process has written to it: the next step opens it again
         except (DeltaError, OSError, pa.ArrowException) as error:
             if is_full(error):
                 raise
-            # A table that cannot be made smaller can still grow. Whoever reads it meets the same file.
+            # A failed compaction must not stop ingest: appends to the table still work.
             self._tables.forget(name)
             self._small[name] = 0
             log.error(
@@ -98,7 +99,7 @@ class Maintainer:
         return True
 
     def _compact(self, name: str, table: DeltaTable) -> None:
-        # From the version, so that an app that is often relaunched gets to the rarer steps too.
+        # The count starts at the table's version, so that an app that restarts often also reaches the rarer steps.
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
         statistics.update(self._tables, name)
@@ -108,7 +109,7 @@ class Maintainer:
         log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
 
     def _merge(self, name: str, table: DeltaTable) -> tuple[int, int]:
-        """Write files smaller than the round's target anew, as fewer; returns how many they were, and are."""
+        """Merge files smaller than this round's target; returns (files before, files after)."""
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
         folder, columns = Path(self._tables.uri(name)), pa.schema(table.schema().to_arrow())
@@ -118,11 +119,11 @@ class Maintainer:
         with failpoints.around("compact"):
             adds = self._write(folder, bins, columns)
             self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
-        pa.default_memory_pool().release_unused()  # else the driver keeps 100 MiB of what it has just merged
+        pa.default_memory_pool().release_unused()  # otherwise the driver keeps 100 MiB of merged data
         return sum(map(len, bins)), len(bins)
 
     def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
-        """A file for each bin, or none: where one fails, nobody comes to sweep up the others."""
+        """Write one file per bin. After a failure all of them are removed, because nothing else would remove them."""
         adds: list[FileEntry] = []
         try:
             for paths in bins:
@@ -135,11 +136,11 @@ class Maintainer:
 
 
 def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True) -> int:
-    """Remove what no version within the table's retention needs: log entries, and files when `sweeping`; returns the
+    """Remove log entries, and if `sweeping` also files, that no version within the table's retention needs; returns the
     number of files.
 
-    What replaced it is made durable before each step, for the first one makes commits, and may make the checkpoint for
-    which the second one removes entries.
+    The commits and checkpoints that replace them are made durable before each step: the first step makes commits, and
+    may make the checkpoint for which the second one removes entries.
     """
     removed = 0
     if sweeping:
@@ -152,11 +153,12 @@ def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, s
 
 
 def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
-    """Remove the files that no version within the table's retention needs, or only name them; returns their names.
+    """Remove the files that no version within the table's retention needs, or with `dry_run` only list them; returns
+    their names.
 
-    In full: a Delta checkpoint forgets expired tombstones, and a vacuum that goes by them would leave their files for
-    ever. Safe between two units only: files of a unit in the making are referenced by nobody yet. delta-rs names files
-    that were removed before as well, as long as the log has their tombstones.
+    The vacuum compares with the whole folder: a Delta checkpoint drops expired tombstones, and a vacuum by tombstones
+    would keep their files for ever. Call it only between two units, because no log names the files of an open unit yet.
+    delta-rs also lists files that were removed earlier, as long as the log has their tombstones.
     """
     there = set(os.listdir(unquote(urlsplit(table.table_uri).path)))
     with failpoints.around("vacuum"):

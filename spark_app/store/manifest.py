@@ -1,12 +1,12 @@
-"""The manifest: the moment a unit of work is decided.
+"""Manifests: writing one commits a unit.
 
-Manifests form one sequence for the lake. An ingest manifest must start exactly where the last one ended: a gap or an
-overlap is proven loss or doubling. So the manifests, not Spark's checkpoint, are the truth about what was taken.
-A loss that was accepted is a unit too: it moves the end past what Kafka no longer has.
+Manifests form one sequence for the lake. The manifest of an ingest unit must start exactly where the one before ended:
+a gap would be a loss, an overlap would double records. The manifests, not Spark's checkpoint, are authoritative for
+what was ingested. An accepted loss is a unit, too: it moves the ingested end past the offsets that Kafka has lost.
 
-    manifests/000000000042.json   decided: fsynced, renamed into place, folder fsynced
-    manifests/finished            the highest number whose every commit is made; may be stale, never ahead
-    manifests/began               where the first unit of ingest started, for ever: old manifests are forgotten
+    manifests/000000000042.json   a committed unit: fsynced, renamed into place, folder fsynced
+    manifests/finished            the last unit that is applied completely; may be behind, never ahead
+    manifests/began               the start of the first ingest unit, kept because old manifests are removed
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
 
 FORMAT = 1
-MOST_SCANNED = 32 << 20  # bytes of manifests that a start looks at: a third of a second
+MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
 Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss"]
-MOVING = ("ingest", "loss")  # the kinds that move the end of what was taken
+MOVING = ("ingest", "loss")  # the kinds that move the ingested end
 
 
 def follows(start: Offsets, end: Offsets) -> bool:
-    """Whether a batch that starts there goes on where the other ended. Partitions may have come since."""
+    """True if a batch that begins at `start` continues where the other ended. It may have partitions that were added
+    since."""
     return all(start.get(t, {}).get(p) == offset for t, parts in end.items() for p, offset in parts.items())
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a unit does to one table, in one commit."""
+    """The files that a unit adds to and removes from one table, in one commit."""
 
     adds: list[FileEntry] = field(default_factory=list)
     removes: list[str] = field(default_factory=list)
@@ -48,15 +49,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A decided unit.
+    """A committed unit.
 
     Attributes:
         source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
-            without the batch. For deferred {"records", "left"}: those that were read (none: files were merged), and
-            those of the files taken that are written again because they still wait. For replay and rebuild {"request",
-            "records", "progress"}: the progress of the request with this unit.
-        tables: table folder -> change, in the order of commits: bronze first.
-        counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest".
+            without the batch. For deferred {"records", "left"}: the number of records decoded (0 when files were
+            merged), and the number of records in the removed files that are written again because they still wait. For
+            replay and rebuild {"request", "records", "progress"}: the request's progress after this unit.
+        tables: table folder -> change, in the order of the Delta commits: bronze first.
+        counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
+            "value_bytes".
     """
 
     sequence: int
@@ -67,11 +69,12 @@ class Manifest:
 
     @cached_property
     def text(self) -> str:
-        """The manifest as JSON, made once: with a thousand tables it is megabytes."""
+        """The manifest as JSON, built once: with a thousand tables it has megabytes."""
         return json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, default=vars)
 
     @cached_property
     def digest(self) -> str:
+        """SHA-256 of `text`, in hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @staticmethod
@@ -85,12 +88,13 @@ class Manifest:
 
 
 def counts_of(report: Report) -> dict[str, Any]:
+    """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
     return {key: getattr(report, key) for key in keys}
 
 
 class Manifests:
-    """The sequence, on disk."""
+    """The manifests of a lake on disk."""
 
     def __init__(self, lake: Lake, layout: TableNames | None = None):
         self._lake = lake
@@ -98,17 +102,18 @@ class Manifests:
         self._folder = lake.manifests
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
-        self.last_ingest: Manifest | None = next(  # or loss: it says where the next one starts
+        self.last_ingest: Manifest | None = next(  # or loss: the next ingest unit starts at its end
             (m for m in map(self.read, reversed(numbers)) if m.kind in MOVING), None
         )
 
     def numbers(self) -> list[int]:
+        """The numbers of all manifests on disk, in ascending order."""
         return self._lake.units()
 
     def read(self, sequence: int) -> Manifest:
         """
         Raises:
-            ContractError: it is damaged, or of a newer format.
+            ContractError: the manifest is damaged, or has a newer format.
         """
         return read_manifest(self._path(sequence))
 
@@ -116,7 +121,7 @@ class Manifests:
         """Make the unit durable. From here on it happens, whatever crashes.
 
         Raises:
-            ContractError: it does not follow the last one, does not balance, or a file is not what it says.
+            ContractError: the unit does not follow the last one, its counts do not add up, or a file has another size.
         """
         self._check(manifest)
         if manifest.kind == "ingest" and self.last_ingest is None:
@@ -131,12 +136,12 @@ class Manifests:
             self.last_ingest = manifest
 
     def begin(self, start: Offsets, topic_ids: dict[str, str] | None) -> None:
-        """Write down where ingest begins."""
+        """Store where ingest begins."""
         began = {"start": start} | ({"topic_ids": topic_ids} if topic_ids is not None else {})
         write_durably(self._folder / "began", json.dumps(began), "began")
 
     def began(self) -> dict[str, Any]:
-        """{"start", "topic_ids"}; empty before it is written down."""
+        """{"start", "topic_ids"}; empty before `begin`."""
         return read_durable(self._folder / "began") or {}
 
     def applied(self) -> int:
@@ -146,6 +151,7 @@ class Manifests:
             return 0
 
     def mark_applied(self, sequence: int) -> None:
+        """Store that all units up to this one are applied."""
         write_quickly(self._folder / "finished", sequence, "finished")
 
     def since(self, sequence: int) -> Iterator[Manifest]:
@@ -154,12 +160,13 @@ class Manifests:
         yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
 
     def named_until(self, last: int, most_bytes: int = MOST_SCANNED) -> dict[str, int]:
-        """Table -> the last unit up to `last` that changes it, as far back as so many bytes of manifests reach."""
+        """Table -> the last unit up to `last` that changes it. Reads at most `most_bytes` of manifests, newest
+        first."""
         found: dict[str, int] = {}
         for number in sorted((n for n in self.numbers() if n <= last), reverse=True):
             try:
                 most_bytes -= self._path(number).stat().st_size
-            except FileNotFoundError:  # forgotten just now
+            except FileNotFoundError:  # `forget` has just removed it
                 break
             if most_bytes < 0:
                 break
@@ -194,7 +201,7 @@ class Manifests:
                 _check_file(f"{self._lake.table(table)}/{entry.path}", entry)
 
     def _check_balance(self, manifest: Manifest) -> None:
-        """Each record taken is placed, and the files hold as many rows as are counted."""
+        """Check that each ingested record is placed, and that the files have as many rows as the counts say."""
         counts, number = manifest.counts, manifest.sequence
         placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
         placed += counts["deferred"] + counts["tombstones"]
@@ -209,7 +216,7 @@ class Manifests:
                 raise ContractError(f"manifest {number}: {due} rows of {table} were counted, but {found} written")
 
     def _rows_due(self, manifest: Manifest) -> dict[str, int]:
-        """Table folder -> rows that the counts say, of every table that holds records."""
+        """Table folder -> rows according to the counts, for every table that holds records."""
         layout, counts = self._layout, manifest.counts
         silver = {table: 0 for table in manifest.tables if layout.is_silver(table)}
         return silver | {
@@ -223,7 +230,7 @@ class Manifests:
 def read_manifest(path: Path) -> Manifest:
     """
     Raises:
-        ContractError: it is damaged, or of a newer format.
+        ContractError: the manifest is damaged, or has a newer format.
     """
     try:
         stored = json.loads(path.read_text())

@@ -1,7 +1,7 @@
-"""Files of a table written anew with the same rows, by the writer of the pass: so that one writer answers for every
-file's statistics. What readers of changes see of it is nothing: `dataChange` is false.
+"""Rewrites files with the same rows, with the same writer as the jobs, so that all statistics come from one writer.
 
-In: files that a log names. Out: new files, or new statistics of the same ones, in one entry of the log.
+Input: files that a log names. Output: new files, or new statistics of the same files, in one log entry. Change-data
+readers see nothing: `dataChange` is false.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from spark_app.worker import files
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
-ROW_GROUP_BYTES = 64 << 20  # in memory: what is read is written, and forgotten, by so much
+ROW_GROUP_BYTES = 64 << 20  # in memory; the rows are read and written in pieces of this size
 
 
 def live(table: DeltaTable) -> list[tuple[str, int]]:
-    """(path, bytes) of the table's files, those first that came first."""
+    """(path, bytes) of the table's files, oldest first."""
     actions = table.get_add_actions()
     columns = (actions[name].to_pylist() for name in ("modification_time", "path", "size_bytes"))
     return [(path, size) for _, path, size in sorted(zip(*columns, strict=True))]
 
 
 def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
-    """Which files become one: those that came one after the other, as far as they fit, so that each has few offsets.
+    """Groups of files to merge into one each: neighbours that fit together, so that each new file covers few offsets.
 
     Args:
-        found: (path, bytes) in their order.
-        target: bytes that a file shall have; larger ones are left alone.
+        found: (path, bytes), oldest first.
+        target: bytes of a merged file; larger files are left out.
     """
     bins: list[list[str]] = []
     room: list[int] = []
@@ -51,7 +51,7 @@ def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
 
 
 def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: str) -> FileEntry:
-    """Write the rows of the files, in their order, into one; nothing is committed."""
+    """Write the rows of the files, in order, into one new file; nothing is committed."""
     name = f"merged-{uuid.uuid4().hex}.parquet"
     try:
         nullable_texts = files.find_nullable_texts((pq.read_metadata(folder / path) for path in paths), columns)
@@ -63,7 +63,7 @@ def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: s
 
 
 def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
-    """The file's row groups with all columns of the table, each NULL where the file does not have it."""
+    """The file's row groups with all columns of the table; missing columns are NULL."""
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
@@ -71,7 +71,7 @@ def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
 
 
 def complete(rows: Rows, columns: pa.Schema) -> Rows:
-    """The rows with these columns in their types, each NULL where the file is older than the column."""
+    """The rows with these columns and types; columns that the file lacks are NULL."""
     had = set(rows.schema.names)
     found = [
         rows.column(field.name).cast(field.type) if field.name in had else pa.nulls(len(rows), field.type)
@@ -85,7 +85,7 @@ def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     taken: list[pa.Table] = []
     size = 0
     for piece in pieces:
-        if taken and size + piece.nbytes > ROW_GROUP_BYTES:  # so that a large record stays alone
+        if taken and size + piece.nbytes > ROW_GROUP_BYTES:  # a large record gets its own row group
             yield pa.concat_tables(taken)
             taken, size = [], 0
         taken.append(piece)

@@ -1,6 +1,6 @@
-"""What must stay the same while a lake lives: how records become rows, and of which tables.
+"""Settings that must not change during a lake's life: how records become rows, and the table names.
 
-A lake remembers it, so that a command that was given other settings than the lake's own does not place records twice.
+The lake stores them, so that a command with other settings cannot place records twice.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ CHANGE_NUMBERING = "remove the setting, or run `doctor --repair` to change the l
 
 
 def check_rules(lake: Lake, settings: Settings) -> None:
-    """
+    """Compare the settings with the lake's rules; a new lake stores those of the settings.
+
     Raises:
-        ConfigurationError: a setting is not what the lake was made with.
-        ContractError: the lake has tables, but no longer says how they were made.
+        ConfigurationError: a setting differs from the lake's rule.
+        ContractError: the lake has tables, but its rules are missing.
     """
     stored = _read(lake)
     if stored is None and lake.tables():
@@ -47,7 +48,7 @@ def check_rules(lake: Lake, settings: Settings) -> None:
 
 
 def record_message_index_rule(lake: Lake, settings: Settings) -> Numbering | None:
-    """The lake's rule for message indexes, after `check_rules`: one that has none gets that of the settings."""
+    """The lake's rule for message indexes, after `check_rules`. A lake without one stores that of the settings."""
     stored, given = _read(lake) or {}, settings.decode.message_index
     if given and NUMBERING not in stored:
         _write(lake, stored | {NUMBERING: given})
@@ -55,25 +56,26 @@ def record_message_index_rule(lake: Lake, settings: Settings) -> Numbering | Non
 
 
 def message_index_rule(lake: Lake) -> Numbering | None:
-    """The lake's rule for message indexes, as it is written down; None = it was made before there was one."""
+    """The lake's stored rule for message indexes; None = the lake is older than this rule."""
     rule: Numbering | None = (_read(lake) or {}).get(NUMBERING)
     return rule
 
 
 def only_message_index_rule_differs(lake: Lake, settings: Settings) -> bool:
-    """Whether the settings are the lake's but for the rule for message indexes, which may be changed on purpose."""
+    """True if the settings differ from the lake's rules only in the rule for message indexes, which may be changed."""
     stored = _read(lake) or {}
     return {name for name, value in rules_of(settings).items() if stored.get(name, value) != value} == {NUMBERING}
 
 
 def write_rules(lake: Lake, settings: Settings) -> str:
-    """Write down that the lake has the rules of the settings. Returns what was done."""
+    """Store the rules of the settings in the lake. Returns what was done."""
     _write(lake, {NUMBERING: "registered"} | rules_of(settings))
     return f"wrote the rules of these settings to {_path(lake)}"
 
 
 def rules_of(settings: Settings) -> dict[str, object]:
-    """The rules that the settings name: all but the one for message indexes, which may be left to the lake."""
+    """The rules in the settings. The rule for message indexes is left out if the setting is empty: the lake's rule
+    counts."""
     values = settings.model_dump()
     rules = {f"{section}.{key}": values[section][key] for section, keys in KEPT.items() for key in keys}
     return rules | ({NUMBERING: settings.decode.message_index} if settings.decode.message_index else {})

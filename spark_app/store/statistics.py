@@ -1,9 +1,10 @@
-"""Which statistics a table's log and files may have, and tables put right that have others.
+"""Finds and corrects wrong column statistics of earlier releases.
 
-Up to 2026-11-24 delta-rs wrote the files of compaction, and their bounds: of decimals it clips them to 2^63 - 1, of
-floating-point columns it leaves NaN out, as Parquet's own do in every file. Readers skip rows by them that are there.
+Until 2026-11-24 delta-rs wrote the compacted files and their bounds. It clips bounds of decimals to 2^63 - 1 and leaves
+NaN out of those of floating-point columns, as Parquet's own bounds in every file do. With such bounds readers skip rows
+that exist.
 
-    _protolake/statistics.json    no file of the lake has such statistics: it is younger, or was put right
+    _protolake/statistics.json    present once no file of the lake has such statistics
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from spark_app.store.findings import Finding
 from spark_app.store.table_handles import INDEXED, Tables
 from spark_app.worker import files
 
-OWN_WRITER = "parquet-cpp"  # what a file of ours says of who wrote it
+OWN_WRITER = "parquet-cpp"  # `created_by` of the app's own files
 MOST_NAMED = 10
-MOST_SAID = 300  # of what a library says
+MOST_SAID = 300  # characters of a library's error text
 LOST = "a filter, such as `= 18446744073709551615` or `isnan(x)`, may not find rows that are there"
 
 
 def earlier(lake: Lake) -> list[Finding]:
-    """What a start says of a lake that an earlier release has written."""
+    """The warning at the start for a lake of an earlier release."""
     if lake.statistics.exists() or not lake.tables():
         return []
     what = f"an earlier release wrote wrong statistics for this lake: {LOST}"
@@ -43,7 +44,7 @@ def earlier(lake: Lake) -> list[Finding]:
 
 
 def examine(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMark) -> list[Finding]:
-    """Tables whose statistics hide rows. A lake that is marked is looked at as far as its logs tell."""
+    """Find tables with wrong statistics. With the marker file only the logs are checked, not the data files."""
     marked = lake.statistics.exists()
     found = [name for name in lake.tables() if _is_wrong(tables, name, inside=not marked)]
     if not found and (marked or not lake.tables()):
@@ -61,18 +62,18 @@ def examine(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMa
 def _repair(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMark) -> str:
     again, left = 0, []
     for name in lake.tables():
-        tables.forget(name)  # what else was mended may have changed it
+        tables.forget(name)  # another repair may have changed it
         try:
             again += renew(tables, name, inside=True)
         except (OSError, pa.ArrowException, ContractError) as error:
             left.append(f"{name} ({error})"[:MOST_SAID])
             continue
-        # Gold is written by delta-rs, which keeps to what is set for its files.
+        # delta-rs writes gold, with the statistics of `writer_properties`.
         if tables.get(name) is not None and not layout.is_gold(name):
             tables.index(name)
     if left:
         return f"could not write the statistics of {', '.join(left)}: they stay unchanged"
-    synced.sync(lake.tables())  # the mark is durable, so what it speaks of must be
+    synced.sync(lake.tables())  # the marker is durable, so the logs must be durable before it
     lake.mark_statistics()
     return f"rewrote the statistics of every table, and {again} files"
 
@@ -88,10 +89,10 @@ def update(tables: Tables, name: str) -> None:
 
 
 def renew(tables: Tables, name: str, inside: bool) -> int:
-    """Have the log say of each file what its footer says; returns the files that were written anew.
+    """Write the statistics of each file's footer to the log; returns the number of rewritten files.
 
     Args:
-        inside: write those anew in which NaN is outside of Parquet's bounds: they are read for it.
+        inside: also rewrite files with NaN outside of Parquet's bounds; this reads the files.
     """
     table = tables.get(name)
     if table is None:
@@ -121,21 +122,22 @@ def _is_wrong(tables: Tables, name: str, inside: bool) -> bool:
 
 
 def _bounds(table: DeltaTable) -> set[str]:
-    """Columns of which the log has bounds."""
+    """Columns for which the log has bounds."""
     actions = table.get_add_actions(flatten=True)
     names = [name for name in actions.schema.names if name.startswith(("min.", "max."))]
     return {name[4:] for name in names if any(value is not None for value in actions[name].to_pylist())}
 
 
 def _is_suspect(path: str) -> bool:
-    """A file that is gone was replaced meanwhile, or is named by who looks for such files; so is a torn one."""
+    """True if another writer wrote the file, or its bounds leave NaN out. A missing or torn file is not suspect: it was
+    replaced meanwhile, or another check reports it."""
     with contextlib.suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:
         return not file.metadata.created_by.startswith(OWN_WRITER) or _hides_nan(file)
     return False
 
 
 def _hides_nan(file: pq.ParquetFile) -> bool:
-    """Whether there is NaN in a column of which Parquet has bounds."""
+    """True if a column with Parquet bounds has NaN."""
     paths = files.floating(file.metadata)
     groups = range(file.num_row_groups) if paths else ()
     return any(

@@ -1,4 +1,4 @@
-"""Handles of the lake's Delta tables, kept open: to open one costs more than to commit to it."""
+"""Handles of the lake's Delta tables, kept open: opening one costs more than a commit to it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for boun
 
 
 class Tables:
-    """Open handles of the lake's tables. Whoever commits through a handle refreshes it."""
+    """Open handles of the lake's tables. A caller that commits through a handle must refresh it."""
 
     def __init__(self, lake: Lake, settings: LakeSettings):
         self._lake = lake
         self._handles: dict[str, DeltaTable] = {}
-        self._appended: dict[str, tuple[int, int]] = {}  # table -> its version and unit that its handle has not seen
-        self._checkpoints: dict[str, Future[None]] = {}  # in the making
+        self._appended: dict[str, tuple[int, int]] = {}  # table -> version and unit that its handle lacks
+        self._checkpoints: dict[str, Future[None]] = {}  # running
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.compression = settings.compression
         self._checkpoint_every = settings.checkpoint_every
@@ -38,11 +38,11 @@ class Tables:
             "delta.logRetentionDuration": f"interval {seconds} seconds",
             "delta.deletedFileRetentionDuration": f"interval {seconds} seconds",
             "delta.checkpointInterval": str(settings.checkpoint_every),
-            "delta.enableExpiredLogCleanup": "false",  # only behind a checkpoint that is durable: `maintain`
+            "delta.enableExpiredLogCleanup": "false",  # `maintenance` does it, and only up to a durable checkpoint
         }
 
     def get(self, name: str) -> DeltaTable | None:
-        """The table's handle, or None when there is no such table yet."""
+        """The table's handle, up to date; None if the table does not exist."""
         try:
             self._await_checkpoint(name)
             if self._appended.pop(name, None) is not None and name in self._handles:
@@ -52,7 +52,7 @@ class Tables:
         return self._open(name)
 
     def _open(self, name: str) -> DeltaTable | None:
-        """The handle, which may not know of the last entries."""
+        """The handle, which may lack the last entries."""
         if name not in self._handles:
             path = self._lake.table(name)
             if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
@@ -61,12 +61,12 @@ class Tables:
         return self._handles[name]
 
     def create_from_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
-        """A new table, by `log_entry.append`; a handle is opened when it is needed."""
+        """Create a table with `log_entry.append`; its handle is opened when it is needed."""
         log_entry.append(self._lake.table(name), 0, manifest, app, self._beginning(columns))
         self._appended[name] = 0, manifest.sequence
 
     def begin_by_rows(self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str) -> None:
-        """As `begin_by_unit`, by `log_entry.overwrite`."""
+        """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
         log_entry.overwrite(self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
         self._appended[name] = 0, upto
 
@@ -74,15 +74,15 @@ class Tables:
         return log_entry.create_table_actions(columns, self.configuration | skipping(columns))
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
-        """`log_entry.append` behind all that is known of the table, which was opened or begun here; the handle learns
-        of it when it is needed. Returns the version."""
+        """Append a unit's commit with `log_entry.append` after the last known version of an open or new table; the
+        handle is refreshed when it is needed. Returns the version."""
         version = self._next(name)
         log_entry.append(self._lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
         return version
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
-        """As `append_unit`, by `log_entry.overwrite`."""
+        """As `append_unit`, with `log_entry.overwrite`."""
         version = self._next(name)
         log_entry.overwrite(self._lake.table(name), version, add, removes, upto, app)
         self._appended[name] = version, upto
@@ -93,37 +93,37 @@ class Tables:
         return 1 + (self._appended[name][0] if name in self._appended else self._handles[name].version())
 
     def ends_with(self, name: str, version: int) -> bool:
-        """Whether the table's log does."""
+        """True if the table's log ends with this version."""
         log = folder(self._lake.table(name))
         return entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
 
     def handle(self, name: str) -> DeltaTable:
-        """The handle of a table that is there, which may not know of what was appended."""
+        """The handle of an existing table, which may lack the last entries."""
         table = self._open(name)
         assert table is not None
         return table
 
     def unit(self, name: str) -> int | None:
-        """The last unit that the table has, if nothing else has been done to it since, and nobody asked for it."""
+        """The unit of the table's last commit, if nothing else has changed the table and `get` has not been called
+        since."""
         return self._appended[name][1] if name in self._appended else None
 
     def version(self, name: str) -> int | None:
-        """The version of the table as far as it is known here, without a look at the disk; None when there is no such
-        table yet."""
-        if name in self._appended:  # then a checkpoint may be in the making, by the handle
+        """The table's last known version, without reading the disk; None if the table does not exist."""
+        if name in self._appended:  # then a running checkpoint may be using the handle
             return self._appended[name][0]
         table = self._open(name)
         return None if table is None else table.version()
 
     def replace_files(self, name: str, adds: Collection[FileEntry], removes: Collection[str]) -> None:
-        """`log_entry.rewrite` behind what the handle knows, which learns of it."""
+        """Replace files with `log_entry.rewrite` after the handle's version, and refresh the handle."""
         table = self._handles[name]
         log_entry.check(name, table)
         log_entry.rewrite(self._lake.table(name), table.version() + 1, adds, removes)
         table.update_incremental()
 
     def index(self, name: str) -> None:
-        """Have readers look for the bounds of all columns that have some."""
+        """Set the table property that makes readers use the bounds of all columns with statistics."""
         table = self._handles[name]
         wanted = skipping(pa.schema(table.schema().to_arrow()))
         had = table.metadata().configuration.get(INDEXED)
@@ -133,19 +133,20 @@ class Tables:
             table.update_incremental()
 
     def checkpoint_if_due(self, name: str, version: int) -> None:
-        """A checkpoint at the newest version now and then, so that readers need not read the entries before it.
+        """Start a checkpoint of the newest version from time to time, so that readers need not read the entries before
+        it.
 
-        Made beside what comes next, for delta-rs reads those entries again. The table waits for it with
-        its next commit: only then is a checkpoint never older than what of the log is durable.
+        It is written in a thread, because delta-rs reads those entries again. The table's next commit waits for it:
+        otherwise the checkpoint could be older than the durable part of the log.
         """
-        if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # not all tables at once
+        if (version + zlib.crc32(name.encode())) % self._checkpoint_every == 0:  # spreads the tables
             self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
 
     def _make_checkpoint(self, name: str) -> None:
         table = self._handles.get(name) or DeltaTable(self.uri(name))
         table.update_incremental()
         table.create_checkpoint()
-        # A handle keeps 25 KB for each entry that it has read: of a thousand tables more than a gigabyte.
+        # A handle keeps 25 KB for each entry that it has read: more than a gigabyte for a thousand tables.
         self._handles[name] = DeltaTable(self.uri(name))
 
     def _await_checkpoint(self, name: str) -> None:
@@ -158,20 +159,20 @@ class Tables:
             self._await_checkpoint(next(iter(self._checkpoints)))
 
     def columns(self, name: str) -> pa.Schema | None:
-        """The table's columns, or None when there is no such table yet."""
+        """The table's columns; None if the table does not exist."""
         table = self._open(name)
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def files(self, name: str) -> list[str]:
-        """Paths of the table's files; none when there is no such table."""
+        """Paths of the table's files; empty if the table does not exist."""
         table = self.get(name)
         if table is None:
             return []
         return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
 
     def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
-        """Paths of the table's files that may hold values of the column from `low` to `high`, by the bounds that Delta
-        keeps; none when there is no such table."""
+        """Paths of the table's files that, by Delta's statistics, may hold values of the column from `low` to `high`;
+        empty if the table does not exist."""
         table = self.get(name)
         if table is None:
             return []
@@ -185,25 +186,28 @@ class Tables:
         ]
 
     def uri(self, name: str) -> str:
+        """The path of the table's folder."""
         return str(self._lake.table(name))
 
     def forget(self, name: str) -> None:
+        """Drop the table's handle, after its running checkpoint has ended."""
         wait([self._checkpoints.pop(name)] if name in self._checkpoints else [])
         self._handles.pop(name, None)
         self._appended.pop(name, None)
 
 
 def skipping(columns: pa.Schema) -> dict[str, str]:
-    """The property of a table for readers to look for the bounds of its lineage too, which stands behind the message.
+    """The table property that makes readers use the bounds of the lineage columns, which come after the message's
+    columns.
 
-    Delta could also list the columns, but delta-rs (1.6.6) then finds none behind a struct.
+    Delta could also list the columns, but then delta-rs (1.6.6) uses no bounds of columns after a struct.
     """
     return {INDEXED: str(files.reach(columns))}
 
 
 def writer_properties(settings: LakeSettings, columns: pa.Schema) -> WriterProperties:
-    """For the files that delta-rs writes itself, with statistics of integers and texts only: it clips decimals, rounds
-    timestamps, and leaves NaN out."""
+    """Properties for files that delta-rs writes, with statistics of integers and strings only: delta-rs clips decimals,
+    rounds timestamps, and leaves NaN out."""
     bounded = [f.name for f in columns if pa.types.is_integer(f.type) or pa.types.is_string(f.type)]
     return WriterProperties(
         compression="ZSTD" if settings.compression == "zstd" else "SNAPPY",

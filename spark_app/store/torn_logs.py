@@ -1,5 +1,7 @@
-"""What a power cut left torn. The manifests hold the truth, so the logs are cut back to what is whole, and what is
-missing then is committed, or folded into gold, once more."""
+"""Repairs Delta logs after a power cut: cuts them back to the last intact entry.
+
+The missing commits are applied again from the manifests, and gold is merged again.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ LOGS = "torn"
 
 
 def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
-    """Repair what can be; to be called before any table is opened.
+    """Repair torn logs; call it before any table is opened.
 
     Raises:
-        ContractError: a table cannot be mended.
+        ContractError: a table cannot be repaired.
     """
     for finding in look(lake, synced, layout):
         if finding.repair is None:
@@ -34,7 +36,7 @@ def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
 
 
 def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Finding]:
-    """Torn logs, and logs that end before what was durable."""
+    """Find torn logs, and logs that end before their durable version."""
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(partial(_look_at, lake, synced, layout), lake.tables())
     return [finding for finding in found if finding is not None]
@@ -57,7 +59,7 @@ def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) 
 
 
 def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
-    """The last first, so that at any time what remains is a log that ends sooner."""
+    """Move the files, the newest first, so that the rest is a shorter but intact log at any time."""
     folder = lake.state / LOGS / name
     folder.mkdir(parents=True, exist_ok=True)
     with failpoints.around("mend"):
@@ -67,8 +69,8 @@ def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
 
 
 def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
-    """A copy, or of a disk that lost what it said it had. `inventory` refuses it if units are missing; what is known
-    of the other one says nothing of this one."""
+    """The table is a copy, or its disk lost data after an fsync. `inventory` reports missing units; the durable version
+    of the earlier table does not apply to this one."""
     if layout.is_gold(name):
         return _beyond_repair(lake, synced, layout, name, what)
     remedy = "Check where this copy of the table comes from"
@@ -89,7 +91,7 @@ def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name:
 
 
 def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:
-    lake.gold.unlink(missing_ok=True)  # gold without a known definition is computed anew
+    lake.gold.unlink(missing_ok=True)  # gold without a stored definition is recomputed
     sync_folder(lake.state)
     synced.forget(name)
     shutil.rmtree(lake.table(name))

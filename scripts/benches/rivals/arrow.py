@@ -1,4 +1,4 @@
-"""The careful way: mapInArrow, with this project's decoder; appends side by side."""
+"""The careful way: mapInArrow with this project's decoder, and parallel appends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spark_app.decode import decoder_for
 from spark_app.spark import jvm
 
 SIDE_BY_SIDE = 8
-END = 1 << 30  # pyarrow 26 refuses to slice to an end that is not given
+END = 1 << 30  # pyarrow 26 cannot slice without an end
 
 
 def decode(records: DataFrame) -> DataFrame:
-    """A batch of payloads after the other."""
+    """Decode one batch of payloads after the other."""
     decodable = given.newest()
 
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

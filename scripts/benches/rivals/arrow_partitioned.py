@@ -1,4 +1,4 @@
-"""`arrow` with one table, partitioned by game, instead of a table for each."""
+"""`arrow` with one table, partitioned by game, instead of a table for each game."""
 
 from scripts.benches.rivals import arrow
 

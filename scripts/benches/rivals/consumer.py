@@ -55,7 +55,7 @@ def main() -> None:
     settings = config.load()
     lake, topic = Lake(settings.lake.path), settings.kafka.topics[0]
     _, kind = messages.compile_version(given.shape().message, given.shape().versions)
-    deserialize = ProtobufDeserializer(kind, {"use.deprecated.format": False})  # without a registry it asks for nothing
+    deserialize = ProtobufDeserializer(kind, {"use.deprecated.format": False})  # without a registry it fetches nothing
     context, tables = SerializationContext(topic, MessageField.VALUE), Tables(lake, kind)
     consumer, ends = _open(settings.kafka.brokers, topic)
     at, batch = dict.fromkeys(ends, 0), 0
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _open(brokers: str, topic: str) -> tuple[Consumer, dict[int, int]]:
-    """A consumer at the beginning, and where each partition ends now."""
+    """A consumer at the beginning, and the current end of each partition."""
     options = {"group.id": "rival", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({"bootstrap.servers": brokers, **options})
     partitions = consumer.list_topics(topic).topics[topic].partitions

@@ -1,7 +1,7 @@
-"""The expert's consumer, without Spark: confluent-kafka, ptars (not strict), pyarrow and delta-rs; one process.
+"""The expert's consumer without Spark: confluent-kafka, ptars (not strict), pyarrow and delta-rs in one process.
 
-Nothing is done for each record in Python but to take its fields out of the client's message. What it does without:
-headers, strict judging, routing by rule, columns that are added, fsync, bounds in Delta's log, gold, exactly once.
+The only Python code per record takes its fields out of the client's message. It lacks headers, strict parsing, routing
+by rule, column additions, fsync, bounds in Delta's log, gold, and exactly-once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Added = dict[str, tuple[pa.Schema, AddAction]]  # table -> its file of a batch
 
 
 class Decoder:
-    """Payloads to columns; on a batch that ptars refuses, Google's parser says which are bad."""
+    """Decodes payloads to columns; if ptars rejects a batch, Google's parser finds the bad payloads."""
 
     def __init__(self, descriptors: bytes):
         pool = DescriptorPool()
@@ -57,7 +57,7 @@ class Decoder:
         self._handler = HandlerPool([event.file], PTARS).get_for_message(event)
 
     def decode(self, payloads: pa.Array) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """(columns, which payloads they are of when it is not all of them)."""
+        """(columns, mask of the decoded payloads, or None for all)."""
         try:
             return self._handler.array_to_record_batch(payloads), None
         except Exception:
@@ -73,7 +73,7 @@ class Decoder:
 
 
 def batches(consumer: Consumer, partitions: dict[int, int], most: int) -> Iterator[list[pa.Table]]:
-    """Records of up to `most`, until each partition is at its end; the consumer stands at the beginning."""
+    """Batches of up to `most` records until each partition is at its end; the consumer is at the beginning."""
     left = sum(partitions.values())
     while left:
         parts, taken = list[pa.Table](), 0
@@ -92,7 +92,7 @@ def batches(consumer: Consumer, partitions: dict[int, int], most: int) -> Iterat
 
 
 def write(lake: Path, parts: list[pa.Table], decoder: Decoder, pool: Executor) -> Added:
-    """A file for each table of a batch."""
+    """Write one file per table of a batch."""
     decoded, refused = list[pa.Table](), list[pa.Table]()
     for part in parts:
         payloads = pc.binary_slice(part["value"].combine_chunks(), FRAME, 1 << 30)
@@ -127,7 +127,7 @@ def _write(folder: Path, rows: pa.Table) -> tuple[pa.Schema, AddAction]:
 
 
 class Committer:
-    """Appends to the tables of a lake; there is one of it."""
+    """Appends to the tables of a lake; there is one committer per lake."""
 
     def __init__(self, lake: Path):
         self._lake, self._tables, self._batches = lake, dict[str, DeltaTable](), 0
@@ -146,7 +146,7 @@ class Committer:
 
 
 def open_consumer(partitions: list[int]) -> tuple[Consumer, dict[int, int]]:
-    """A consumer at the beginning of the partitions, and where each ends now."""
+    """A consumer at the beginning of the partitions, and the current end of each."""
     topic = os.environ["PROTOLAKE_KAFKA__TOPIC"]
     consumer = Consumer({"bootstrap.servers": os.environ["PROTOLAKE_KAFKA__BROKERS"], **OPTIONS})
     places = [TopicPartition(topic, number, 0) for number in partitions]

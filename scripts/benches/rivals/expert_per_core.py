@@ -1,4 +1,4 @@
-"""The expert's consumer, a process for each core: each takes its share of the partitions, one appends for all."""
+"""The expert's consumer in a process for each core: each reads its partitions, and one process appends for all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.benches.rivals import expert, given
 
 
 def work(partitions: list[int], lake: Path, most: int, sent: Connection) -> None:
-    """Write the files of some partitions, and send what there is to be appended."""
+    """Write the files of some partitions, and send the entries to append."""
     consumer, ends = expert.open_consumer(partitions)
     decoder = expert.Decoder(given.descriptors())
     with ThreadPoolExecutor(1) as pool:
@@ -34,7 +34,7 @@ def main() -> None:
         ours, theirs = forked.Pipe(duplex=False)
         worker = forked.Process(target=work, args=(partitions[core::cores], lake, most // cores, theirs))
         worker.start()
-        theirs.close()  # so that its end is seen
+        theirs.close()  # so that the end of the child closes the pipe
         workers.append(worker)
         open_ends.append(ours)
     while open_ends:

@@ -1,4 +1,4 @@
-"""What the app is compared with: a raw copy by Spark's own Delta sink, in a session with the app's settings."""
+"""A raw copy by Spark's own Delta sink, in a session with the app's settings; the app is compared with it."""
 
 from scripts.benches.rivals import spark
 from spark_app.spark import jvm

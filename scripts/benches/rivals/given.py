@@ -1,6 +1,6 @@
-"""What a rival is told of the topic, and what it leaves behind: each is a process of its own.
+"""Options and results of an alternative, which is a separate process.
 
-Packages of the app are loaded late: a rival that does without them does not pay for them.
+The app's packages are imported late, so that an alternative that does not use them does not pay for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ TOPIC, SCHEMA, FLAGS = "BENCH_TOPIC", "BENCH_SCHEMA", "BENCH_FLAGS"
 
 
 def variables(shape: Shape, flags: str | None = None) -> dict[str, str]:
-    """For the process of a rival: the topic, the compiled schema of its newest version, which flags the JVM gets."""
+    """Variables for the process of a rival: the topic, the compiled schema of its newest version, and the JVM flags to
+    use."""
     from scripts.benches import messages
 
     data, _ = messages.compile_version(shape.message, shape.versions)
@@ -32,7 +33,7 @@ def variables(shape: Shape, flags: str | None = None) -> dict[str, str]:
 
 
 def shape() -> Shape:
-    """What is in the topic: whoever goes these ways keeps such a list by hand."""
+    """The content of the topic; users of these alternatives would maintain the list of games by hand."""
     return Shape(**json.loads(os.environ[TOPIC]))
 
 
@@ -41,22 +42,22 @@ def games() -> list[str]:
 
 
 def has_own_flags() -> bool:
-    """Whether the JVM gets none of the app's."""
+    """True if the JVM gets none of the app's flags."""
     return os.environ[FLAGS] == "own"
 
 
 def descriptors() -> bytes:
-    """A FileDescriptorSet: the newest version of the schema, which reads older records too."""
+    """A FileDescriptorSet: the newest version of the schema, which also reads older records."""
     return b64decode(os.environ[SCHEMA])
 
 
 def copied(lake: Path) -> Path:
-    """The checkpoint of the query that fills bronze, where that is a query of its own."""
+    """The checkpoint of the query that fills bronze, if that is a separate query."""
     return lake / "_protolake" / "copied"
 
 
 def newest() -> Decodable:
-    """The same schema, as the app's decoder takes it."""
+    """The same schema, in the form of the app's decoder."""
     from spark_app.model.catalog import Decodable
     from spark_app.schemas.descriptors import digest
 
@@ -65,7 +66,7 @@ def newest() -> Decodable:
 
 
 def mark(lake: Path, kind: str, batch: int) -> None:
-    """As Spark leaves them in a checkpoint, so that all sides are timed alike."""
+    """Write the marks that Spark writes to a checkpoint, so that all sides are timed equally."""
     path = lake / "_protolake" / "checkpoint" / kind / str(batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{}")

@@ -1,4 +1,4 @@
-"""A raw copy as a user writes it: Kafka to one Delta table, no headers, all there is in one batch."""
+"""A raw copy as a user writes it: Kafka to one Delta table, without headers, everything in one batch."""
 
 from scripts.benches.rivals import spark
 from spark_app.spark import jvm

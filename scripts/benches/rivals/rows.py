@@ -1,6 +1,8 @@
-"""The 2022 way: Spark's copy to bronze; from there, in batches of the same size, generated classes in a row UDF and for
-each game a filtered append; at the end an aggregate query for each game. With Spark's own settings, or tuned as the
-app is."""
+"""The way of 2022: Spark's copy to bronze; then, in batches of the same size, generated classes in a row UDF and a
+filtered append for each game; at the end an aggregate query for each game.
+
+It runs with Spark's default settings, or with the app's.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ MODULE = "bench_event_pb2"
 
 
 def decode(records: DataFrame) -> DataFrame:
-    """One payload after the other."""
+    """Decode one payload after the other."""
     kind = from_arrow_schema(arrow_schema(_event().DESCRIPTOR))
     return records.withColumn("message", F.udf(_parse, kind, useArrow=False)("value"))
 
@@ -45,7 +47,7 @@ def _event() -> Any:
 
 
 def generate(folder: Path) -> Path:
-    """What protoc --python_out makes of the newest version."""
+    """Generate the module of `protoc --python_out` for the newest version."""
     text = messages.schema_text(given.shape().message, given.shape().versions)
     (folder / "bench_event.proto").write_text(text)
     with as_file(files("grpc_tools") / "_proto") as well_known:
@@ -77,7 +79,7 @@ def main(folder: Path, tuned: bool, partitioned: bool) -> None:
 
 
 def run(tuned: bool, partitioned: bool = False) -> None:
-    """To the end of this process."""
+    """Run to the end of this process."""
     with tempfile.TemporaryDirectory() as name:
         main(Path(name), tuned, partitioned)
 

@@ -1,4 +1,4 @@
-"""`rows` with one table, partitioned by game, instead of a table for each."""
+"""`rows` with one table, partitioned by game, instead of a table for each game."""
 
 from scripts.benches.rivals import rows
 

@@ -1,5 +1,5 @@
-"""What the Spark rivals have in common: a raw copy by Spark's own sink; a query whose batches go to a table for each
-game and to quarantine; an aggregate query for each game."""
+"""Common parts of the Spark rivals: a raw copy by Spark's own sink; a query whose batches go to a table for each game
+and to quarantine; an aggregate query for each game."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from spark_app.spark import session
 from spark_app.storage.lake import Lake
 
 TOGETHER = "silver_events"  # partitioned by game
-POLL_RECORDS = "5000"  # Kafka's own 500 cost a sixth of all CPU time
+POLL_RECORDS = "5000"  # Kafka's default of 500 costs a sixth of all CPU time
 COORDINATES = ("topic", "partition", "offset", "timestamp")
-Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL where the payload is bad
+Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL if the payload is bad
 
 
 Take = Callable[[DataFrame, int], None]  # a batch and its number
 
 
-# What the app tells Spark about its jobs: fewer tasks, a Delta log read in 2 parts, small files.
+# The app's settings for Spark's jobs: fewer tasks, a Delta log read in 2 parts, small files.
 TUNED = (
     "spark.sql.shuffle.partitions",
     "spark.databricks.delta.snapshotPartitions",
@@ -39,14 +39,14 @@ TUNED = (
 
 
 def open_session(name: str) -> tuple[SparkSession, Settings, Lake]:
-    """With the app's settings, or as a user opens one: with none but what Kafka and Delta need."""
+    """A session with the app's settings, or as a user opens one: only with the settings that Kafka and Delta need."""
     settings = config.load()
     opened = _open(settings, name) if given.has_own_flags() else session.start(settings, name, quiet=True)
     return opened, settings, Lake(settings.lake.path)
 
 
 def _open(settings: Settings, name: str) -> SparkSession:
-    """No flags of the JVM but the app's archive of classes, which makes the start faster."""
+    """A session with no JVM flags except the app's class archive, which makes the start faster."""
     archive = settings.spark.class_archive
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
@@ -65,7 +65,7 @@ def _open(settings: Settings, name: str) -> SparkSession:
 
 
 def untuned(tuned: SparkSession) -> SparkSession:
-    """Another session on the same JVM, with Spark's own settings for its jobs."""
+    """Another session on the same JVM, with Spark's default settings for its jobs."""
     other = tuned.newSession()
     for key in TUNED:
         other.conf.unset(key)
@@ -73,7 +73,7 @@ def untuned(tuned: SparkSession) -> SparkSession:
 
 
 def read(spark: SparkSession, settings: Settings, limit: int | None, headers: bool = False) -> DataFrame:
-    """The topic from its beginning, with at most so many records a batch."""
+    """The topic from its beginning, with at most so many records per batch."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", settings.kafka.brokers)
     reader = reader.option("subscribe", settings.kafka.topic).option("startingOffsets", "earliest")
     reader = reader.option("kafka.max.poll.records", POLL_RECORDS)
@@ -84,24 +84,24 @@ def read(spark: SparkSession, settings: Settings, limit: int | None, headers: bo
 
 
 def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) -> None:
-    """Kafka to <lake>/bronze: nothing is decoded, nothing is made durable beyond what Spark does by itself."""
+    """Kafka to <lake>/bronze without decoding and without more durability than Spark has."""
     write(read(spark, settings, settings.batch.max_records, headers=True), lake, checkpoint)
 
 
 def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:
-    """All that there is to <lake>/bronze."""
+    """Write all available records to <lake>/bronze."""
     query = records.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start(str(lake.table("bronze"))).awaitTermination()
 
 
 def each_batch(stream: DataFrame, lake: Lake, take: Take) -> None:
-    """All there is, batch by batch."""
+    """Process all available records batch by batch."""
     query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
 
 
 def aggregate(spark: SparkSession, lake: Lake, side_by_side: int) -> None:
-    """<lake>/gold_<game> anew from all of silver."""
+    """Compute <lake>/gold_<game> again from all of silver."""
     if lake.table(TOGETHER).exists():
         return _aggregate(spark, lake, "events", "game_name")
     with ThreadPoolExecutor(side_by_side) as pool:
@@ -109,7 +109,7 @@ def aggregate(spark: SparkSession, lake: Lake, side_by_side: int) -> None:
 
 
 def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
-    """Table -> its rows: one for each game, and what could not be decoded."""
+    """Table -> its rows: one for each game, and one for rows that could not be decoded."""
     parts = {"quarantine": decoded.where("message is null").drop("message")}
     for game in games:
         parts[f"silver_{game}"] = _columns(decoded.where(F.col("message.game_name") == game))
@@ -117,7 +117,7 @@ def split(decoded: DataFrame, games: Sequence[str]) -> dict[str, DataFrame]:
 
 
 def keep_together(decoded: DataFrame) -> dict[str, DataFrame]:
-    """Table -> its rows: one for all games, and what could not be decoded."""
+    """Table -> its rows: one for all games, and one for rows that could not be decoded."""
     good = decoded.where("message is not null")
     return {"quarantine": decoded.where("message is null").drop("message"), TOGETHER: _columns(good)}
 
@@ -127,7 +127,8 @@ def _columns(decoded: DataFrame) -> DataFrame:
 
 
 def append(parts: Mapping[str, DataFrame], lake: Lake, side_by_side: int, batch: int) -> None:
-    """The rows to their tables; more than one write at a time tell Delta their batch, against a second try."""
+    """Append the rows to their tables; parallel writes pass the batch number to Delta, so that a retry writes nothing
+    twice."""
     once = {"txnAppId": "rival", "txnVersion": str(batch)} if side_by_side > 1 else {}
     with ThreadPoolExecutor(side_by_side) as pool:
         list(pool.map(lambda part: _append(part[1], lake, part[0], once), parts.items()))

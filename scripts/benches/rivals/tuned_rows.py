@@ -1,4 +1,4 @@
-"""The 2022 way by someone who knows which of Spark's settings matter: `rows` with those of the app."""
+"""The way of 2022 by a user who knows which of Spark's settings matter: `rows` with those of the app."""
 
 from scripts.benches.rivals import rows
 

@@ -1,4 +1,4 @@
-"""The scenarios of ./scripts/chaos: where they are, and how often each tier repeats them. Standard library only.
+"""The scenarios of ./scripts/chaos: their functions, and their repetitions per tier. Standard library only.
 
 A scenario is a function of a module beside this file: `run(lab, size, dice) -> Outcome`.
 """
@@ -12,7 +12,7 @@ TIERS = ("ci", "nightly", "release")
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a scenario: repetitions of its fault, and records where the scenario takes that into account."""
+    """The size of a scenario: repetitions of its fault, and records if the scenario uses that number."""
 
     times: int
     records: int
@@ -41,7 +41,7 @@ def _entry(
     return Entry(function, row, about, dict(zip(TIERS, times, strict=True)), dict(zip(TIERS, records, strict=True)))
 
 
-ANCHORS = {  # row of the fault matrix -> what a trusted system does, tests or suffers there
+ANCHORS = {  # row of the fault matrix -> the behaviour, test or known problem of an established system
     "R1": "Kafka's transactions_test: 100,000 records, 6 bounces of a client",
     "R2": "RisingWave's simulation: kill_rate up to 1.0",
     "R3": "Delta: ConcurrentTransactionException",

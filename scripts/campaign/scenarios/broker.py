@@ -1,6 +1,9 @@
-"""The broker killed, stopped, restarted, behind a black hole, slow, half open or answering with noise: the app waits,
-does not end, and goes on by itself. Noise may end the JVM, for Kafka's client takes it for the length of an answer and
-asks for as much memory: then the app ends with 70, and its relaunch goes on."""
+"""The broker killed, stopped, restarted, behind a black hole, slow, half open or answering with random bytes: the app
+waits, does not exit, and continues.
+
+Random bytes may end the JVM, because Kafka's client reads them as the length of an answer and allocates as much memory:
+then the app exits with 70, and after a restart it continues.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ OF_NETWORK = (*MODES, "reset")
 
 
 class BehindProxy(Kafka):
-    """A broker that clients reach through the proxy alone: it sends them on to the proxy's port."""
+    """A broker that clients reach only through the proxy, because it advertises the proxy's port."""
 
     proxy: Proxy
 
@@ -45,7 +48,7 @@ class BehindProxy(Kafka):
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many outages of one broker, in random order, under a running app."""
+    """Make so many outages of one broker, in random order, under a running app."""
     kafka = BehindProxy(lab.folder / "broker-behind-proxy")
     kafka.proxy = Proxy(kafka.port)
     with kafka.proxy, kafka:
@@ -71,7 +74,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _relaunch(flow: Flow) -> None:
-    """As the restart policy does it, where noise has ended the JVM."""
+    """Restart the app as the restart policy does, after random bytes have ended the JVM."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         if flow.app.wait(NOTICES_S) == BUG:
             kill(flow.app)
@@ -80,7 +83,7 @@ def _relaunch(flow: Flow) -> None:
 
 
 def _kind(number: int, dice: Random) -> str:
-    """Each kind once, then any."""
+    """Each kind once, then a random one."""
     kinds = (*OF_PROCESS, *OF_NETWORK)
     return kinds[number] if number < len(kinds) else dice.choice(kinds)
 

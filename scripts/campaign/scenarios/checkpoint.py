@@ -1,6 +1,9 @@
-"""Spark's checkpoint and the tables out of step with the manifests: deleted, older, another lake's, damaged file by
-file. Each time the app either goes on or refuses with 65; then `doctor --repair`, or putting back what was taken away,
-mends it."""
+"""Spark's checkpoint and the tables out of step with the manifests: deleted, older, of another lake, damaged file by
+file.
+
+Each time the app either continues or exits with 65; then `doctor --repair`, or restoring what was removed, repairs the
+lake.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ KINDS = ("truncated", "emptied", "junk", "missing")
 
 @dataclass
 class Tally:
-    """What came of the damages."""
+    """The results of the damages."""
 
     went_on: int = 0
     refused: int = 0
@@ -34,7 +37,7 @@ class Tally:
 
 
 def swapped(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """R5: each way to have the wrong checkpoint, or no tables, `times` over."""
+    """R5: each way to have the wrong checkpoint, or no tables, `times` times."""
     other, stage = _stage(lab), _stage(lab)
     for one in (other, stage):
         one.produce(RECORDS, partitions="3")
@@ -53,8 +56,8 @@ def swapped(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def damaged(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """R6: `times` damages, of each file that Spark keeps and each kind of damage in turn; every other one while a batch
-    is planned and not decided."""
+    """R6: `times` damages, of each file that Spark keeps and each kind of damage in turn; every second one while a
+    batch is planned but not committed."""
     stage = _stage(lab, FAILPOINTS="on")
     stage.produce(RECORDS, partitions="3")
     _drain(stage)
@@ -105,7 +108,7 @@ def _delete_checkpoint(stage: Stage, other: Stage, tally: Tally) -> None:
 
 
 def _delete_tables(stage: Stage, other: Stage, tally: Tally) -> None:
-    """Remedied by putting them back: nothing else has the records."""
+    """Repaired by restoring the tables: only they have the records."""
     aside = stage.lake.with_name("tables")
     aside.mkdir()
     tables = [path for path in stage.lake.iterdir() if (path / "_delta_log").is_dir()]
@@ -157,7 +160,7 @@ def _damage_once(stage: Stage, number: int, which: str, kind: str, dice: Random,
 
 
 def _files_of(stage: Stage) -> list[str]:
-    """Names that `_file` knows: each file that Spark reads at start, the ones before the newest, and its checksum."""
+    """Names for `_file`: each file that Spark reads at its start, the ones before the newest, and its checksum."""
     names = ["metadata", "offsets/last", "offsets/before", "commits/last", "commits/before", "sources/0/0"]
     return names + [f"{name} crc" for name in names] + ["offsets/next", "commits"]
 
@@ -200,7 +203,7 @@ def _note_refusal(stage: Stage, tally: Tally, code: int, seconds: float, words: 
 
 
 def _repair(stage: Stage, tally: Tally) -> None:
-    """Doctor, then a start that goes on."""
+    """Run doctor, then a start that succeeds."""
     began = time.monotonic()
     done = stage.command("doctor", "--repair")
     assert done.returncode == DONE, f"doctor ended with {done.returncode}: {done.stdout}{done.stderr}"

@@ -1,7 +1,7 @@
 """A clock that jumps, by hours, days and a year, while the app runs and between two runs. Needs a C compiler.
 
-Set back under a running app, it holds up Spark's trigger, which waits for a time of day: then the watchdog ends the app
-with 69, and its relaunch goes on.
+If the clock is set back under a running app, Spark's trigger stalls, because it waits for a time of day: then the
+watchdog ends the app with 69, and after a restart it continues.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HOUR_S, DAY_S = 3600, 86_400
 JUMPS = (HOUR_S, -HOUR_S, DAY_S, -DAY_S, -365 * DAY_S, 0)
 SOURCE = Path(__file__).parents[1] / "clock.c"
 GOES_ON_S = 180.0
-STALL_S = 60.0  # a start on a busy machine is quiet for half of it
+STALL_S = 60.0  # a start on a busy machine makes no progress for half of it
 UNREACHABLE = 69
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many jumps under a running app, and as many at its next start."""
+    """Make so many jumps under a running app, and as many before its next start."""
     compiler, library, clock = shutil.which("cc"), lab.folder / "clock.so", lab.folder / "clock"
     if compiler is None:
         return Outcome(0, {"not run": "there is no C compiler"}, {})
@@ -55,7 +55,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _await_units(flow: Flow, environment: dict[str, str]) -> float:
-    """Seconds until the app goes on; relaunched where the watchdog has ended it."""
+    """Seconds until the app continues; it is restarted if the watchdog has ended it."""
     began = time.monotonic()
     if flow.await_units(3, timeout=GOES_ON_S) >= GOES_ON_S and flow.app.poll() == UNREACHABLE:
         _restart(flow, environment)

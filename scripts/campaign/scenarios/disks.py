@@ -1,5 +1,5 @@
-"""Full disks: the lake's (Spark's checkpoint is in it), that of temporary files, one without inodes; while the app runs
-and when it starts. It waits in place and goes on by itself. Needs root, to mount small disks."""
+"""Full disks: the lake's (with Spark's checkpoint), that of temporary files, and one without inodes; while the app runs
+and at its start. The app waits and continues. Needs root, to mount small disks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAKE_SIZE, LAKE_FILES, TEMPORARY_SIZE = "600m", 60_000, "100m"
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many fills, in kinds by turns, on one lake."""
+    """Fill the disks so often, each kind in turn, on one lake."""
     try:
         with (
             small_disk(lab.folder / "small", LAKE_SIZE, LAKE_FILES) as lake,
@@ -68,7 +68,7 @@ def _run(fills: _Fills, size: Size, dice: Random) -> Outcome:
 
 
 def _fill(fills: _Fills, flow: Flow, kind: str, dice: Random) -> float:
-    """Seconds from the moment when there is room again to the next unit."""
+    """Seconds from the end of the shortage to the next unit."""
     disk = fills.temporary if kind.startswith("temporary") else fills.lake
     if kind.endswith("_at_start"):
         kill(flow.app)
@@ -84,7 +84,7 @@ def _fill(fills: _Fills, flow: Flow, kind: str, dice: Random) -> float:
 
 @contextlib.contextmanager
 def _temporary_at(folder: os.PathLike[str]):  # type: ignore[no-untyped-def]
-    """Let the app's temporary files be there."""
+    """Set the app's temporary folder."""
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = os.fspath(folder)
     try:

@@ -1,5 +1,5 @@
-"""Death before and after every durable step: the app is started again and again, and dies at the first armed point that
-it meets, until none is left."""
+"""Kills before and after every durable step: the app is restarted again and again, and kills itself at the first armed
+failpoint that it reaches, until none is left."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from spark_app.storage.failpoints import POINTS
 from spark_app.storage.lake import Lake
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
-REFUSED = ["hearts", "poker"]  # at first: so that a replay has something to place
-REMOVED = ["rummy", "spades", "uno"]  # at last: so that a rebuild has something to add
+REFUSED = ["hearts", "poker"]  # at first, so that a replay has records to place
+REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows to add
 OF_REQUESTS = ("request", "progress", "answer")
-OF_LOSSES = ("loss", "aside")  # scenario `offsets` dies there
-OF_OLD_LAKES = ("properties",)  # a new table has them from the beginning; a unit test dies there
-MORE = 2_000  # records of a supply
-PATIENCE_S = 240.0  # for the next point, or for a life that meets none to end: on a busy machine too
-SUPPLIES = 5  # of units, where one alone may not show every point
+OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
+OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
+MORE = 2_000  # records per supply
+PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
+SUPPLIES = 5  # of units, because one unit may not reach every failpoint
 
 
 @dataclass
 class Deaths:
-    """What happened."""
+    """The results."""
 
     met: int = 0
     starts: int = 0
@@ -41,12 +41,12 @@ class Deaths:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """At every step of everyday work, so many rounds, each on a lake of its own."""
+    """Kill at every step of normal work, in so many rounds, each on its own lake."""
     return _play(lab, size, _work)
 
 
 def recover(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Likewise, of what is decoded late, replayed and rebuilt."""
+    """Kill at every step of late decoding, replay and rebuild."""
     return _play(lab, size, _recover)
 
 
@@ -62,17 +62,17 @@ def _play(lab: Lab, size: Size, play_round: Callable[[Stage, int, Deaths], None]
 
 
 def change_rules(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Death between two commits of a unit, each time with other games allowed: what was decided stays decided."""
+    """Kill between two commits of a unit, each time with other games allowed: a committed unit stays the same."""
     return _die_often(lab, size, dice, _points("ingest"), lambda: json.dumps(dice.sample(GAMES, 4)))
 
 
 def merge_again(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Death around the merges into gold: each is made again, and none counts twice."""
+    """Kill around the merges into gold: each merge is repeated, and no record counts twice."""
     return _die_often(lab, size, dice, _points("gold.merge"), lambda: json.dumps(GAMES))
 
 
 def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Callable[[], str]) -> Outcome:
-    """Die at one of the points in each life; every life may have its own list of games."""
+    """Kill at one of the failpoints in each run; each run may have its own list of games."""
     deaths, stage = Deaths(), _stage(lab)
     _produce(stage, size.records, partitions="3")
     for _ in range(size.times):
@@ -132,21 +132,21 @@ def _produce(stage: Stage, records: int, **options: str) -> None:
 
 
 def _land(stage: Stage, allowed: str) -> None:
-    """More that waits to be decoded."""
+    """Add records that wait to be decoded."""
     _produce(stage, MORE, schema_version="5")
     stage.run("--available-now", "--land-only", TABLES__ALLOWLIST=allowed, BATCH__MAX_RECORDS="20000")
 
 
 def _refuse(stage: Stage, allowed: str) -> None:
-    """More that is in quarantine: of games that never had a table, for a table that is there goes on."""
+    """Add records to quarantine: of games that never had a table, because existing tables stay."""
     number = len(list(stage.lake.glob("silver_*")))
     stage.produce(MORE, schema_version="5", games=f"late_{number},late_{number + 1}")
     stage.drain(TABLES__ALLOWLIST=allowed)
 
 
 def _ask(stage: Stage, *command: str) -> Popen[bytes]:
-    """The command. Of what killed ones have asked only the oldest is left, which is under way: the others would all be
-    carried out one after another."""
+    """Start the command. Of the requests of killed commands only the oldest, which has begun, is kept: the others would
+    all be executed one after another."""
     lake = Lake(stage.lake)
     for request in requests.pending(lake)[1:]:
         requests.path_of(lake, request).unlink(missing_ok=True)
@@ -154,13 +154,13 @@ def _ask(stage: Stage, *command: str) -> Popen[bytes]:
 
 
 def _remove(stage: Stage) -> None:
-    """Tables, for a rebuild."""
+    """Remove tables, for a rebuild."""
     for game in REMOVED:
         shutil.rmtree(stage.lake / f"silver_{game}_events", ignore_errors=True)
 
 
 def _bump(stage: Stage, version: int) -> Popen[bytes]:
-    """A running app that meets a schema id it has never seen."""
+    """A running app that reads a new schema id."""
     app = stage.start()
     wait_until(lambda: stage.status().get("pid") == app.pid and stage.status()["state"] == "running", "the start")
     _produce(stage, 500, schema_version=str(version))
@@ -168,7 +168,7 @@ def _bump(stage: Stage, version: int) -> Popen[bytes]:
 
 
 def _tear_log(stage: Stage) -> None:
-    """As a power cut may leave it: the newest entry is empty, and nobody knows how far the log was durable."""
+    """Tear a log as a power cut may do: the newest entry is empty, and it is not known how far the log was durable."""
     (stage.lake / "_protolake" / "synced.json").unlink(missing_ok=True)
     max((stage.lake / "bronze_events" / "_delta_log").glob("*.json")).write_bytes(b"")
 
@@ -178,7 +178,7 @@ def _points(*steps: str) -> list[str]:
 
 
 def _others() -> list[str]:
-    """Steps of everyday work that belong to no kind of unit."""
+    """Steps of normal work that belong to no kind of unit."""
     of_units = ("ingest", "deferred", "replay", "rebuild", "checkpoint", "mend", "leave")
     special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
@@ -191,12 +191,12 @@ def _die_everywhere(
     deaths: Deaths,
     supply: Callable[[], None] | None = None,
 ) -> None:
-    """Once at each point.
+    """Kill once at each failpoint.
 
     Args:
-        supply: makes another unit when a life ends by itself, all done. Tables are committed side by side: a death at
-            one of them may come between the commit of another and the point behind it, which that unit then never
-            meets.
+        supply: makes another unit when a run ends normally. Tables are committed in parallel: the kill at one of them
+            may come between another table's commit and the failpoint after it, and then that unit never reaches that
+            failpoint.
     """
     stage.arm(points)
     moved, left, supplies = time.monotonic(), len(points), SUPPLIES if supply else 0

@@ -1,4 +1,4 @@
-"""Many small micro-batches with a short retention: files, log entries, state and memory must come to rest."""
+"""Many small micro-batches with a short retention: files, log entries, state and memory must stop growing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scripts.campaign.stage import HANGS_S, Stage, kill
 
 RECORDS_PER_BATCH = 20
 SAMPLES = 30
-MOST_GROWTH = 1.25  # of the last third over the middle one
+MOST_GROWTH = 1.25  # last third divided by middle third
 Sample = Mapping[str, int]
 
 
@@ -45,7 +45,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _watch(stage: Stage, batches: int) -> list[Sample]:
-    """Samples at equal distances in units, until so many are done or nothing moves any more."""
+    """Samples at equal distances in units, until so many are done or there is no more progress."""
     samples: list[Sample] = []
     app = stage.start()
     try:
@@ -67,7 +67,7 @@ def _sample(stage: Stage, pid: int) -> Sample:
     state = stage.lake / "_protolake"
     memory = {"java": 0, "others": 0}
     for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # the JVM starts one for each command that it runs
+        with contextlib.suppress(psutil.NoSuchProcess):  # the JVM starts short-lived processes for its commands
             memory["java" if process.name() == "java" else "others"] += process.memory_info().rss
     return {
         "files_per_table": max(len(list(table.glob("*.parquet"))) for table in tables),

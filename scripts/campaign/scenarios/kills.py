@@ -1,5 +1,5 @@
-"""kill -9 at random moments of start and run: of the whole app, of the driver alone (its JVM lives on for seconds), of
-the JVM alone (the driver has to notice)."""
+"""kill -9 at random times of start and run: of the whole app, of the driver only (its JVM lives on for seconds), of the
+JVM only (the driver has to detect it)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from spark_app.storage.lake import Lake
 GAMES = [f"game_{number}" for number in range(20)]
 PARTITIONS = 12
 VERSIONS = (1, 2, 3, 4, 5)
-FIRST = 500  # records at most of a new version, for an app that runs and has taken all others: a bump
-AT_ONCE = "200000"  # records of a batch where nobody is killed
-START_S = 10.0  # a third of the kills falls into so many seconds after a start,
-RUN_S = 4.0  # the others into so many after its first unit
+FIRST = 500  # records at most of a new version, for a running app that has ingested all others: a bump
+AT_ONCE = "200000"  # records per batch without kills
+START_S = 10.0  # a third of the kills is within so many seconds after a start,
+RUN_S = 4.0  # the others within so many after its first unit
 RESUMES_S = 120.0
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
@@ -35,7 +35,7 @@ IN_USE = "is in use by"
 
 @dataclass
 class Lives:
-    """What happened in the lives of the app."""
+    """The results."""
 
     kills: dict[str, int] = field(default_factory=dict)
     resumed_s: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Lives:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Produce everything, kill so often while it is taken, drain, compare."""
+    """Produce everything, kill so often while it is ingested, drain, verify."""
     batch = max(500, size.records // (size.times * UNITS_PER_LIFE))
     stage = lab.stage(
         BATCH__INTERVAL_S="0",
@@ -87,7 +87,7 @@ def _produce(stage: Stage, records: int, version: int) -> None:
 
 
 def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> None:
-    """The app has taken so many records, runs, and meets the first ones of a version that it has never seen."""
+    """Wait until the running app has ingested so many records, then send the first ones of a new schema version."""
     app = stage.start(BATCH__MAX_RECORDS=AT_ONCE)
     try:
         due = {"pid": app.pid, "state": "running", "bronze": taken}
@@ -103,7 +103,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
 
 
 def _live(stage: Stage, dice: Random, lives: Lives) -> None:
-    """One life: until its moment comes, or it leaves for a bump."""
+    """One run: until its kill, or its exit for a bump."""
     victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
     began, before, said = time.monotonic(), stage.unit(), len(stage.lines())
     app = stage.start()
@@ -119,7 +119,7 @@ def _live(stage: Stage, dice: Random, lives: Lives) -> None:
         if app.poll() is not None:
             lives.bumps += app.returncode == ExitCode.BUMP
             if app.returncode == ExitCode.UNREACHABLE and IN_USE in "".join(stage.lines()[said:]):
-                lives.refused_starts += 1  # the JVM of a driver that was killed takes its time to die
+                lives.refused_starts += 1  # the JVM of a killed driver takes seconds to end
             elif app.returncode != ExitCode.BUMP:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
@@ -138,7 +138,7 @@ def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
     jvm = _jvm(app)
     if victim == "jvm" and jvm is not None:
         jvm.kill()
-        is_replaced = wait_for(app, NOTICES_S, lambda: _jvm(app) not in (None, jvm))  # while it starts
+        is_replaced = wait_for(app, NOTICES_S, lambda: _jvm(app) not in (None, jvm))  # at its start it retries
         if not is_replaced and app.poll() not in (ExitCode.BUG, ExitCode.BUMP):
             lives.faults.setdefault("jvm_killed", []).append(app.poll())  # type: ignore[attr-defined]
 

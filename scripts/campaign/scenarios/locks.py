@@ -1,5 +1,8 @@
-"""R3 and R21: never two writers. The driver alone is killed and the next one started at once, while the JVM of the
-first still lives; a second app, and every command that writes, meet the lock of an app that runs."""
+"""R3 and R21: never two writers.
+
+The driver alone is killed and the next app started at once, while the first JVM still lives; a second app, and every
+command that writes, find the lake locked by a running app.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from scripts.campaign.stage import Stage, kill, wait_until
 
 DONE, UNREACHABLE, ACCESS_DENIED_TIMEOUT_S = 0, 69, 15.0
 RECORDS = 300
-ASKED = (("replay",), ("rebuild",))  # an app that runs executes them itself
+ASKED = (("replay",), ("rebuild",))  # a running app executes them
 REFUSED = (("doctor", "--repair"), ("run",), ("run", "--available-now"))
 
 
 @dataclass
 class Tally:
-    """What came of the starts."""
+    """The results of the starts."""
 
     jvms_outlived: int = 0
     decided_s: list[float] = field(default_factory=list)
@@ -33,7 +36,7 @@ class Tally:
 
 
 def relaunched(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """R3: `times` starts behind a driver that was killed alone, and as many beside one that runs."""
+    """R3: `times` starts after a driver that was killed alone, and as many beside a running one."""
     stage, tally = _stage(lab), Tally()
     app = _start(stage)
     try:
@@ -54,7 +57,7 @@ def relaunched(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def second(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """R21: `times` each of the commands that write, beside an app that runs: refused, or left to the app."""
+    """R21: `times` runs of each command that writes, beside a running app: rejected, or executed by the app."""
     stage, tally = _stage(lab), Tally()
     app = _start(stage)
     try:
@@ -82,7 +85,7 @@ def _stage(lab: Lab) -> Stage:
 
 
 def _start(stage: Stage) -> Popen[bytes]:
-    """The app, once it has taken something."""
+    """Start the app and wait until it has ingested a batch."""
     before = stage.status().get("started_at")
     app = stage.start()
     wait_until(lambda: stage.status().get("started_at") != before and _runs(stage), "the start")
@@ -94,7 +97,7 @@ def _runs(stage: Stage) -> bool:
 
 
 def _start_beside(stage: Stage, tally: Tally, number: int) -> None:
-    """A second app on a lake that is in use: it leaves, and has written nothing."""
+    """Start a second app on a lake in use: it exits and has written nothing."""
     began = time.monotonic()
     code = stage.run("--available-now", timeout=60)
     tally.decided_s.append(round(time.monotonic() - began, 1))
@@ -103,8 +106,8 @@ def _start_beside(stage: Stage, tally: Tally, number: int) -> None:
 
 
 def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number: int) -> Popen[bytes]:
-    """Kill the driver alone, start another at once. While a JVM of the first lives, the second must not have the
-    lake."""
+    """Kill the driver alone and start another at once. While the first JVM lives, the second app must not get the
+    lock."""
     time.sleep(dice.uniform(0.0, 2.0))
     old = _jvms(stage)
     app.kill()
@@ -123,7 +126,7 @@ def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number
 
 
 def _jvms(stage: Stage) -> list[Any]:
-    """The JVMs that have the lake's lock open."""
+    """The JVMs that have the lake's lock file open."""
     path = str(Path(stage.lake, "_protolake", "lock.jvm"))
     return [one for one in psutil.process_iter() if _is_java(one) and path in _open_files(one)]
 

@@ -1,5 +1,5 @@
-"""Memory that runs out: workers that are killed (the task is tried again), a JVM that ends or is killed (the app ends
-and comes back), a worker that gets no more memory."""
+"""Out of memory: workers that are killed (the task is retried), a JVM that ends or is killed (the app exits and
+restarts), a worker that gets no more memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = ("jvm_metaspace", "jvm_killed", "worker_limited")
 
 
 def kill_workers(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """kill -9 of workers at random moments, now and then of the daemon that makes them: no restart is needed."""
+    """kill -9 of workers at random times, sometimes of the daemon that forks them: no restart is needed."""
     stage = lab.stage()
     stage.produce(size.records, partitions="3")
     with flowing(stage) as flow:
@@ -43,7 +43,7 @@ def kill_workers(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def exhaust(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """A JVM without memory ends with its app, which comes back; a worker without memory costs a try."""
+    """A JVM without memory ends with its app, which restarts; a worker without memory costs an attempt."""
     stage = lab.stage()
     stage.produce(size.records, partitions="3")
     ended: list[float] = []
@@ -74,18 +74,18 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _limit_workers(flow: Flow) -> None:
-    """No more memory for the workers that are there."""
+    """Limit the memory of the current workers to what they have."""
     for worker in flow.workers():
         with contextlib.suppress(psutil.Error):
             worker.rlimit(resource.RLIMIT_AS, (worker.memory_info().vms,) * 2)
 
 
 def _end_jvm(flow: Flow, kind: str, dice: Random) -> float:
-    """Seconds from the JVM's end to the app's. One that ends while it starts is started again by the app."""
+    """Seconds from the JVM's end to the app's. If the JVM ends during the start, the app starts it again."""
     if kind == "jvm_metaspace":
         kill(flow.app)
         limit = {"_JAVA_OPTIONS": f"-XX:MaxMetaspaceSize={dice.randint(60, 85)}m"}
-        flow.restart_with_environment(limit, SPARK__CLASS_ARCHIVE="")  # classes of the archive would take none of it
+        flow.restart_with_environment(limit, SPARK__CLASS_ARCHIVE="")  # its classes use none of it
     elif (jvm := flow.jvm()) is not None:
         time.sleep(dice.uniform(0.0, 3.0))
         jvm.kill()

@@ -1,6 +1,8 @@
-"""R9: records that Kafka loses before they are taken: expired, or their topic deleted and made again, smaller or
-larger. The app refuses with 65 and names the ranges to the offset; with --accept-loss it writes them down and goes
-on."""
+"""R9: records that Kafka loses before they are ingested: expired, or their topic deleted and recreated, smaller or
+larger.
+
+The app exits with 65 and names the offset ranges; with --accept-loss it records them and continues.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Range = tuple[int, int, int | None, str]  # partition, first, end, reason
 
 @dataclass
 class Tally:
-    """What came of the losses."""
+    """The results of the losses."""
 
     ranges: int = 0
     offsets: int = 0
@@ -44,7 +46,7 @@ class Tally:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Each way to lose records, `times` over, found at start or by the app while it runs, in turn."""
+    """Each way to lose records, `times` times, found at the start or by the running app, in turn."""
     tally = Tally()
     ways = (_expire, _make_smaller, _make_larger)
     for number in range(size.times):
@@ -63,7 +65,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _lose(lab: Lab, way: Any, running: bool, dice: Random, tally: Tally) -> None:
-    """One loss on a stage of its own; the records that are left are all taken, and nothing else."""
+    """One loss on its own stage; exactly the remaining records are ingested."""
     stage = lab.stage(BATCH__INTERVAL_S="0", GOLD__INTERVAL_S="1", FAILPOINTS="on")
     admin = AdminClient({"bootstrap.servers": stage.brokers})
     stage.produce(RECORDS, partitions=str(PARTITIONS))
@@ -88,7 +90,8 @@ def _lose(lab: Lab, way: Any, running: bool, dice: Random, tally: Tally) -> None
 
 
 def _while_running(stage: Stage, admin: AdminClient, way: Any, dice: Random, tally: Tally) -> list[Range]:
-    """The same under the feet of an app that is stopped meanwhile: when it wakes up it has to notice by itself."""
+    """The same under a running app that is stopped (SIGSTOP) meanwhile: after it continues it has to detect the
+    loss."""
     app = stage.start()
     try:
         wait_until(lambda: stage.status().get("state") == "running", "the start")
@@ -105,7 +108,7 @@ def _while_running(stage: Stage, admin: AdminClient, way: Any, dice: Random, tal
 
 
 def _expire(stage: Stage, admin: AdminClient, dice: Random) -> list[Range]:
-    """Records of some partitions are deleted up to an offset between what was taken and the end."""
+    """Delete records of some partitions up to an offset between the ingested end and the end of the log."""
     taken = _ends(stage)
     stage.produce(RECORDS, seed=str(dice.randrange(10_000)))
     ends, lost = _ends(stage), []
@@ -121,7 +124,7 @@ def _make_smaller(stage: Stage, admin: AdminClient, dice: Random) -> list[Range]
 
 
 def _make_larger(stage: Stage, admin: AdminClient, dice: Random) -> list[Range]:
-    """Grown past the old offsets: nothing but the topic's id tells."""
+    """Grown past the old offsets: only the topic's id shows the loss."""
     return _make_again(stage, admin, dice, RECORDS * 3)
 
 
@@ -137,7 +140,7 @@ def _make_again(stage: Stage, admin: AdminClient, dice: Random, records: int) ->
 
 
 def _die_accepting(stage: Stage, dice: Random) -> None:
-    """Let the app die at one of the points of accepting."""
+    """Arm one of the failpoints of accepting a loss."""
     stage.arm([dice.choice([point for point in POINTS if point.startswith(OF_LOSSES)])])
     code = stage.run("--available-now", "--accept-loss")
     assert code == -signal.SIGKILL, f"ended with {code} where it should have died: {stage.unmet()}"

@@ -1,4 +1,5 @@
-"""SIGSTOP: of the driver, the JVM or the workers, for a while (the app goes on) or for good (the watchdog ends it)."""
+"""SIGSTOP of the driver, the JVM or the workers, for a while (the app continues) or for ever (the watchdog ends the
+app)."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ VICTIMS = ("driver", "jvm", "workers")
 SHORTEST_S, LONGEST_S = 5.0, 60.0
 RESUMES_S = 60.0
 STALL_S = 25.0
-LEAVES_S = 30.0  # after the watchdog's time
+LEAVES_S = 30.0  # after the watchdog's timeout
 UNREACHABLE = 69
 
 
 def pause(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many pauses of a running app; it must neither end nor lose its way."""
+    """So many pauses of a running app; it must neither exit nor lose records."""
     stage = lab.stage()
     stage.produce(size.records, partitions="3")
     resumed, paused = [], []
@@ -43,7 +44,7 @@ def pause(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def stall(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """A part that never comes back: the app must end with 69 in time and leave nobody behind."""
+    """A part that is stopped for ever: the app must exit with 69 in time and leave no process behind."""
     stage = lab.stage(RUN__STALL_S=str(STALL_S))
     stage.produce(size.records, partitions="3")
     left = []
@@ -79,7 +80,7 @@ def _stop_for(flow: Flow, who: str, seconds: float) -> None:
 
 
 def _freeze(flow: Flow, who: str) -> list[psutil.Process]:
-    """Stop them; what a stopped batch would wait for is among them."""
+    """Stop all processes of this part, so that a running batch waits for one of them."""
     victims = _victims(flow, who)
     for process in victims:
         with contextlib.suppress(psutil.Error):

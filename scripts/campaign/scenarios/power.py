@@ -1,5 +1,8 @@
-"""The power is cut: what was not fsynced is lost, all of it, some of it, or in part. On a file system of our own, under
-the whole app; and under the commit layer alone, which dies at every one of its operations sooner or later."""
+"""Power cuts: what was not fsynced is lost, completely, in part, or not at all.
+
+They are made on a simulated file system, under the whole app; and under the commit layer alone, which is cut at every
+one of its operations sooner or later.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from scripts.campaign.stage import Stage, kill, wait_for
 from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import write_durably
 
-LONGEST_S = 15.0  # of a life, from its start or from its first unit on
+LONGEST_S = 15.0  # of a run, from its start or from its first unit on
 PATIENCE_S = 120.0  # until that unit
 UNITS_PER_LIFE = 12
 RELAUNCHED = (ExitCode.BUMP, 69, 70)
@@ -27,7 +30,7 @@ PARTITIONS = 6
 
 @dataclass
 class Lives:
-    """What happened."""
+    """The results."""
 
     cuts: int = 0
     repaired: int = 0
@@ -46,7 +49,7 @@ def commits(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Produce everything, cut the power so often while it is taken, drain, compare."""
+    """Produce everything, cut the power so often while it is ingested, drain, verify."""
     if reason := mount.missing():
         return Outcome(0, {"mount": reason})
     stage = lab.stage(
@@ -81,7 +84,7 @@ def _figures(stage: Stage, size: Size, lives: Lives) -> dict[str, float]:
 
 
 def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
-    """One life, from a start to a cut: one in four is cut while it starts."""
+    """One run, from a start to a cut: one in four is cut during its start."""
     seed, longest, starting = dice.randrange(1 << 30), dice.uniform(0.0, LONGEST_S), dice.random() < 0.25
     began, before = time.monotonic(), stage.unit()
     app = stage.start()
@@ -99,14 +102,14 @@ def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
 
 
 def _restart_machine(stage: Stage) -> None:
-    """The mark of what is durable names the start of the machine in which it was written."""
+    """Change the boot id in the durability mark, as after a restart of the machine."""
     path = stage.lake / "_protolake" / "synced.json"
     if path.exists():
         write_durably(path, json.dumps(json.loads(path.read_text()) | {"boot": "before"}), "synced")
 
 
 def _repair(stage: Stage, lives: Lives, code: int) -> None:
-    """What a held app asks a person to do."""
+    """Do what a held app asks of a person: run `doctor --repair`."""
     lives.repaired += 1
     done = stage.command("doctor", "--repair")
     if done.returncode != 0:

@@ -1,5 +1,5 @@
-"""The registry down, silent, late, overloaded, or answering with noise or with another schema: records of known schemas
-flow, records of a new one wait, and nobody is quarantined."""
+"""The registry down, silent, late, overloaded, or answering with random bytes or with another schema: records of known
+schemas are ingested, records of a new one are deferred, and none is quarantined."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scripts.campaign.stage import Stage, wait_until
 from scripts.local.artifacts import ROOT
 
 OUTAGE_S = 60.0
-NEW = 400  # records in each outage: half of them of a new schema
+NEW = 400  # records per outage: half of them have a new schema
 RESUMES_S = 30.0
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many outages of a minute, in each of which the first records of a new schema come."""
+    """So many outages of a minute; in each the first records of a new schema arrive."""
     folder = _versions(lab.folder / "proto", size.times + 1)
     resumed: dict[str, float] = {}
     with open_gateway(lab.registry.url) as gateway:
@@ -63,7 +63,7 @@ def _outage(flow: Flow, gateway: Gateway, mode: str, version: int, folder: Path,
 
 
 def _await_waiting(stage: Stage, mode: str, flow: Flow) -> None:
-    """Until the new records wait; a late registry may have answered by then."""
+    """Wait until the new records are deferred; a late registry may have answered by then."""
     deadline = time.monotonic() + OUTAGE_S
     while not stage.status().get("deferred") and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,5 @@
-"""What cannot go well, under the restart policy of the container: held or waiting, not spinning, and unhealthy soon."""
+"""Permanent errors under the container's restart policy: the app is held or waits, does not loop, and becomes
+unhealthy."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from spark_app.ops.status import problem
 
 SAMPLE_S = 60.0
 HOUR_S = 3600.0
-LOG_BYTES = 1 << 20  # an hour
+LOG_BYTES = 1 << 20  # per hour
 UNHEALTHY_S = 60.0
 NOBODY = "127.0.0.1:1"
 KINDS = {
@@ -35,7 +36,7 @@ KINDS = {
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Each kind for a minute, from the beginning; then a broker that stops answering a healthy app."""
+    """Each kind for a minute, from the start; then a broker that stops answering a healthy app."""
     faults: dict[str, object] = {}
     figures: dict[str, float | int] = {}
     for name, settings in KINDS.items():
@@ -51,12 +52,13 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _sample(stage: Stage) -> tuple[int, int, bool]:
-    """Starts within the minute, log bytes an hour at the rate of its second half, whether it said it was healthy."""
+    """Starts within the minute, log bytes per hour at the rate of its second half, and True if the app reported itself
+    healthy."""
     began, starts, healthy, app, half = time.monotonic(), 0, False, None, 0
     try:
         while time.monotonic() - began < SAMPLE_S:
             if app is None or app.poll() is not None:
-                time.sleep(0.1)  # as Docker does it after a container that was up for ten seconds
+                time.sleep(0.1)  # as Docker restarts a container that ran for ten seconds
                 app = stage.start()
                 starts += 1
             healthy = healthy or (bool(stage.status()) and problem(stage.status()) is None)
@@ -70,7 +72,7 @@ def _sample(stage: Stage) -> tuple[int, int, bool]:
 
 
 def _notices(lab: Lab, records: int) -> float:
-    """Seconds from the moment when the broker stops until the app says that something is wrong."""
+    """Seconds from the broker's stop until the app reports a problem."""
     with Kafka(lab.folder / "broker-that-stops") as kafka:
         folder = lab.folder / "notices"
         folder.mkdir()

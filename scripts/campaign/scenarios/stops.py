@@ -1,4 +1,4 @@
-"""SIGTERM in every phase of a run: exit 0 within 20 seconds, and the next start goes on."""
+"""SIGTERM in every phase of a run: the app exits with 0 within 20 seconds, and the next start continues."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_until
 
-WITHIN_S = 20.0 + 1.0  # for the process to be gone
+WITHIN_S = 20.0 + 1.0  # for the process to end
 NOBODY = "127.0.0.1:1"
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """So many stops, in phases by turns, on one lake."""
+    """So many stops, each phase in turn, on one lake."""
     stage = lab.stage(**SMALL_BATCHES, SCHEMAS__UNKNOWN_ID_GRACE_S="1")
     stage.produce(size.records, partitions="3", poison="0.02", schema_version="2", num_versions="2")
     stage.drain(BATCH__MAX_RECORDS="1000")

@@ -1,4 +1,4 @@
-"""What a topic may do: get partitions, hold transactions that are aborted or left open, be compacted."""
+"""Changes of a topic: more partitions, transactions that are aborted or left open, compaction."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def partitions(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def transactions(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """A topic of transactions, some aborted; each time one is left open the app must say so, and go on when it ends."""
+    """A topic with transactions, some aborted; each time one is left open the app must report it, and continue when it
+    ends."""
     stage = lab.stage()
     stage.produce(SAMPLE, partitions="1")
     values = _values(stage)
@@ -86,7 +87,7 @@ def compaction(lab: Lab, size: Size, dice: Random) -> Outcome:
         _send_keyed(stage, _values(source), size.records // size.times, dice)
         gaps += _await_gaps(stage, size.records // size.times)
         _keep_all(admin, stage.topic)
-        stage.produce(100, partitions="1")  # sets up the subject, and is read as well
+        stage.produce(100, partitions="1")  # sets up the subject; these records are read, too
         tombstones += sum(value is None for value in _read(stage))
         codes = stage.drain()
         faults |= {f"topic {number + 1}: drain": codes} if codes[-1] != 0 else {}
@@ -97,7 +98,7 @@ def compaction(lab: Lab, size: Size, dice: Random) -> Outcome:
 
 
 def _read(stage: Stage) -> list[bytes | None]:
-    """The values of partition 0 that can be read."""
+    """The readable values of partition 0."""
     options = {"bootstrap.servers": stage.brokers, "group.id": "campaign", "isolation.level": "read_committed"}
     consumer = Consumer(options | {"enable.partition.eof": True, "enable.auto.commit": False})
     consumer.assign([TopicPartition(stage.topic, 0, 0)])
@@ -119,7 +120,7 @@ def _producer(stage: Stage, name: str) -> Producer:
 
 
 def _send(stage: Stage, values: list[bytes], records: int, dice: Random) -> int:
-    """Transactions of copies of the values; returns the records of those that were aborted."""
+    """Transactions with copies of the values; returns the number of records in aborted ones."""
     producer, aborted = _producer(stage, "all"), 0
     for _ in range(max(1, records // PER_TRANSACTION)):
         producer.begin_transaction()
@@ -141,12 +142,12 @@ def _send_keyed(stage: Stage, values: list[bytes], records: int, dice: Random) -
         producer.produce(stage.topic, value, key=str(dice.randrange(KEYS)))
         if number % 1000 == 0:
             producer.flush()
-            time.sleep(0.25)  # the next record begins a segment: only closed ones are compacted
+            time.sleep(0.25)  # the next record begins a new segment, because only closed segments are compacted
     producer.flush()
 
 
 def _await_gaps(stage: Stage, records: int) -> int:
-    """How many records compaction has taken, once it has taken some."""
+    """The number of records that compaction has removed, once it has removed some."""
     deadline = time.monotonic() + COMPACTED_S
     while (left := len(_read(stage))) == records and time.monotonic() < deadline:
         time.sleep(2)
@@ -154,7 +155,7 @@ def _await_gaps(stage: Stage, records: int) -> int:
 
 
 def _keep_all(admin: AdminClient, topic: str) -> None:
-    """No more compaction: else topic and tables would be compared at different moments."""
+    """Stop compaction: otherwise topic and tables would be compared at different times."""
     change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result()
