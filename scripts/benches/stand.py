@@ -54,7 +54,7 @@ class Stand:
         return report
 
     def source(self) -> dict[str, Any]:
-        """Of the next unit: as if each batch moved one partition by one offset."""
+        """The manifest's source of the next unit: each batch moves one partition by one offset."""
         last = self.opened.units.manifests.last_ingest
         taken = last.source["end"]["bench"]["0"] if last else 0
         start, end = ({"bench": {"0": offset}} for offset in (taken, taken + 1))

@@ -56,7 +56,7 @@ class Case:
         return passed - began, decided - passed, committed - decided
 
     def compact(self) -> float:
-        """What the app does after a batch; seconds."""
+        """Run maintenance as the app does after a batch; returns the seconds."""
         maintainer, began = self.stand.opened.units.maintainer, time.perf_counter()
         for table, change in self.last_unit().tables.items():
             maintainer.added(table, len(change.adds))

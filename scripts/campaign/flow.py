@@ -73,7 +73,7 @@ class Flow:
         return next((p for p in self._descendants() if p.name() == "java"), None)
 
     def workers(self) -> list[psutil.Process]:
-        """The Python workers that hold or wait for a task: children of the daemon."""
+        """The Python workers, busy or idle: children of the daemon."""
         python = [p for p in self._descendants() if "spark_app.spark.daemon" in _command(p)]
         return [p for p in python if _parent(p) in {q.pid for q in python}]
 

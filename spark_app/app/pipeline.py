@@ -99,7 +99,7 @@ class Pipeline:
             return ExitCode.DONE
 
     def _sign(self) -> Hashable:
-        """What moves while records are taken. What is waited for moves too: each look at it is told."""
+        """A value that changes while records are ingested, and each time a wait is checked again."""
         unit = self._opened.units.manifests.last if self._opened else None
         query = self._streaming.query if self._streaming else None
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
@@ -166,7 +166,7 @@ class Pipeline:
             self._stop.set()
 
     def _look_at_kafka(self, topic_check: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
-        """What Kafka has, and how large its records are."""
+        """The current topics; also estimates the record size."""
         now, last = topic_check.search(), opened.units.manifests.last_ingest
         if last is not None:
             sizes.add_unit(last.counts)

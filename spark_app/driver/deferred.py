@@ -56,10 +56,11 @@ class DeferredDecoder:
         self._settled_of: Catalog | None = None
 
     def step(self, wait_s: float | None = RETRY_WAIT_S) -> Report | None:
-        """Decode what no longer has to wait: what was placed, nothing after a failure; None when there is none left.
+        """Decode records that are ready as one unit. Returns the report, an empty one after a failure or if only a
+        schema became known, or None if nothing is ready.
 
         Args:
-            wait_s: seconds to wait for the registry's answers; None = until they are there.
+            wait_s: seconds to wait for the registry's answers; None = without limit.
         """
         unmet = self._look()
         if not self._waiting.files:
@@ -92,7 +93,7 @@ class DeferredDecoder:
         return bool(files)
 
     def _look(self) -> list[SchemaKey]:
-        """Know the files; the schemas that some wait for and that the ledger has not met."""
+        """Read the list of files; returns the schemas that records wait for and that are not in the ledger."""
         with self._unit_lock:
             self._refresh()
             known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())

@@ -11,7 +11,7 @@ from spark_app.worker.table_rows import count_values
 
 
 def count_rows(opened: OpenLake) -> dict[str, int]:
-    """Table -> rows. The maintainer learns its small files by the way."""
+    """Table -> rows. Also counts the small files for the maintainer."""
     layout, tables = opened.settings.tables.layout, opened.units.committer.tables
     gold = {layout.gold_of(name) for name in opened.tables.admitted.values()}
     rows = opened.units.maintainer.learn([name for name in opened.lake.tables() if name not in gold])

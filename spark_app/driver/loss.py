@@ -141,7 +141,7 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
 
 
 def count(opened: OpenLake) -> dict[str, int]:
-    """What was accepted so far: ranges, and the offsets of those whose end is known."""
+    """The accepted losses so far: number of ranges, and number of offsets in ranges with a known end."""
     table = opened.units.committer.tables.get(opened.settings.tables.lost)
     rows = [] if table is None else table.to_pyarrow_table(columns=["first", "end"]).to_pylist()
     return {"ranges": len(rows), "offsets": sum(row["end"] - row["first"] for row in rows if row["end"] is not None)}

@@ -52,7 +52,7 @@ def read_bronze(
 
 
 def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:
-    """A table as it is on the disk; None when there is no such table."""
+    """The current content of a table; None if the table does not exist."""
     opened.units.refresh(name)
     columns = opened.units.committer.tables.columns(name)
     return None if columns is None else _read(session, opened.units.committer.tables.files(name), columns)

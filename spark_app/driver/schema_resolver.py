@@ -163,9 +163,9 @@ class SchemaResolver:
         is entered.
 
         Args:
-            wait_s: seconds to wait for all answers; None = until they are there.
-            unmet: schemas that records wait for and that were never asked for.
-            between_units: held while answers are entered, not while they are waited for.
+            wait_s: seconds to wait for all answers; None = without limit.
+            unmet: schemas that records wait for and that are not in the ledger.
+            unit_lock: held while results are entered, but not during the wait for them.
         """
         now = time.monotonic()
         deadline = None if wait_s is None else now + wait_s
@@ -180,10 +180,8 @@ class SchemaResolver:
             return self._enter_results(due, now)
 
     def _due(self, now: float) -> list[SchemaKey]:
-        """Schemas to ask for again: those whose wait_s is over by turns with those that were asked longest ago.
-
-        Twice as many as were met, and a few more: else more would begin to wait than can ever cease to.
-        """
+        """Schemas to retry: expired ones alternate with those that were retried longest ago. The number is twice that
+        of newly waiting schemas plus `max_unknown_ids_per_batch`, so that the list shrinks."""
         due = [
             e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
         ]
@@ -224,8 +222,8 @@ class SchemaResolver:
         return moved
 
     def resolve(self, key: SchemaKey, wait_s: float | None = None) -> None:
-        """Ask the registry, compile, and enter the outcome; what takes longer than `wait_s` seconds goes on beside
-        other work, and is entered as waiting until it is asked for again."""
+        """Fetch and compile a schema, and enter the outcome. After `wait_s` seconds (None = without limit) the lookup
+        continues in its thread, and the schema is entered as waiting."""
         old = self.ledger.entries.get(key)
         met_at = min(old.met_at, time.time()) if old else time.time()  # the clock may have been set back
         answer = self._resolvers.ask(key)

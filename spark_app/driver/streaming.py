@@ -215,8 +215,8 @@ class Streaming:
                 self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
             raise error
         if seconds > timeout_s:
-            raise UnreachableError(f"{said}, for {seconds:.0f} s: {first_line(text)}")
-        self._status.waiting(f"{said}; the app retries for {timeout_s:.0f} s")
+            raise UnreachableError(f"{problem}, for {seconds:.0f} s: {first_line(text)}")
+        self._status.waiting(f"{problem}; the app retries for {timeout_s:.0f} s")
 
     def _refusal(self, outcome: BaseException | None, text: str) -> str | None:
         """Why the brokers denied access, if that ended the query."""

@@ -20,7 +20,7 @@ class TopicCheck:
         self._topics = topics
 
     def search(self) -> dict[str, Topic]:
-        """What Kafka has."""
+        """The current topics with their offsets."""
         return loss.search(self._opened.units.manifests.last_ingest, self._topics)
 
     def check(self, now: Mapping[str, Topic], accept_loss: bool) -> None:

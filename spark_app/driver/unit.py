@@ -101,7 +101,7 @@ class UnitRunner:
         self._tables_per_unit = max(1, len(self._tables.admitted))
 
     def _resolve_new(self, report: Report, origin: UnitOptions) -> bool:
-        """Answer what a run met; True when the next one will know more."""
+        """Resolve the schemas and tables that the job reported as new; True if another run can place more records."""
         resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
         before = self._tables.messages
         if resolved and not origin.bump_in_place:

@@ -1,7 +1,7 @@
 """Ends the process if nothing makes progress, even if all other threads hang in Spark, the JVM or a disk.
 
-Two threads. One looks for probes of progress and may itself hang, for it asks the JVM. The other only counts the
-seconds since the last sign, by its own ticks: a process that was stopped (SIGSTOP, a suspended laptop) has counted one.
+Two threads: one calls the progress probes and may hang itself, because they call the JVM; the other counts the seconds
+since the last progress in its own ticks, so that a stopped process (SIGSTOP, a suspended laptop) counts as one tick.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ProgressProbe = Callable[[], Hashable]  # returns a value that changes with prog
 class Watchdog:
     """
     Args:
-        probes: what must move -> its sign.
-        stall_s: seconds without a new sign until `fire` is called, once, with what stalled.
+        probes: name of a loop -> its progress probe.
+        stall_s: seconds without progress until `fire` is called, once, with the name of the stalled loop.
     """
 
     def __init__(

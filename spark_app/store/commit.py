@@ -36,7 +36,7 @@ THREADS = 8
 
 
 class TableCommitter:
-    """Finishes manifests, in their order."""
+    """Applies manifests in order."""
 
     def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings):
         self._lake = lake
@@ -92,13 +92,13 @@ class TableCommitter:
         return None if table is None else table.transaction_version(f"{self._app}{by}") or 0
 
     def apply(self, manifest: Manifest) -> None:
-        """Commit every table of the unit that was decided last."""
+        """Apply the unit that was committed last."""
         self._apply(manifest)
         self._manifests.mark_applied(manifest.sequence)
         self._sync_sometimes()
 
     def _apply(self, manifest: Manifest, recheck: bool = False, leave: Collection[str] = ()) -> bool:
-        """Commit what of the unit is not committed, but for the tables to leave alone; True when a commit was missing.
+        """Make the unit's missing Delta commits, except for the tables in `leave`; True if a commit was missing.
 
         Args:
             recheck: the unit is not the last one, so its tables may have later units: a unit is only committed after

@@ -118,7 +118,7 @@ class Manifests:
         return read_manifest(self._path(sequence))
 
     def commit(self, manifest: Manifest) -> None:
-        """Make the unit durable. From here on it happens, whatever crashes.
+        """Commit the unit durably. It will be applied, whatever crashes.
 
         Raises:
             ContractError: the unit does not follow the last one, its counts do not add up, or a file has another size.
@@ -155,7 +155,7 @@ class Manifests:
         write_quickly(self._folder / "finished", sequence, "finished")
 
     def since(self, sequence: int) -> Iterator[Manifest]:
-        """Finished units after `sequence`, oldest first."""
+        """The applied units after `sequence`, oldest first."""
         finished = self.applied()
         yield from (self.read(n) for n in self.numbers() if sequence < n <= finished)
 
@@ -175,7 +175,7 @@ class Manifests:
         return found
 
     def forget(self, keep: int, needed_from: int) -> None:
-        """Remove finished manifests but for the last `keep`, what is after `needed_from`, and the last of ingest."""
+        """Remove applied manifests, except the last `keep`, those after `needed_from`, and the last ingest or loss."""
         limit = min(self.last - keep, self.applied(), needed_from)
         last_ingest = self.last_ingest.sequence if self.last_ingest else 0
         for number in self.numbers():

@@ -79,7 +79,7 @@ def _repair(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMa
 
 
 def update(tables: Tables, name: str) -> None:
-    """Put the log of a table right that an earlier release has begun."""
+    """Correct the log of a table that an earlier release has created."""
     table = tables.get(name)
     if table is None:
         return

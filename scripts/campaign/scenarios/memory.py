@@ -106,7 +106,7 @@ def _is_alive(process: psutil.Process | None) -> bool:
 
 
 def _crashes(stage: Stage) -> dict[str, object]:
-    """No record may be blamed for a death from outside."""
+    """Kills from outside must not put a record into quarantine."""
     rows = read_back.read(stage.lake, "quarantine_events", ["cause"])
     blamed = rows["cause"].to_pylist().count("decode_crash")
     return {"blamed_records": blamed} if blamed else {}

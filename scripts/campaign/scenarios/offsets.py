@@ -152,8 +152,8 @@ def _written_off(stage: Stage) -> list[Range]:
 
 
 def _verify(stage: Stage, old: str | None, taken: list[int], new: str | None) -> dict[str, object]:
-    """By (topic id, partition, offset): what was taken before the loss and all that Kafka has now is there once, and
-    nothing else."""
+    """Compare by (topic id, partition, offset): the tables have exactly the records that were ingested before the loss
+    and those that Kafka has now, each once."""
     truth = read_back.consume(stage.brokers, stage.topic)
     expected: dict[tuple[str | None, int, int], str | None]
     expected = {(old, partition, offset): None for partition, end in enumerate(taken) for offset in range(end)}
