@@ -134,7 +134,7 @@ class ReferenceParser:
         """Serialise `whole`. `members`: the message itself, or the messages of which it is a batch."""
         if self._holds_maps and (self._nests_maps or _any_unknown(members)):
             whole.DiscardUnknownFields()
-        return whole.SerializeToString(deterministic=True)  # maps in order of their keys
+        return whole.SerializeToString(deterministic=True)  # sorts maps by key
 
     def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
         """(accepted rows with their messages, rejected rows)."""

@@ -52,7 +52,7 @@ NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
 
 
 def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
-    """The reason for which access is denied, with the settings to check; None if no error says so.
+    """The reason for which access is denied, with the settings to check; None if no error is of this kind.
 
     Args:
         said: the error of a request, and the errors that librdkafka reported during the request.

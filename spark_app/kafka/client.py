@@ -13,7 +13,7 @@ ANSWER_S = 10.0  # timeout of a request
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """librdkafka's options, from the settings; `spark_source.jvm_options` makes the same for Spark.
+    """librdkafka's options, from the settings; `spark_source.jvm_options` is the counterpart for Spark.
 
     Raises:
         ConfigurationError: the password file cannot be read.

@@ -46,7 +46,7 @@ class RecordSizes:
 
     def needs_new_limit(self, limit: int) -> bool:
         """Whether a query with this limit must be restarted: its batches may have more than twice the allowed bytes, or
-        its limit is less than a quarter of what is allowed."""
+        the limit is less than a quarter of the allowed records."""
         return self.limit() * 2 < limit or self.limit() > 4 * limit
 
 

@@ -67,7 +67,8 @@ class Catalog:
     refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
     waiting: frozenset[SchemaKey]  # schemas that cannot be resolved now
     columns: Mapping[str, pa.Schema]  # message type -> the columns of all its versions
-    types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)  # (schema, full name) -> another type
+    # (schema, full name) -> message type, where it is not the full name
+    types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:
         """The message type: the full name, plus a number if schemas with this name contradict each other."""

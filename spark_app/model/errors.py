@@ -1,7 +1,7 @@
 """The errors that stop the app, each with its exit code.
 
 A bad record is never an exception: it becomes a row in quarantine with a `Cause` (see `model/causes`). The exceptions
-of this module stop the app; their text says what happened, where, and what to do.
+of this module stop the app; each text states the problem, the place and the remedy.
 """
 
 from enum import IntEnum

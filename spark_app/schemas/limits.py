@@ -1,6 +1,6 @@
 """Limits on the size and the compile cost of a schema, which may come from anybody.
 
-| limit | what it limits | if exceeded |
+| limit | limited quantity | outcome if exceeded |
 |---|---|---|
 | response size | 5 x `max_text_bytes` per response of the registry, uncompressed | refused |
 | response time | 2 x `registry.timeout_s` for a schema with all its references | waits |
@@ -42,7 +42,7 @@ class SchemaLookupError(Exception):
 
 
 class SchemaInvalid(SchemaLookupError):
-    """The schema can never be used; the text says why."""
+    """The schema can never be used; the text is the reason."""
 
 
 class _Sized(Protocol):

@@ -26,7 +26,7 @@ from spark_app.schemas.well_known import is_well_known
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.contexts import context_of, name_in_context, qualify
 
-SAYS_NO = frozenset({400, 404, 410, 422})  # the schema does not exist; other statuses say nothing about the schema
+SAYS_NO = frozenset({400, 404, 410, 422})  # the schema does not exist; other error statuses are not about the schema
 MOST_VERSIONS = 1000  # newest versions of a subject; older ones are resolved when a record needs them
 MOST_CONTEXTS = 16  # most contexts in which the subjects of a GUID are looked up
 T = TypeVar("T")
@@ -34,7 +34,7 @@ ROOT = ""  # the import name of the schema itself: no file imports it
 
 
 class RegistryUnreachable(SchemaLookupError):
-    """The registry did not respond, or its response says nothing about the schema (a server error, a gateway's page).
+    """The registry did not respond, or its response is not about the schema (a server error, a gateway's page).
 
     Attributes:
         status: the HTTP status, if the response was an error; else 0.

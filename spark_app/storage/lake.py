@@ -236,10 +236,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_durable(path: Path, kind: type = dict) -> Any:
-    """The value of a JSON file of `write_durably`; None when there is none.
+    """The value in a JSON file of `write_durably`; None if there is no file.
 
     Raises:
-        ContractError: it is damaged, or no `kind`.
+        ContractError: the file is damaged, or its value is not of the type `kind`.
     """
     try:
         value = json.loads(path.read_text())

@@ -31,8 +31,8 @@ class Aggregate(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The aggregates of one table, grouped by `key`. `fields` are the columns to read; a column that a file lacks is NULL
-    for its rows."""
+    """The aggregates of one table, grouped by `key`. `fields` are the columns to read; a column that a file
+    lacks is NULL for its rows."""
 
     key: str
     aggregates: tuple[Aggregate, ...]

@@ -181,7 +181,8 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
     for group in groups:
         rows = pa.concat_tables(group)
         numbers = rows.column(NUMBER).to_numpy()
-        numbers = numbers.astype(np.min_scalar_type(numbers.max()))  # numpy sorts small ones without comparing them
+        # numpy sorts integers of up to 16 bits without comparisons.
+        numbers = numbers.astype(np.min_scalar_type(numbers.max()))
         order = np.argsort(numbers, kind="stable")
         distinct, starts = np.unique(numbers[order], return_index=True)
         ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
