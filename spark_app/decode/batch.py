@@ -35,10 +35,10 @@ def to_batch(payloads: Iterable[bytes]) -> bytes:
 def to_members(payloads: pa.Array) -> pa.LargeBinaryArray:
     """Each payload as a member of a batch: with its tag and its length before it. Suits many payloads: Arrow needs half
     the time of parsing them."""
-    lengths, places = np.unique(pc.binary_length(payloads).to_numpy(), return_inverse=True)
-    heads = pa.array(map(_head, lengths.tolist()), pa.large_binary()).take(pa.array(places))
-    nothing = pa.scalar(b"", pa.large_binary())  # at import this would load pandas
-    return pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), nothing)
+    lengths, inverse = np.unique(pc.binary_length(payloads).to_numpy(), return_inverse=True)
+    heads = pa.array(map(_head, lengths.tolist()), pa.large_binary()).take(pa.array(inverse))
+    separator = pa.scalar(b"", pa.large_binary())  # at import this would load pandas
+    return pc.binary_join_element_wise(heads, payloads.cast(pa.large_binary()), separator)
 
 
 def concatenate_members(members: pa.LargeBinaryArray) -> pa.Buffer:

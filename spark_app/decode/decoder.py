@@ -102,11 +102,11 @@ class Decoder:
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
-            judgement = self._parser.judge(payloads)
-            accepted = np.delete(np.arange(len(payloads)), [row for row, _ in judgement.refused])
-            fast = self._decode_fast(judgement.written, accepted)
+            result = self._parser.judge(payloads)
+            accepted = np.delete(np.arange(len(payloads)), [row for row, _ in result.refused])
+            fast = self._decode_fast(result.written, accepted)
             if fast is not None:
-                return replace(fast, rejects=_refusals(judgement.refused) + fast.rejects)
+                return replace(fast, rejects=_refusals(result.refused) + fast.rejects)
         messages, refused = self._parser.parse(payloads)
         table, rows, rejects = self._builder.build(messages)
         return Decoded(table, np.array(rows, np.int64), _refusals(refused) + rejects)
@@ -147,14 +147,14 @@ def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
     """(decoder, "") or (None, the reason). Schema ids with the same descriptor set share the decoder."""
     pool, messages = load_files(_loaded[decodable.digest])
     named = name(decodable, messages, index)
-    said = f"message index {list(index)}"
+    detail = f"message index {list(index)}"
     if named.other is not None:
-        said = f"{said} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
+        detail = f"{detail} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
     if named.message is None:
-        return None, said
+        return None, detail
     if named.other is None or decodable.numbering is None:
         return Decoder(named.message, pool, options), ""
-    conflict = (named.other, f"{said}, but the payload is not a {named.message.full_name}")
+    conflict = (named.other, f"{detail}, but the payload is not a {named.message.full_name}")
     return Decoder(named.message, pool, options, conflict), ""
 
 

@@ -88,9 +88,9 @@ class ReferenceParser:
         keeps a map entry with an unknown field as an unknown field of its parent and serialises it unchanged, so
         `_write` discards unknown fields there.
         """
-        judgement = StrictResult()
-        self._parse_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
-        return judgement
+        result = StrictResult()
+        self._parse_slices(payloads, to_members(payloads), 0, result, *SLICES)
+        return result
 
     def _parse_slices(
         self, payloads: pa.Array, members: pa.Array, start: int, judgement: StrictResult, size: int, *smaller: int

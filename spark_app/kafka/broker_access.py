@@ -118,10 +118,10 @@ def speaks(address: str) -> str | None:
     """The `security.protocol` of a Kafka listener; None if none responds as Kafka does. librdkafka's error text cannot
     show it: a proxy whose broker is down causes the same text as a wrong protocol."""
     host, _, port = address.rpartition(":")
-    place = host.strip("[]"), int(port) if port.isdecimal() else 0
+    endpoint = host.strip("[]"), int(port) if port.isdecimal() else 0
     try:
         for tls in (True, False):
-            plain = socket.create_connection(place, PROBE_S)  # if this fails, a second connection would fail, too
+            plain = socket.create_connection(endpoint, PROBE_S)  # if this fails, a second connection would fail, too
             with (
                 contextlib.suppress(OSError, ValueError, struct.error),
                 plain,

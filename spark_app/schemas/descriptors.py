@@ -107,18 +107,18 @@ def _run_protoc(sources: Sources, caps: SchemaLimits) -> bytes:
 
 def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits) -> bytes:
     # protoc uses the first location with the file: Google's files, the texts, then compiled files, Confluent's first.
-    places = [f"-I{path}={google}" for path, google in google_folders().items()]
+    options = [f"-I{path}={google}" for path, google in google_folders().items()]
     titles = {}
     for number, (name, text) in enumerate(sources.texts.items()):
         file = f"{number}.proto"
         (folder / file).write_bytes(text.encode())
         titles[file] = _title(name)
         if not is_well_known(name):
-            places.append(f"-I{name or OWN_FILE}={file}")
-    places += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
+            options.append(f"-I{name or OWN_FILE}={file}")
+    options += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
     (folder / "in.fds").write_bytes(_compiled_set(sources).SerializePartialToString())
-    places.append("--descriptor_set_in=in.fds")
-    code = _call_protoc(folder, [*places, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
+    options.append("--descriptor_set_in=in.fds")
+    code = _call_protoc(folder, [*options, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
     if code == 0:
         return (folder / "out.fds").read_bytes()
     raise _refusal(code, _said(folder, titles), caps)

@@ -206,8 +206,8 @@ class Ledger:
             uncommitted: only those for which the lake's rule needs the registered form and the ledger lacks it.
         """
         known = self.catalog().decodable.values()
-        asked = [d for d in known if d.counts_entries is None] if uncommitted else known
-        return [d for d in asked if depends_on_writer(load_files(d.descriptor_set)[1])]
+        schemas = [d for d in known if d.counts_entries is None] if uncommitted else known
+        return [d for d in schemas if depends_on_writer(load_files(d.descriptor_set)[1])]
 
     def _descriptor_set(self, key: str) -> bytes:
         path = self._folder / f"{key}.fds"

@@ -114,12 +114,12 @@ class SchemaLimits:
         """
         total = 0
         for message in _with_nested(messages):
-            leaves = count_columns(message, self.max_columns)
-            if leaves > self.max_columns:
+            columns = count_columns(message, self.max_columns)
+            if columns > self.max_columns:
                 raise SchemaInvalid(
                     f"{message.full_name[:200]} would become more columns than the cap of {self.max_columns}"
                 )
-            total += leaves
+            total += columns
         if total > self.max_total_columns:
             raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.max_total_columns}")
 
@@ -138,16 +138,16 @@ def count_columns(message: Descriptor, most: int, above: tuple[str, ...] = ()) -
     """The number of columns of a message, nested ones included. Counting stops above `most`, because a few bytes of
     schema can nest billions of columns."""
     inside = (*above, message.full_name)
-    leaves = 0
+    columns = 0
     for field in message.fields:
         value = field
         if is_map(field):
-            leaves += 1
+            columns += 1
             _, value = map_fields(field)
-        leaves += _count_value(value, most - leaves, inside)
-        if leaves > most:
+        columns += _count_value(value, most - columns, inside)
+        if columns > most:
             break
-    return leaves or 1
+    return columns or 1
 
 
 def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> int:

@@ -101,9 +101,9 @@ class Registry:
         sources = Sources()
         with self._time_limit():
             answer = self._get_schema(path, form, **_within(self._context))
-            told = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
-            if told is not None and told != (key if isinstance(key, int) else key.lower()):
-                raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(told)[:50]}")
+            returned = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
+            if returned is not None and returned != (key if isinstance(key, int) else key.lower()):
+                raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(returned)[:50]}")
             self._add(sources, ROOT, answer.schema, form, self._context)
         return sources
 

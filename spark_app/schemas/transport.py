@@ -82,18 +82,18 @@ class Client:
             HttpError, TooLarge, TimeoutError, the errors of httpcore
             ValueError: the response is not that of a registry.
         """
-        words = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
-        asked = f"{path}?{words}" if words else path
+        parameters = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
+        target = f"{path}?{parameters}" if parameters else path
         for url, pool in self._pools[:-1]:
             try:
-                return self._ask(pool, f"{url}/{asked}")
+                return self._ask(pool, f"{url}/{target}")
             except HttpError as error:
                 if error.status not in RETRIABLE:
                     raise
             except FAILURES:
                 pass
         url, pool = self._pools[-1]
-        return self._ask(pool, f"{url}/{asked}")
+        return self._ask(pool, f"{url}/{target}")
 
     def _ask(self, pool: httpcore.ConnectionPool, url: str) -> Any:
         try:
@@ -165,9 +165,9 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext:
 
 def _pool(url: str, context: ssl.SSLContext) -> httpcore.ConnectionPool:
     """Connections to one registry, through the proxy in the environment if there is one."""
-    place = urlsplit(url)
-    named = "" if urllib.request.proxy_bypass(place.netloc) else urllib.request.getproxies().get(place.scheme, "")
-    return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(named), network_backend=_Backend())
+    parts = urlsplit(url)
+    proxy_url = "" if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme, "")
+    return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(proxy_url), network_backend=_Backend())
 
 
 def _proxy(address: str) -> httpcore.Proxy | None:

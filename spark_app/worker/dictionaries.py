@@ -32,12 +32,12 @@ class Dictionaries:
 
     def choose(self, rows: pa.Table, compression: str) -> list[str]:
         """The Parquet paths that get a dictionary in a file whose first rows are `rows`."""
-        question = compression, len(rows).bit_length() // 2
-        answer, left = self._answers.get(question, ([], 0))
+        key = compression, len(rows).bit_length() // 2
+        choice, left = self._answers.get(key, ([], 0))
         if not left:
-            answer, left = self._ask(rows, compression), ASK_AGAIN
-        self._answers[question] = answer, left - 1
-        return answer
+            choice, left = self._ask(rows, compression), ASK_AGAIN
+        self._answers[key] = choice, left - 1
+        return choice
 
     def _ask(self, rows: pa.Table, compression: str) -> list[str]:
         sample = rows.select([name for name in rows.column_names if name in self._tops]).slice(0, SAMPLE_ROWS)

@@ -140,8 +140,8 @@ def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -
         moment: microseconds since 1970.
     """
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
-    waited = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
-    return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
+    keys = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
+    return pa.table(columns | {"waits_for": keys, "deferred_at": _moment(moment, len(records))})
 
 
 def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:

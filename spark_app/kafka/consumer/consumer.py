@@ -73,13 +73,13 @@ class Consumer:
             while True:
                 while not queue.has_full_batch(span.end, most_records, most_bytes):
                     self._receive(queue, span)
-                taken, offsets = queue.take(span.end, most_records, most_bytes)
-                if not len(taken):
+                addresses, offsets = queue.take(span.end, most_records, most_bytes)
+                if not len(addresses):
                     break
                 try:
-                    batch = messages.to_batch(taken, offsets, span.topic, span.partition, most_value)
+                    batch = messages.to_batch(addresses, offsets, span.topic, span.partition, most_value)
                 finally:
-                    messages.release(taken)
+                    messages.release(addresses)
                 yield batch
 
     def close(self) -> None:
@@ -105,8 +105,8 @@ class Consumer:
         if name not in self._topics:
             topic = librdkafka.topic_new(self._client, name.encode(), None)
             if not topic:
-                said = librdkafka.describe(librdkafka.last_error()).decode()
-                raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {said}", [])
+                text = librdkafka.describe(librdkafka.last_error()).decode()
+                raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {text}", [])
             self._topics[name] = topic
         return self._topics[name]
 
@@ -139,16 +139,16 @@ class Consumer:
         Raises:
             ReadFailed: the queue has an error, access is denied, or a timeout is over.
         """
-        said = [(code, broker_access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
+        errors = [(code, broker_access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
-            raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", said)
-        if queue.errors or any(code in REFUSALS for code, _ in said):
-            raise ReadFailed(ReadFailure.SILENT, f"{where} cannot be read", said)
+            raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", errors)
+        if queue.errors or any(code in REFUSALS for code, _ in errors):
+            raise ReadFailed(ReadFailure.SILENT, f"{where} cannot be read", errors)
         if queue.ended is not None and min(waited_s, time.monotonic() - queue.ended) > BEHIND_S:
-            raise ReadFailed(ReadFailure.BEHIND, f"{where}: the partition ends there", said)
+            raise ReadFailed(ReadFailure.BEHIND, f"{where}: the partition ends there", errors)
         if waited_s > PATIENCE_S:
-            raise ReadFailed(ReadFailure.SILENT, f"{where}: no answer for {waited_s:.0f} s", said)
+            raise ReadFailed(ReadFailure.SILENT, f"{where}: no answer for {waited_s:.0f} s", errors)
 
     def _hear(self, client: int, code: int, reason: bytes, opaque: int) -> None:
         self._said.append((code, reason.decode(errors="replace")))

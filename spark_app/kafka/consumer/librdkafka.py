@@ -88,15 +88,15 @@ def open_client(options: Mapping[str, Any], error_callback: Any) -> int:
     Raises:
         ValueError: librdkafka does not accept the options.
     """
-    conf, said = conf_new(), ctypes.create_string_buffer(ERROR_CHARS)
+    conf, message = conf_new(), ctypes.create_string_buffer(ERROR_CHARS)
     for key, value in options.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if conf_set(conf, key.encode(), text.encode(), said, ERROR_CHARS):
+        if conf_set(conf, key.encode(), text.encode(), message, ERROR_CHARS):
             conf_destroy(conf)
-            raise ValueError(said.value.decode(errors="replace"))
+            raise ValueError(message.value.decode(errors="replace"))
     conf_set_error_cb(conf, error_callback)
-    handle = new(CONSUMER, conf, said, ERROR_CHARS)
+    handle = new(CONSUMER, conf, message, ERROR_CHARS)
     if not handle:
         conf_destroy(conf)
-        raise ValueError(said.value.decode(errors="replace"))
+        raise ValueError(message.value.decode(errors="replace"))
     return int(handle)
