@@ -124,7 +124,7 @@ class Registry:
 
     def subjects_of(self, key: int | str) -> dict[str, int]:
         """subject -> version of the schema in it; the subjects without their context. Empty if the registry does not
-        support this request.
+        know the schema, or does not support this request.
 
         Raises:
             RegistryUnreachable

@@ -39,7 +39,8 @@ class Grouping(NamedTuple):
     fields: pa.Schema
 
     def is_exact_in_arrow(self) -> bool:
-        """Whether Arrow gives exactly Spark's results. NaN, -0.0 and means differ, so they are left to Spark."""
+        """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of
+        floating-point columns and means are left to Spark."""
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 
     def reduce(self, paths: Iterable[str]) -> pa.Table:
