@@ -1,4 +1,7 @@
-"""Protobuf payloads to Arrow columns, by the schema that wrote them."""
+"""Decodes Protobuf payloads to Arrow columns, with the schema that wrote them.
+
+The worker calls this package after it has read a record's frame and before it chooses the record's table.
+"""
 
 from spark_app.decode.decoder import Decoded, Decoder, decoder_for
 from spark_app.decode.numbering import message_at

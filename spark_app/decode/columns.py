@@ -1,6 +1,6 @@
-"""Parsed messages to Arrow columns, field by field: the fallback for what ptars does not read as upb does.
+"""Builds Arrow columns in Python: the fallback for messages that ptars decodes differently from upb.
 
-Gives the types of `typemap` and so the same schema as the fast path.
+The columns have the types of `typemap`, so their schema is the same as that of the fast path.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Row = tuple[Any, ...]
 
 
 class ColumnBuilder:
-    """Builds the columns of one message type; its converters are made once."""
+    """Builds the columns of one message type; its converters are created once."""
 
     def __init__(self, message: Descriptor):
         self.schema = arrow_schema(message)
         self.row = _struct_converter(message, (message.full_name,))
 
     def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[Reject]]:
-        """(columns, their row numbers, refused rows)."""
+        """(columns, their row numbers, rejected rows). `rows` are row numbers with their messages."""
         values, kept, refused = [], [], []
         for row, message in rows:
             try:
@@ -63,13 +63,13 @@ class ColumnBuilder:
 
 
 def _struct_converter(message: Descriptor, above: tuple[str, ...]) -> Callable[[Message], Row]:
-    """A message to the values of its fields in number order: Arrow takes a tuple for a struct."""
+    """Converts a message to the tuple of its field values, in field number order. Arrow accepts a tuple as a struct."""
     readers = [_reader(f, above) for f in ordered_fields(message)]
     return lambda value: tuple([read(value) for read in readers])
 
 
 def _reader(field: FieldDescriptor, above: tuple[str, ...]) -> Convert:
-    """Reads a field from its message: NULL where it has presence and is absent."""
+    """Reads a field from its message: NULL if the field has presence and is absent."""
     name = field.name
     if is_map(field):
         key, value = (_value_converter(f, above) for f in map_fields(field))

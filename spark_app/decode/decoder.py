@@ -1,8 +1,9 @@
 """One decoder per (descriptor set, rule, message index, options), kept for the life of the worker process.
 
-Strictly: each payload is first parsed by the reference parser, and what it refuses is rejected with its words. What it
-accepts it writes anew, and ptars reads that: ten times faster than building columns in Python, which is for messages
-that ptars cannot be trusted with. Not strictly: ptars gets the payloads; when it refuses one, all are read strictly.
+Strict mode: the reference parser parses each payload and rejects invalid ones with its error text. Accepted payloads
+are serialised again and decoded by ptars, ten times faster than in Python. Messages that ptars decodes wrongly are
+decoded in Python. Without strict mode ptars decodes the payloads as they are; if it fails, the whole batch is decoded
+in strict mode.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ConflictWith = tuple[Descriptor, str]
 
 @dataclass(frozen=True)
 class Decoded:
-    """`table` has one row for each entry of `rows`, the row numbers in the input, ascending."""
+    """`table` has one row for each entry of `rows`, ascending row numbers of the input; `rejects` has the others."""
 
     table: pa.Table
     rows: np.ndarray
@@ -47,8 +48,12 @@ class Decoder:
     def __init__(
         self, message: Descriptor, keep_alive: object, options: DecodeOptions, conflict: ConflictWith | None = None
     ):
-        """`doubt`: the message that its index names to other writers, and what is said of a payload that may be it."""
-        self._keep_alive = keep_alive  # the pool owns the descriptors
+        """
+        Args:
+            keep_alive: the descriptor pool, which owns `message`.
+            conflict: the message that the index names for other writers, and the detail of a payload that may be one.
+        """
+        self._keep_alive = keep_alive
         self.message = message
         self.full_name = message.full_name
         self.schema = arrow_schema(message)
@@ -91,23 +96,23 @@ class Decoder:
         return to_json(self.message.file.pool, self._parser.message_class.FromString(payload))
 
     def _decode_unread(self, payloads: pa.Array) -> Decoded | None:
-        """Without a judgement; None where ptars has no answer for one of them."""
+        """Decode without the reference parser; None if ptars fails for one of the payloads."""
         batch = concatenate_members(to_members(payloads)).to_pybytes()
         return self._decode_fast([batch], np.arange(len(payloads)))
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
-            judgement = self._parser.judge(payloads)
-            accepted = np.delete(np.arange(len(payloads)), [row for row, _ in judgement.refused])
-            fast = self._decode_fast(judgement.written, accepted)
+            result = self._parser.judge(payloads)
+            accepted = np.delete(np.arange(len(payloads)), [row for row, _ in result.refused])
+            fast = self._decode_fast(result.written, accepted)
             if fast is not None:
-                return replace(fast, rejects=_refusals(judgement.refused) + fast.rejects)
+                return replace(fast, rejects=_refusals(result.refused) + fast.rejects)
         messages, refused = self._parser.parse(payloads)
         table, rows, rejects = self._builder.build(messages)
         return Decoded(table, np.array(rows, np.int64), _refusals(refused) + rejects)
 
     def _decode_fast(self, batches: list[bytes], rows: np.ndarray) -> Decoded | None:
-        """Batches of the payloads of these rows by ptars; None where it has no answer for one of them."""
+        """Decode the batches, which contain the payloads of `rows`, with ptars; None if ptars fails for one of them."""
         built = None if self._fast is None else self._fast.build(batches)
         if built is None:
             return None
@@ -123,12 +128,12 @@ _loaded: dict[str, bytes] = {}  # digest -> descriptor set
 
 
 def decoder_for(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> Decoder | None:
-    """The decoder of a schema id's message; None if the index names no message of its file by the lake's rule."""
+    """The decoder of a message of a schema; None if by the lake's rule the index names no message of its file."""
     return _built(decodable, index, options)[0]
 
 
 def why_none(decodable: Decodable, index: MessageIndex, options: DecodeOptions = STRICT) -> str:
-    """What to say of records whose index has no decoder."""
+    """The detail for records whose message index has no decoder."""
     return _built(decodable, index, options)[1]
 
 
@@ -139,17 +144,17 @@ def _built(decodable: Decodable, index: MessageIndex, options: DecodeOptions) ->
 
 @functools.lru_cache(maxsize=4096)
 def _build(decodable: Decodable, index: MessageIndex, options: DecodeOptions) -> tuple[Decoder | None, str]:
-    """(decoder, "") or (None, why there is none). Schema ids that share a descriptor set share the decoder."""
+    """(decoder, "") or (None, the reason). Schema ids with the same descriptor set share the decoder."""
     pool, messages = load_files(_loaded[decodable.digest])
     named = name(decodable, messages, index)
-    said = f"message index {list(index)}"
+    detail = f"message index {list(index)}"
     if named.other is not None:
-        said = f"{said} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
+        detail = f"{detail} means another message to other writers ({named.other.full_name}): {_rule(decodable)}"
     if named.message is None:
-        return None, said
+        return None, detail
     if named.other is None or decodable.numbering is None:
         return Decoder(named.message, pool, options), ""
-    conflict = (named.other, f"{said}, but the payload is not a {named.message.full_name}")
+    conflict = (named.other, f"{detail}, but the payload is not a {named.message.full_name}")
     return Decoder(named.message, pool, options, conflict), ""
 
 

@@ -1,7 +1,7 @@
-"""Defaults as NULLs: on the wire a field without presence that has its default is the same as one that is absent.
+"""Turns default values into NULLs. On the wire a field without presence that has its default equals an absent one.
 
-One step after decoding, the same for every decoder. Elements of lists and values of maps are no fields and keep theirs;
-the fields of messages in them do not.
+This is a separate step after decoding, the same for every decoder. Elements of lists and values of maps are not fields
+and keep their defaults; the fields of messages inside them do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ToNull = Callable[[pa.Array], pa.Array]
 
 
 class DefaultsToNull:
-    """Makes NULLs of the defaults of one message type."""
+    """Replaces the default values of one message type by NULLs."""
 
     def __init__(self, message: Descriptor):
         self._defaults_to_null = _field_blanks(message, (message.full_name,))
@@ -39,7 +39,7 @@ def _field_blanks(message: Descriptor, above: tuple[str, ...]) -> list[ToNull | 
 
 
 def _field_blank(field: FieldDescriptor, above: tuple[str, ...]) -> ToNull | None:
-    """None where the column stays as it is."""
+    """The function that replaces a field's defaults by NULLs; None if the column stays unchanged."""
     if is_map(field):
         inner = _message_blank(map_fields(field)[1], above)
         return inner and partial(_blank_map, inner)
@@ -64,7 +64,7 @@ def _default(field: FieldDescriptor) -> Any:
 
 
 def _blank_scalar(default: Any, array: pa.Array) -> pa.Array:
-    if pa.types.is_floating(array.type):  # by its bits: -0.0 is sent
+    if pa.types.is_floating(array.type):  # compare bits, because -0.0 is not the default and is sent
         return pc.if_else(pc.equal(array.view(pa.int64()), 0), pa.scalar(None, array.type), array)
     value = Decimal(default) if pa.types.is_decimal(array.type) else default
     return pc.if_else(pc.equal(array, pa.scalar(value, array.type)), pa.scalar(None, array.type), array)
@@ -85,5 +85,5 @@ def _blank_map(blank: ToNull, array: pa.Array) -> pa.Array:
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """A copy that begins at 0: Arrow takes no mask beside a slice."""
+    """A copy of the offsets. Arrow accepts no mask together with a sliced array."""
     return pa.array(array.offsets.to_numpy())

@@ -1,7 +1,6 @@
-"""ptars: payloads to columns, ten times faster than in Python, and none of its faults.
+"""Decodes payloads with ptars, ten times faster than in Python. If ptars fails, the caller uses the reference parser.
 
-It fails a whole batch for one bad row, without naming it, and some inputs make it panic. Either is no answer here, and
-the caller asks the reference parser.
+ptars fails a whole batch for one bad row without naming the row, and panics on some inputs. Both count as a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ class FastColumns:
         self._handler = handler
 
     def build(self, batches: list[bytes]) -> tuple[pa.Table, np.ndarray] | None:
-        """(columns of the members that are in range, which members are not); None where ptars has no answer."""
+        """(columns of the members whose timestamps are in range, a boolean array: True = member out of range); None if
+        ptars fails."""
         try:
             members = self._handler.array_to_record_batch(pa.array(batches, pa.binary())).column(0).flatten()
             columns = pa.RecordBatch.from_struct_array(members)
@@ -42,7 +42,7 @@ class FastColumns:
 
 
 def fast_columns(message: Descriptor, batch: Descriptor) -> FastColumns | None:
-    """None where ptars cannot be trusted with the message, or with a file it imports."""
+    """None if ptars may decode the message wrongly, or cannot load its file or an import."""
     if not suits_ptars(message):
         return None
     try:
@@ -53,6 +53,6 @@ def fast_columns(message: Descriptor, batch: Descriptor) -> FastColumns | None:
 
 
 def _pass_interrupts(error: BaseException) -> None:
-    """A Rust panic is not an `Exception`; neither is an interrupt, which must pass."""
+    """Raise the error again if it is an interrupt. Neither a Rust panic nor an interrupt is an `Exception`."""
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error

@@ -1,4 +1,4 @@
-"""Messages without a fixed shape as Protobuf's own JSON text."""
+"""Converts messages without a fixed shape to Protobuf's JSON text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from spark_app.decode.typemap import is_map, map_fields
 
-MOST_NESTED = 8  # an Any within an Any: each level holds a copy of all that is below
+MOST_NESTED = 8  # levels of Any within Any: each level contains a copy of all levels below
 ANY = AnyMessage.DESCRIPTOR.full_name
 
 
 def to_json(pool: Any, value: Message) -> str:
-    """The JSON form. What has none (an Any of a type that is not in the files, NaN in a Value) is kept as bytes.
+    """The message as JSON text; without a JSON form (an Any of an unknown type, NaN in a Value) its bytes in base64.
 
     Raises:
-        UnicodeError: a string in it is not UTF-8: proto2 allows it, no column does.
+        UnicodeError: a string in it is not UTF-8: proto2 allows that, a text column does not.
     """
     if not _is_plain(pool, value, 0):
         return _as_bytes(value)
@@ -35,7 +35,7 @@ def to_json(pool: Any, value: Message) -> str:
 
 
 def _as_bytes(value: Any) -> str:
-    """Required fields may be missing."""
+    """JSON text with the type name and the bytes in base64. Required fields of the message may be missing."""
     url, data = value.DESCRIPTOR.full_name, value.SerializePartialToString(deterministic=True)
     if url == ANY and value.type_url:
         url, data = value.type_url, value.value
@@ -43,10 +43,10 @@ def _as_bytes(value: Any) -> str:
 
 
 def _is_plain(pool: Any, message: Any, depth: int) -> bool:
-    """Whether every Any in the message can be opened.
+    """Whether the type of every Any in the message is known.
 
     Raises:
-        UnicodeError: a string holds bytes; the JSON form would have Python's spelling of them.
+        UnicodeError: a string is not UTF-8; its JSON form would be the text of a Python bytes literal.
     """
     if message.DESCRIPTOR.full_name == ANY and message.ListFields():
         return _is_plain_any(pool, message, depth)
@@ -70,7 +70,7 @@ def _is_plain_any(pool: Any, message: Any, depth: int) -> bool:
 
 
 def _values(field: FieldDescriptor, value: Any) -> list[tuple[FieldDescriptor, list[Any]]]:
-    """(what they are, values) of a field; the keys and the values of a map."""
+    """The values of a field with the field that describes them. A map has two entries: its keys and its values."""
     if is_map(field):
         key, item = map_fields(field)
         return [(key, list(value)), (item, list(value.values()))]

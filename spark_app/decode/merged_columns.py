@@ -1,4 +1,4 @@
-"""The columns of all versions as one schema: a column keeps the type that it first had, and only grows inside."""
+"""Merges the columns of all schema versions: a column keeps its first type, and structs may gain fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_app.model.record_schemas import RESERVED
 
 
 def merge_columns(columns: pa.Schema, *more: pa.Schema) -> pa.Schema:
-    """`columns` with what the other schemas add: new columns, and new fields inside structs, at any depth."""
+    """`columns`, plus the new columns of the other schemas, and new fields inside structs at any depth."""
     merged = {field.name: field.type for field in columns}
     for schema in more:
         for field in schema:
@@ -17,7 +17,7 @@ def merge_columns(columns: pa.Schema, *more: pa.Schema) -> pa.Schema:
 
 
 def merge_types(old: pa.DataType | None, new: pa.DataType) -> pa.DataType:
-    """`old`, grown by the struct fields that only `new` has. Types that contradict each other stay `old`."""
+    """`old`, plus the struct fields that only `new` has. If the types contradict each other, the result is `old`."""
     if old is None or old == new:
         return new
     if pa.types.is_struct(old) and pa.types.is_struct(new):
@@ -34,7 +34,8 @@ def merge_types(old: pa.DataType | None, new: pa.DataType) -> pa.DataType:
 
 
 def grows(kind: pa.DataType, column: pa.DataType) -> bool:
-    """Whether the column's type is the version's, with nothing but struct fields added, at any depth."""
+    """Whether the type of the table's column is the type of a schema version, or that with more struct fields, at any
+    depth."""
     if pa.types.is_struct(kind) and pa.types.is_struct(column):
         own = [kind.field(i) for i in range(kind.num_fields)]
         return all(column.get_field_index(f.name) >= 0 and grows(f.type, column.field(f.name).type) for f in own)
@@ -46,7 +47,7 @@ def grows(kind: pa.DataType, column: pa.DataType) -> bool:
 
 
 def find_clash(columns: pa.Schema) -> str | None:
-    """A name that a table cannot have, or None: Delta takes names that differ only by case for the same."""
+    """A column name that the table cannot have, or None. For Delta, names that differ only by case are the same."""
     reserved = [field.name for field in columns if field.name.casefold() in RESERVED]
     return reserved[0] if reserved else _find_twin([(field.name, field.type) for field in columns])
 

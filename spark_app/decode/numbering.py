@@ -1,13 +1,15 @@
-"""Which message an index names. Writers do not number alike: to some the entry of a `map<>` field is a message that
-counts, to others it is none. So an index may name two messages, of which the lake's rule chooses one.
+"""Finds the message that an index names.
 
-| `decode.message_index` | who numbers so | map entries |
+Some writers count the entries of `map<>` fields as messages, others do not. So an index may name two messages, and the
+lake's rule selects one.
+
+| `decode.message_index` | writers | map entries |
 |---|---|---|
-| `registered` | Java; Python, Go and .NET by default | count where the schema was registered as a descriptor, or with them spelt out; not in .proto text with `map<>` |
-| `descriptor` | Python, Go and .NET, however the schema is registered | count where protoc puts them: at the field |
+| `registered` | Java; Python, Go and .NET by default | count if the schema was registered as a descriptor, or as text that writes them out as messages; do not count in .proto text with `map<>` |
+| `descriptor` | Python, Go and .NET, however the schema is registered | count at the position where protoc inserts them: at the field |
 | `without_map_entries` | JavaScript | do not count |
 
-Only messages that are declared behind a map of the same parent are named by two indexes.
+Only a message that is declared after a map field of the same parent has two indexes.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from spark_app.model.catalog import Decodable, MessageIndex
 
 @dataclass(frozen=True)
 class Named:
-    """What an index names.
+    """The messages that an index names.
 
     Attributes:
-        message: by the lake's rule; None if nothing, or if the rule does not say.
-        other: what writers of the other kind mean by it, where that is another message.
+        message: the message by the lake's rule; None if there is none, or if the rule is not enough to select one.
+        other: the message for writers with the other numbering; None if it is the same message or there is none.
     """
 
     message: Descriptor | None
@@ -34,7 +36,7 @@ class Named:
 
 
 def name(decodable: Decodable, messages: Sequence[Descriptor], index: MessageIndex) -> Named:
-    """What the index names among the top-level messages of the writer's own file."""
+    """Find the index among `messages`, the top-level messages of the writer's own file."""
     counted, skipped = (message_at(messages, index, entries) for entries in (True, False))
     if counted is skipped:
         return Named(counted)
@@ -44,7 +46,7 @@ def name(decodable: Decodable, messages: Sequence[Descriptor], index: MessageInd
 
 
 def message_at(messages: Sequence[Descriptor], index: MessageIndex, entries: bool = True) -> Descriptor | None:
-    """The message at the index; None if there is none, or if it is the entry of a map, which is no message of its own.
+    """The message at the index; None if there is none, or if it is a map entry, which no record can be.
 
     Args:
         entries: whether map entries count.
@@ -59,7 +61,7 @@ def message_at(messages: Sequence[Descriptor], index: MessageIndex, entries: boo
 
 
 def index_within(parent: Descriptor, entries: bool = True) -> list[tuple[int, Descriptor]]:
-    """The messages nested in one, with their numbers; map entries are none."""
+    """(number, message) of the messages nested in `parent`. Map entries are left out; `entries` = they are counted."""
     nested = [message for message in parent.nested_types if entries or not is_entry(message)]
     return [(number, message) for number, message in enumerate(nested) if not is_entry(message)]
 

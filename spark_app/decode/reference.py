@@ -1,4 +1,4 @@
-"""The reference parser (upb): message classes from a descriptor set, and its judgement of each payload."""
+"""Parses payloads with the reference parser (Google's upb), with message classes from a descriptor set."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from spark_app.decode.batch import batch_of, concatenate_members, to_batch, to_members
 from spark_app.decode.typemap import holds_maps
 
-SLICES = 512, 32  # payloads parsed by one call: a bad one sends as many to be parsed in smaller ones, then one by one
-SLICE_BYTES = 1 << 20  # of theirs: a message can take 40 times as much memory as its payload
+SLICES = 512, 32  # payloads per call; a slice with an invalid payload is parsed again in smaller slices, then singly
+SLICE_BYTES = 1 << 20  # most payload bytes per call: a message can take 40 times as much memory as its payload
 
 if api_implementation.Type() != "upb":
     raise ImportError("Protobuf's upb backend is needed: unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION")
 
 
 def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]:
-    """A pool of its own for one schema id (two versions share names), and the writer's top-level messages."""
+    """(a new pool with the files, the top-level messages of the writer's file).
+
+    Each schema has its own pool, because two versions of a schema have the same names.
+    """
     files = FileDescriptorSet.FromString(descriptor_set).file
     pool = DescriptorPool()
     for file in files:
@@ -37,8 +40,8 @@ def load_files(descriptor_set: bytes) -> tuple[DescriptorPool, list[Descriptor]]
 
 
 def own_file(files: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
-    """The file whose messages an index names: the last, or, where it declares nothing, the first behind its public
-    imports that does, as Confluent's client has it."""
+    """The file whose messages an index names: the last file, or, if that declares no message and no enum, the first of
+    its public imports that does. Confluent's client has the same rule."""
     by_name, last = {file.name: file for file in files}, files[-1]
     seen, left = {last.name}, [last]
     while left:
@@ -51,19 +54,24 @@ def own_file(files: Sequence[FileDescriptorProto]) -> FileDescriptorProto:
     return last
 
 
-Refused = tuple[int, str]  # row, what the parser says
+Refused = tuple[int, str]  # row, error text of the parser
 
 
 @dataclass
 class StrictResult:
-    """What the reference parser says of payloads: the accepted as it writes them, in batches, and the refused."""
+    """The result of the reference parser.
+
+    Attributes:
+        written: the accepted payloads, serialised again, in batches.
+        refused: the rejected rows.
+    """
 
     written: list[bytes] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
 
 
 class ReferenceParser:
-    """Parses payloads of one message type, and of `batch`, which holds many."""
+    """Parses payloads of one message type, and of `batch`, a message with many of them."""
 
     def __init__(self, message: Descriptor):
         self.batch = batch_of(message)
@@ -73,15 +81,16 @@ class ReferenceParser:
         self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
 
     def judge(self, payloads: pa.Array) -> StrictResult:
-        """Parse the payloads and write them anew.
+        """Parse the payloads and serialise the accepted ones again.
 
-        What another encoder may have sent, and a faster decoder may read otherwise, is gone then: merged sub-messages,
-        repeated map keys, two members of a oneof, map entries without a value. An unknown field makes its map entry
-        unknown, which would be written as it came.
+        Some encodings are valid, but a faster decoder may read them differently: merged sub-messages, repeated map
+        keys, two members of a oneof, map entries without a value. Serialising removes them. One exception: the parser
+        keeps a map entry with an unknown field as an unknown field of its parent and serialises it unchanged, so
+        `_write` discards unknown fields there.
         """
-        judgement = StrictResult()
-        self._parse_slices(payloads, to_members(payloads), 0, judgement, *SLICES)
-        return judgement
+        result = StrictResult()
+        self._parse_slices(payloads, to_members(payloads), 0, result, *SLICES)
+        return result
 
     def _parse_slices(
         self, payloads: pa.Array, members: pa.Array, start: int, judgement: StrictResult, size: int, *smaller: int
@@ -97,7 +106,7 @@ class ReferenceParser:
                 self._judge_each(some, start + first, judgement)
 
     def _judge_together(self, batch: pa.Buffer) -> bytes | None:
-        """None when one of them is refused, or parsed they might take too much memory."""
+        """The accepted payloads, serialised again; None if one is rejected, or if parsing may take too much memory."""
         if batch.size > SLICE_BYTES:
             return None
         try:
@@ -107,27 +116,28 @@ class ReferenceParser:
         return self._write(parsed, parsed.members)
 
     def _judge_each(self, payloads: pa.Array, start: int, judgement: StrictResult) -> None:
-        """One after the other: in a batch each is a level deeper, of 100, and the refused ones are not named."""
+        """Parse each payload by itself. In a batch each payload is nested one level deeper, of 100 allowed levels, and
+        the parser does not name the rejected payload."""
         accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
         judgement.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
 
     def all_read_fully(self, payloads: pa.Array) -> bool:
-        """Whether each payload is read without a rest, by one call; False also where one call cannot tell."""
+        """Whether one call parses all payloads without unknown fields; also False if they are too large for one."""
         batch = concatenate_members(to_members(payloads))
         return batch.size <= SLICE_BYTES and _reads_whole(self._batch_class, batch.to_pybytes())
 
     def reads_fully(self, payload: bytes) -> bool:
-        """Whether the payload is read without a rest: it is accepted, and has no unknown fields."""
+        """Whether the parser accepts the payload and finds no unknown fields."""
         return _reads_whole(self.message_class, payload)
 
     def _write(self, whole: Message, members: Iterable[Message]) -> bytes:
-        """`members` are the messages that `whole` is, or is a batch of."""
+        """Serialise `whole`. `members`: the message itself, or the messages of which it is a batch."""
         if self._holds_maps and (self._nests_maps or _any_unknown(members)):
             whole.DiscardUnknownFields()
-        return whole.SerializeToString(deterministic=True)  # maps in order of their keys
+        return whole.SerializeToString(deterministic=True)  # sorts maps by key
 
     def parse(self, payloads: pa.Array) -> tuple[list[tuple[int, Message]], list[Refused]]:
-        """(accepted rows and their messages, refused rows)."""
+        """(accepted rows with their messages, rejected rows)."""
         refused: list[Refused] = []
         return list(self._messages(payloads.to_pylist(), 0, refused)), refused
 
@@ -143,8 +153,8 @@ class ReferenceParser:
 
 
 def _any_unknown(messages: Iterable[Message]) -> bool:
-    """Whether one of the messages has unknown fields, map entries with some included: to look for them in all that is
-    inside, or to discard them, takes four times as long."""
+    """Whether one of the messages has unknown fields; upb keeps a map entry with an unknown field as an unknown field.
+    Nested messages are not searched: to search them, or to discard all unknown fields, takes four times as long."""
     return any(len(UnknownFieldSet(message)) for message in messages)
 
 

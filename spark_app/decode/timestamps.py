@@ -1,4 +1,4 @@
-"""Timestamps and durations: microseconds, and the range in which they are one."""
+"""Timestamps and durations in microseconds, with their valid range."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ OUT_OF_RANGE = "a timestamp or duration is outside the years 1 to 9999"
 
 
 class OutOfRange(ValueError):
-    """A timestamp or duration that is not one."""
+    """A timestamp or duration is outside its valid range."""
 
 
 def timestamp(value: Any) -> int:
-    """Microseconds since 1970; nanoseconds are cut towards zero."""
+    """Microseconds since 1970; nanoseconds are truncated towards zero.
+
+    Raises:
+        OutOfRange: it is outside the years 1 to 9999.
+    """
     micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
     if not FIRST_MICROSECOND <= micros <= LAST_MICROSECOND:
         raise OutOfRange(f"timestamp of {value.seconds} s is outside the years 1 to 9999")
@@ -27,7 +31,11 @@ def timestamp(value: Any) -> int:
 
 
 def duration(value: Any) -> int:
-    """Microseconds; nanoseconds are cut towards zero."""
+    """Microseconds; nanoseconds are truncated towards zero.
+
+    Raises:
+        OutOfRange: it is longer than ten thousand years.
+    """
     micros: int = value.seconds * 1_000_000 + int(value.nanos / 1_000)
     if abs(micros) > LONGEST_DURATION:
         raise OutOfRange(f"duration of {value.seconds} s is longer than ten thousand years")
@@ -35,7 +43,7 @@ def duration(value: Any) -> int:
 
 
 def any_out_of_range(batch: pa.RecordBatch) -> np.ndarray:
-    """Which rows of a batch hold a moment that is out of range, at any depth."""
+    """Boolean array: True for each row with a timestamp or duration that is out of range, at any depth."""
     bad = np.zeros(batch.num_rows, bool)
     for column in batch.columns:
         if _has_timestamps(column.type):
@@ -49,9 +57,10 @@ def _has_timestamps(kind: pa.DataType) -> bool:
 
 
 def out_of_range(array: pa.Array) -> np.ndarray:
-    """Which rows hold, at any depth, a timestamp outside the years 1 to 9999 or a duration longer than they are.
+    """Boolean array: True for each row with a timestamp outside the years 1 to 9999 or a duration over ten thousand
+    years, at any depth.
 
-    ptars clamps what 64 bits cannot hold; what it clamps is out of this range.
+    ptars clamps values that do not fit in 64 bits; a clamped value is outside this range.
     """
     if pa.types.is_timestamp(array.type):
         return _outside(array, FIRST_MICROSECOND, LAST_MICROSECOND)

@@ -1,7 +1,7 @@
-"""The one table of types: Protobuf field to the Arrow type that lands in Delta.
+"""The type mapping: Protobuf field to the Arrow type of its column in Delta.
 
-Types are chosen so that compatible changes never change a column: all integers up to 64 bits are LONG (uint64 is
-DECIMAL(20,0)), float is DOUBLE, an enum is its name. All columns are nullable.
+A compatible change of a field never changes the type of its column: all integers up to 64 bits are LONG (uint64 is
+DECIMAL(20,0)), float is DOUBLE, and an enum becomes its name. All columns are nullable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from spark_app.model.record_schemas import RESERVED
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-DEEPEST = 15  # levels of nested messages that become structs; below that, JSON
+DEEPEST = 15  # levels of nested messages that become structs; deeper messages become JSON text
 
 SCALARS: Mapping[int, pa.DataType] = {
     FieldDescriptor.TYPE_DOUBLE: pa.float64(),
@@ -53,8 +53,8 @@ def arrow_schema(message: Descriptor) -> pa.Schema:
 def column_names(message: Descriptor, taken: frozenset[str] = frozenset()) -> dict[int, str]:
     """Field number -> column name, in number order. `taken` are names, in lower case, that no field can have.
 
-    Delta takes names that differ only by case for the same: the lowest number keeps such a name, the others get theirs
-    with the number behind it.
+    For Delta, names that differ only by case are the same: of such fields the one with the lowest number keeps its
+    name, the others get their number appended.
     """
     fields = ordered_fields(message)
     owners = {f.name.casefold(): f.number for f in reversed(fields)}
@@ -71,7 +71,7 @@ def column_names(message: Descriptor, taken: frozenset[str] = frozenset()) -> di
 
 
 def enum_names(enum: EnumDescriptor) -> dict[int, str]:
-    """Number -> name; of aliases the one that is declared first."""
+    """Number -> name; of several aliases the one that is declared first."""
     return {value.number: value.name for value in reversed(enum.values)}
 
 
@@ -90,7 +90,7 @@ def column_type(field: FieldDescriptor, above: tuple[str, ...] = ()) -> pa.DataT
 
 
 def value_type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
-    """The type of one value of a field, whether or not the field is repeated."""
+    """The Arrow type of one value of a field, whether or not the field is repeated."""
     message = field.message_type
     if message is None:
         return SCALARS[field.type]
@@ -103,14 +103,14 @@ def value_type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
     if is_json(message, above):
         return pa.string()
     if not message.fields:
-        return pa.bool_()  # an empty message has nothing but its presence; Parquet has no empty struct
+        return pa.bool_()  # TRUE = the empty message is present; Parquet has no empty struct
     inside = (*above, message.full_name)
     names = column_names(message)
     return pa.struct([pa.field(names[f.number], column_type(f, inside)) for f in ordered_fields(message)])
 
 
 def is_json(message: Descriptor, above: tuple[str, ...]) -> bool:
-    """Whether a nested message lands as JSON text: it has no fixed shape, contains itself, or is too deep."""
+    """Whether a nested message becomes JSON text: it has no fixed shape, contains itself, or is nested too deeply."""
     return message.full_name in JSON_MESSAGES or message.full_name in above or len(above) >= DEEPEST
 
 
@@ -126,8 +126,8 @@ def map_fields(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor
 
 
 def holds_maps(message: Descriptor) -> bool:
-    """Whether the message has a map, at any depth. Each message type is looked at once: below `DEEPEST` no cap holds
-    how often they may contain each other."""
+    """Whether the message has a map, at any depth. Each message type is checked only once, because below `DEEPEST` no
+    limit bounds how often message types contain each other."""
     seen, left = {message.full_name}, [message]
     while left:
         fields = left.pop().fields
@@ -140,10 +140,10 @@ def holds_maps(message: Descriptor) -> bool:
 
 
 def suits_ptars(message: Descriptor, above: tuple[str, ...] = ()) -> bool:
-    """Whether ptars decodes this message as the reference parser does, given that its payload is canonical.
+    """Whether ptars decodes canonical payloads of this message exactly as the reference parser does.
 
-    It drops groups, panics on editions and on names that differ only by case, ignores closed enums, has no JSON and
-    special cases for google.type.
+    ptars drops groups, panics on editions and on field names that differ only by case, ignores that an enum is closed,
+    cannot write JSON text, and converts messages of google.type in its own way.
     """
     if message.full_name in above or not message.fields or is_json(message, above):
         return False

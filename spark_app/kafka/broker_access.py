@@ -1,5 +1,6 @@
-"""Why a broker that is there does not let us in, and which setting that concerns. Nobody but an operator can help then,
-so it is told apart from a broker that is not there.
+"""Recognises that a broker denies access (login, certificate, ACL), and names the settings to check.
+
+Only a person can fix that, so the app treats it differently from a broker that does not respond.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ LOGINS = (
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError.ILLEGAL_SASL_STATE,
 )
-ALERT = "SSL alert number"  # librdkafka has OpenSSL's words for what the other side says before it hangs up
+ALERT = "SSL alert number"  # in OpenSSL's error text for an alert that the broker sends before it closes a connection
 NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
-# librdkafka's words for a login that fails, and behind the colon what the broker or the token endpoint said.
+# librdkafka's text of a failed login; after the colon it has the text of the broker or of the token endpoint.
 LOGIN = re.compile(r"(.*?\b(?:SASL|Sasl|OAUTHBEARER)[^:]*)(?:: (.*))?", re.DOTALL)
 TOKEN_REFUSED = re.compile(
     r"invalid_(?:client|grant|request|scope|target|token)|unauthorized_client|unsupported_grant_type|access_denied"
@@ -42,19 +43,19 @@ TOKEN_REMEDY = (
     "check kafka.sasl_username, kafka.sasl_password_file, kafka.oauth_scope, kafka.oauth_token_url and, for its "
     "certificate, kafka.oauth_ca_file"
 )
-ACCESS_DENIED_TIMEOUT_S = 30.0  # that a broker may refuse: it may itself have started just now
+ACCESS_DENIED_TIMEOUT_S = 30.0  # how long a broker may deny access: it may have just started
 PROBE_S = 2.0
-# A SaslHandshake request, version 1, for a mechanism that there is not: all listeners of Kafka answer it, whatever
-# their protocol and before any login.
+# A SaslHandshake request, version 1, for a mechanism that does not exist. Every Kafka listener responds to it, with any
+# protocol and before any login.
 HANDSHAKE = struct.pack(">hhih", 17, 1, 7, -1) + struct.pack(">h", 5) + b"PROBE"
 NO_SASL_HERE = 34  # ILLEGAL_SASL_STATE
 
 
 def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
-    """What the brokers refuse, with the settings to look at; None where they said nothing of the kind.
+    """The reason for which access is denied, with the settings to check; None if no error is of this kind.
 
     Args:
-        said: the error of a request, and what librdkafka said meanwhile.
+        said: the error of a request, and the errors that librdkafka reported during the request.
     """
     for error in said:
         code, text = error.code(), words(error)
@@ -65,7 +66,7 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
             found = TOKEN_REFUSED.search(text)
             if found:
                 return f"{kafka.oauth_token_url} returns no token ({found[0]}): {TOKEN_REMEDY}"
-            continue  # it may give one later
+            continue  # the token endpoint may return a token later
         if code in LOGINS and kafka.uses_oauth:
             return f"{text}: check kafka.oauth_scope, kafka.oauth_extensions and what the brokers require of a token"
         if code in LOGINS:
@@ -78,8 +79,8 @@ def refusal(said: Iterable[KafkaError], kafka: KafkaSettings) -> str | None:
 
 
 def words(error: KafkaError) -> str:
-    """What may be passed on of an error. What the other side of a login says may repeat the secret that it was told: of
-    that only known words are."""
+    """The text of an error without secrets. After a failed login the server's text may repeat the secret, so only known
+    phrases of it are kept."""
     text = error.str()
     login = LOGIN.fullmatch(text)
     if login:
@@ -88,12 +89,12 @@ def words(error: KafkaError) -> str:
 
 
 def safe_excerpt(text: str) -> str:
-    """What says why a login failed, and no secret."""
+    """The known phrases of a login error, which contain no secret."""
     return ", ".join(dict.fromkeys(SAID.findall(text)))
 
 
 def no_token_note(said: Iterable[KafkaError], kafka: KafkaSettings) -> str:
-    """What to add where the brokers were not even asked, for nobody gave a token; else nothing."""
+    """A note for the error text if the token endpoint returned no token, so that no broker was contacted; else ""."""
     return f", {kafka.oauth_token_url} returned no token" if any(NO_TOKEN in error.str() for error in said) else ""
 
 
@@ -104,7 +105,7 @@ def _about_certificate(kafka: KafkaSettings) -> str:
 
 
 def mismatch(kafka: KafkaSettings) -> str | None:
-    """That a broker speaks another protocol than the settings name; None when it speaks that, or none answers."""
+    """A message if a broker uses another protocol than the settings; None if it uses that, or no broker responds."""
     for address in kafka.brokers.split(","):
         found = speaks(address.strip())
         if found:
@@ -114,13 +115,13 @@ def mismatch(kafka: KafkaSettings) -> str | None:
 
 
 def speaks(address: str) -> str | None:
-    """Which `security.protocol` a listener of Kafka has; None where none answers as Kafka does. A guess by librdkafka's
-    words would take a proxy whose broker is down for a wrong setting."""
+    """The `security.protocol` of a Kafka listener; None if none responds as Kafka does. librdkafka's error text cannot
+    show it: a proxy whose broker is down causes the same text as a wrong protocol."""
     host, _, port = address.rpartition(":")
-    place = host.strip("[]"), int(port) if port.isdecimal() else 0
+    endpoint = host.strip("[]"), int(port) if port.isdecimal() else 0
     try:
         for tls in (True, False):
-            plain = socket.create_connection(place, PROBE_S)  # where nobody listens, once is enough
+            plain = socket.create_connection(endpoint, PROBE_S)  # if this fails, a second connection would fail, too
             with (
                 contextlib.suppress(OSError, ValueError, struct.error),
                 plain,
@@ -133,7 +134,7 @@ def speaks(address: str) -> str | None:
 
 
 def _secured(plain: socket.socket, host: str) -> ssl.SSLSocket:
-    """Nothing is told to the other side, so that it need not prove who it is."""
+    """A TLS connection without verification: no secret is sent, so the server need not be authenticated."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context.wrap_socket(plain, server_hostname=host)

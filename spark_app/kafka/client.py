@@ -1,4 +1,4 @@
-"""How librdkafka is told to reach the brokers: the same for whoever reads from them."""
+"""librdkafka's connection options, shared by all clients."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import Any
 from spark_app.settings import config
 from spark_app.settings.connections import KafkaSettings
 
-ANSWER_S = 10.0  # that a broker may take for an answer
+ANSWER_S = 10.0  # timeout of a request
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """librdkafka's options, from ours; `kafka.source.jvm_options` is the same for Spark."""
+    """librdkafka's options, from the settings; `spark_source.jvm_options` is the counterpart for Spark.
+
+    Raises:
+        ConfigurationError: the password file cannot be read.
+    """
     options: dict[str, Any] = {
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
         "socket.timeout.ms": int(ANSWER_S * 1000),
-        "log_level": 2,  # critical: what matters comes as an error
+        "log_level": 2,  # critical only: relevant events are also returned as errors
     }
     if kafka.security_protocol.startswith("SASL"):
         options |= {"sasl.mechanism": kafka.sasl_mechanism} | _login(kafka)
@@ -42,14 +46,14 @@ def _login(kafka: KafkaSettings) -> dict[str, str]:
         "sasl.oauthbearer.token.endpoint.url": kafka.oauth_token_url,
         "sasl.oauthbearer.scope": kafka.oauth_scope,
         "sasl.oauthbearer.extensions": kafka.oauth_extensions,
-        # Its own default is a file that only one family of Linux has.
+        # librdkafka's default is a file that exists only on one family of Linux.
         "https.ca.location": kafka.oauth_ca_file or system.cafile or system.capath,
     }
     return {key: value for key, value in options.items() if value}
 
 
 def silent() -> logging.Logger:
-    """Takes what librdkafka would print: what matters comes as an error."""
+    """A logger that discards librdkafka's output; errors are returned or raised."""
     logger = logging.getLogger("protolake.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

@@ -1,4 +1,4 @@
-"""How large the records are, so that a micro-batch can be bounded by bytes although Spark plans it by offsets."""
+"""Estimates the record size, to limit micro-batches by bytes: Spark can only limit the number of offsets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from spark_app.settings.connections import KafkaSettings
 
 SAMPLED = 1_000  # records
 SAMPLE_S = 2.0
-PARTITIONS = 16  # that a sample is taken from
+PARTITIONS = 16  # a sample reads about so many partitions
 FETCH_BYTES = 512 << 10
-GROUP = "protolake-sample"  # librdkafka wants one; nothing is ever committed to it
+GROUP = "protolake-sample"  # librdkafka requires a group; no offset is ever committed to it
 
 
 class RecordSizes:
-    """The mean size of record values, of about the last `batch.max_records`, and the cap on records that follows.
+    """The mean size of about the last `batch.max_records` record values, and the record limit of a batch.
 
     Args:
-        records, most_bytes: the caps of a batch.
+        records, most_bytes: the limits of a batch.
     """
 
     def __init__(self, records: int, most_bytes: int):
@@ -36,22 +36,22 @@ class RecordSizes:
             self._records = self._most_records
 
     def add_unit(self, counts: Mapping[str, int]) -> None:
-        """`add`, by the counts of a manifest."""
+        """`add` with the counts of a manifest."""
         self.add(counts.get("bronze", 0), counts.get("value_bytes", 0))
 
     def limit(self) -> int:
-        """The most records of a batch: at least one."""
+        """The largest number of records of a batch; at least one."""
         mean = self._bytes / self._records if self._records else 0
         return max(1, min(self._most_records, int(self._most_bytes / mean) if mean else self._most_records))
 
     def needs_new_limit(self, limit: int) -> bool:
-        """Whether a query with that limit is to be started again: its batches could have more than twice the bytes, or
-        could well have more records."""
+        """Whether a query with this limit must be restarted: its batches may have more than twice the allowed bytes, or
+        the limit is less than a quarter of the allowed records."""
         return self.limit() * 2 < limit or self.limit() > 4 * limit
 
 
 def sample(kafka: KafkaSettings, partitions: Mapping[str, list[int]]) -> tuple[int, int]:
-    """(records, bytes of their values) of the oldest records, a few of them; zeros where there is no answer in time.
+    """(records, bytes of their values) of a sample of the oldest records; zeros if no broker responds in time.
 
     Args:
         partitions: topic -> its partitions that have records.

@@ -1,4 +1,4 @@
-"""Spark's Kafka source, which plans what a micro-batch takes."""
+"""Spark's Kafka source, used only to plan the offsets of micro-batches."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 
 JVM_ANSWER_S = 30
-# By their full names: other libraries, Spark's own broadcasts and Java itself have a TimeoutException too.
+# Full names, because other libraries, Spark's broadcasts and Java itself also have a TimeoutException.
 UNANSWERED = re.compile(
     r"org\.apache\.kafka\.[\w.]*\b(Timeout|Kafka|UnknownTopicOrPartition|Disconnect)Exception"
-    r"|Failed to (construct kafka|create new Kafka)"  # in Kafka's words: it finds no broker, or gets no token
+    r"|Failed to (construct kafka|create new Kafka)"  # Kafka's text if it finds no broker or gets no token
 )
 LOGIN = "org.apache.kafka.common.security"
-MODULES = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}  # else SCRAM's
+# The login modules; every other mechanism is SCRAM.
+MODULES = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
 REFUSED = re.compile(r"org\.apache\.kafka\.[\w.]*\b(\w*(?:Authorization|Authentication)Exception)([^\n]{0,300})")
 
 
 def is_unanswered(text: str) -> bool:
-    """Whether an error of Spark says that it is the broker who does not answer."""
+    """Whether the text of a Spark error means that a broker does not respond."""
     return UNANSWERED.search(text) is not None
 
 
 def refusal(text: str) -> str | None:
-    """What the brokers refuse, when an error of Spark says that they do."""
+    """The reason for which access is denied, with the settings to check; None if a Spark error's text has none."""
     found = REFUSED.search(text)
     if not found:
         return None
@@ -42,8 +43,12 @@ def refusal(text: str) -> str | None:
 
 
 def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:
-    """The topics as a stream, which plans the offsets of batches; nobody reads values from it. `start` counts only
-    where there is no checkpoint; `records` is the most per batch."""
+    """The topics as a stream that plans the offsets of batches; no code reads values from it.
+
+    Args:
+        start: offsets of the first batch if there is no checkpoint; None = `kafka.starting_offsets`.
+        records: the most records per batch.
+    """
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
     return (
         reader.option("subscribe", ",".join(settings.kafka.topics))
@@ -56,7 +61,11 @@ def stream(session: SparkSession, settings: Settings, start: Offsets | None, rec
 
 
 def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
-    """The options of Spark's Kafka source, from ours; nothing else is passed on."""
+    """The options of Spark's Kafka source, from the settings.
+
+    Raises:
+        ConfigurationError: a secret file cannot be read, or the password has more than one line.
+    """
     options = {
         "bootstrap.servers": kafka.brokers,
         "security.protocol": kafka.security_protocol,
@@ -69,7 +78,7 @@ def jvm_options(kafka: KafkaSettings) -> dict[str, str]:
         options |= {
             "sasl.login.callback.handler.class": f"{LOGIN}.oauthbearer.OAuthBearerLoginCallbackHandler",
             "sasl.oauthbearer.token.endpoint.url": kafka.oauth_token_url,
-            "sasl.login.connect.timeout.ms": str(JVM_ANSWER_S * 1000),  # else it waits for ever
+            "sasl.login.connect.timeout.ms": str(JVM_ANSWER_S * 1000),  # the default is no timeout
             "sasl.login.read.timeout.ms": str(JVM_ANSWER_S * 1000),
         }
     if kafka.ca_file:

@@ -1,4 +1,4 @@
-"""What Kafka says of the topics: their ids, and where each partition begins and ends. One connection, kept open."""
+"""Reads the topics' ids and the first and last offset of each partition, over one connection that stays open."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SPECS: Any = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-unt
 
 
 class BrokerUnreachable(Exception):
-    """No broker answered."""
+    """No broker responded."""
 
 
 class TopicMissing(Exception):
-    """The brokers answer, but have no such topic, perhaps not yet."""
+    """The brokers respond, but do not have the topic (yet)."""
 
 
 class BrokerAccessDenied(Exception):
-    """The brokers answer, but do not let us in: login, certificate, protocol or ACLs. Names the settings."""
+    """The brokers respond but deny access: login, certificate, protocol or ACLs. The text names the settings."""
 
 
 UNANSWERED = (BrokerUnreachable, TopicMissing, BrokerAccessDenied)
@@ -36,12 +36,12 @@ UNANSWERED = (BrokerUnreachable, TopicMissing, BrokerAccessDenied)
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the brokers have it.
+    """A topic in Kafka.
 
     Attributes:
-        id: Kafka's own: a topic that is deleted and made again has another.
-        first: partition -> offset of the oldest record that is still there.
-        end: partition -> offset behind the newest record.
+        id: Kafka's topic id; a topic that is deleted and recreated gets a new one.
+        first: partition -> offset of the oldest record that still exists.
+        end: partition -> offset after the newest record.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Topic:
 
 
 class Topics:
-    """Asks about the topics of the settings."""
+    """Reads the state of the configured topics."""
 
     def __init__(self, kafka: KafkaSettings):
         self._kafka = kafka
@@ -58,25 +58,27 @@ class Topics:
         self._said: deque[KafkaError] = deque(maxlen=20)
 
     def ids(self) -> dict[str, str]:
-        """Topic -> id, in one request: cheap enough for every batch.
+        """Topic -> id, in one request, which is cheap enough for every batch.
 
         Raises:
-            BrokerUnreachable, TopicMissing, AccessRefused
-            ConfigurationError: Kafka's client does not take the settings.
+            BrokerUnreachable, TopicMissing, BrokerAccessDenied
+            ConfigurationError: Kafka's client does not accept the settings.
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 
     def look(self) -> dict[str, Topic]:
-        """All that is known of the topics.
+        """Topic -> its id and offsets.
 
         Raises:
-            BrokerUnreachable, TopicMissing, AccessRefused
+            BrokerUnreachable, TopicMissing, BrokerAccessDenied
+            ConfigurationError: as `ids`.
         """
         found: dict[str, Topic] = self._ask(self._look)
         return found
 
     def log_in_again(self) -> None:
-        """At the next question: a client that was let in may go on for long, by a login that is refused by now."""
+        """Open a new connection at the next request: an open one may continue for long with a login that is no longer
+        valid."""
         self._client = None
 
     def _look(self, client: AdminClient) -> dict[str, Topic]:
@@ -91,14 +93,14 @@ class Topics:
 
     def _ask(self, ask: Any) -> Any:
         try:
-            self._open().poll(0)  # forgets what was said since the last time
+            self._open().poll(0)  # empties the client's queue of events
             return ask(self._open())
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicMissing(f"there is no topic {self._kafka.topic}") from None
-            self._open().poll(0)  # calls back with what was said meanwhile
-            self._client = None  # the next one reads the password and the addresses again
+            self._open().poll(0)  # delivers the errors of this request to `_said`
+            self._client = None  # a new client reads the password and the addresses again
             refused = broker_access.mismatch(self._kafka) or broker_access.refusal([reason, *self._said], self._kafka)
             if refused:
                 raise BrokerAccessDenied(refused) from None
@@ -112,7 +114,7 @@ class Topics:
             options = client_options(self._kafka) | {"error_cb": self._said.append}
             try:
                 self._client = AdminClient(options, logger=silent())
-            except KafkaException as error:  # it has asked nobody yet
+            except KafkaException as error:  # the client has sent no request yet, so a setting is wrong
                 raise ConfigurationError(f"kafka: {error.args[0].str()}: check the settings in [kafka]") from None
         return self._client
 

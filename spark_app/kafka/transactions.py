@@ -1,5 +1,7 @@
-"""Transactions that are left open in Kafka. Behind one no read_committed consumer gets anything, and nothing says so:
-the last stable offset stands still, and lag is counted up to there.
+"""Finds transactions that stay open in Kafka.
+
+A read_committed consumer gets no record after an open transaction, and no error: the last stable offset does not move,
+and lag is counted only up to it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from spark_app.model.errors import ConfigurationError
 from spark_app.ops.log import log
 from spark_app.settings.connections import KafkaSettings
 
-SUSPECT_S = 45.0  # a transaction takes less; brokers end one after `transaction.timeout.ms`, mostly a minute or more
+SUSPECT_S = 45.0  # longer than usual transactions; brokers abort one after `transaction.timeout.ms`, often a minute
 
 Key = tuple[str, int]  # topic, partition
 Ends = dict[Key, tuple[int, int]]  # -> last stable offset, end of the log
 
 
 class OpenTransactions:
-    """Looks at the ends of the partitions, again and again."""
+    """Compares the last stable offset and the end of each partition at each `look`."""
 
     def __init__(
         self,
@@ -36,10 +38,10 @@ class OpenTransactions:
         self._clock = clock
         self._client: AdminClient | None = None
         self._complained = False
-        self._stuck: dict[Key, tuple[int, float]] = {}  # -> last stable offset, since when it stands still
+        self._stuck: dict[Key, tuple[int, float]] = {}  # -> last stable offset, time since which it has not moved
 
     def look(self) -> dict[str, int]:
-        """ "<topic>/<partition>" -> offsets behind a transaction that has been open for long."""
+        """ "<topic>/<partition>" -> number of offsets after a transaction that is open for `SUSPECT_S` or longer."""
         now = self._clock()
         open_now = {key: ends for key, ends in self._ask().items() if ends[0] < ends[1]}
         self._stuck = {
@@ -53,7 +55,8 @@ class OpenTransactions:
         }
 
     def _ask_broker(self) -> Ends:
-        """Nothing when there is no answer: that is said elsewhere, but for a file that cannot be read."""
+        """The offsets of each partition; empty if no broker responds. Other code reports an unreachable broker; only a
+        secret file that cannot be read is logged here."""
         try:
             if self._client is None:
                 self._client = AdminClient(client_options(self._kafka), logger=silent())
@@ -62,7 +65,7 @@ class OpenTransactions:
             stable = self._ends(self._client, keys, IsolationLevel.READ_COMMITTED)
             ends = self._ends(self._client, keys, IsolationLevel.READ_UNCOMMITTED)
         except KafkaException:
-            self._client = None  # the next one reads the password and the addresses again
+            self._client = None  # a new client reads the password and the addresses again
             return {}
         except ConfigurationError as error:
             if not self._complained:

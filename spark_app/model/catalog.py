@@ -1,4 +1,4 @@
-"""The schemas that a task works with, and how they are named. Travels to the workers: frozen, picklable."""
+"""The schemas that a task knows, and their keys. All classes are frozen and picklable: they are sent to the workers."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from typing import Literal
 
 import pyarrow as pa
 
-# A message index as Confluent frames it: the path from the file to the message, [0] being the first message.
+# A message index of Confluent's frame: the path from the file to the message; [0] is the first message.
 MessageIndex = tuple[int, ...]
 
-# What names a schema in a frame: its id, or its GUID in the usual text form.
+# The name of a schema in a frame: its id, or its GUID as text with dashes.
 SchemaKey = int | str
 
 
 def read_schema_key(text: str) -> SchemaKey:
-    """The key whose `str` the text is."""
+    """The inverse of `str` for a schema key: decimal digits give an id, any other text is a GUID."""
     return int(text) if text.isdecimal() else text
 
 
-Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `worker/decode/numbering`
+Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `decode/numbering`
 
-Form = Literal["text", "descriptor"]  # as what the file whose messages an index names came from the registry
+# The form in which the registry returned the file whose messages an index names.
+Form = Literal["text", "descriptor"]
 
 
 @dataclass(frozen=True)
 class Decodable:
-    """A schema that the pass can decode: its compiled files."""
+    """A schema that a task can decode, as compiled files."""
 
     key: SchemaKey
     descriptor_set: bytes  # a serialized FileDescriptorSet, dependencies first, the writer's own file last
-    digest: str  # of `descriptor_set`: the key of every cache of what is built from it
-    form: Form | None = None  # None = a ledger of an earlier release does not say
-    numbering: Numbering | None = None  # the lake's rule; None = a lake of an earlier release, which has none
+    digest: str  # SHA-256 of `descriptor_set`, hex; every cache of decoders uses it as its key
+    form: Form | None = None  # None = the ledger of an earlier release does not contain it
+    numbering: Numbering | None = None  # the lake's rule; None = a lake of an earlier release without a rule
 
     @property
     def counts_entries(self) -> bool | None:
-        """Whether map entries count in a message index; None = it is not known."""
+        """Whether map entries count in a message index; None = unknown."""
         if self.numbering == "registered":
             return None if self.form is None else self.form == "descriptor"
         return self.numbering != "without_map_entries"
@@ -45,13 +46,13 @@ class Decodable:
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """How payloads are read.
+    """How payloads are decoded.
 
     Attributes:
-        strict: the reference parser judges each record. Else only batches in which the fast decoder refuses one:
-            faster, but what is slightly corrupt may land.
-        defaults: a field without presence that is not on the wire lands as its default. Else as NULL, and so does one
-            that was sent as its default: on the wire they are the same.
+        strict: True = the reference parser checks each payload. False = it checks only batches in which the fast
+            decoder rejects a payload: faster, but slightly corrupt payloads may be accepted.
+        defaults: True = a field without presence that is absent gets its default value. False = it becomes NULL, and
+            so does a field that was sent with its default value, because the two are equal on the wire.
     """
 
     strict: bool = True
@@ -60,14 +61,15 @@ class DecodeOptions:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The closed set of schemas a pass works with; outside it a schema is new. Travels to the executors."""
+    """The schemas that a task knows; it reports any other schema as new. Sent to the executors."""
 
     decodable: Mapping[SchemaKey, Decodable]
     refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
-    waiting: frozenset[SchemaKey]  # those that cannot be settled now
-    columns: Mapping[str, pa.Schema]  # message type -> every column that a version of it ever had
-    types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)  # (schema, full name) -> another type
+    waiting: frozenset[SchemaKey]  # schemas that cannot be resolved now
+    columns: Mapping[str, pa.Schema]  # message type -> the columns of all its versions
+    # (schema, full name) -> message type, where it is not the full name
+    types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:
-        """The message type: the full name, with a number where schemas of that name contradict each other."""
+        """The message type: the full name, plus a number if schemas with this name contradict each other."""
         return self.types.get((key, full_name), full_name)

@@ -1,4 +1,4 @@
-"""Why records are in quarantine."""
+"""The causes for which records are quarantined."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a record is in quarantine. The first word is the hop that refused it."""
+    """Why a record is in quarantine. The first word is the hop (stage) that rejected it."""
 
     RECORD_SIZE = "record_size"
     FRAME_SHORT = "frame_short"

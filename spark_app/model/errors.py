@@ -1,7 +1,7 @@
-"""What can break the pipeline, and the exit code each kind ends in.
+"""The errors that stop the app, each with its exit code.
 
-A bad record is never an exception: it is a row in quarantine with a `Cause` (see `records`). An exception here means
-that the pipeline itself cannot go on, and says what, where and what to do next.
+A bad record is never an exception: it becomes a row in quarantine with a `Cause` (see `model/causes`). The exceptions
+of this module stop the app; each text states the problem, the place and the remedy.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ from spark_app.model.text import one_line
 
 
 class ExitCode(IntEnum):
-    """sysexits numbers. Held codes mean that a relaunch cannot help: an operator has to act."""
+    """Exit codes from sysexits.h. After a held code a restart cannot help; a person has to act."""
 
     DONE = 0
     USAGE = 64
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class ProtolakeError(Exception):
-    """The root. One line, no traceback for the user; what others wrote in it cannot steer the terminal."""
+    """Base class. Printed as one line without a traceback; control characters are escaped."""
 
     exit_code = ExitCode.BUG
 
@@ -36,22 +36,22 @@ class ProtolakeError(Exception):
 
 
 class UsageError(ProtolakeError):
-    """A command was asked for what cannot be."""
+    """A command was called with arguments that are not valid."""
 
     exit_code = ExitCode.USAGE
 
 
 class ConfigurationError(ProtolakeError):
-    """A setting is wrong or the machine lacks something that only its owner can provide."""
+    """A setting is wrong, or the machine lacks something that only its owner can provide."""
 
     exit_code = ExitCode.CONFIGURATION
 
 
 class ContractError(ProtolakeError):
-    """Proven loss, or state that contradicts itself. Nothing is written from here on.
+    """Records were lost, or the lake's files contradict each other. The app writes nothing more.
 
     Attributes:
-        what: the line without its remedy, for whoever knows a better one.
+        what: the message without its remedy, for callers that add their own.
     """
 
     exit_code = ExitCode.LOSS
@@ -62,28 +62,28 @@ class ContractError(ProtolakeError):
 
 
 class UnreachableError(ProtolakeError):
-    """Broker, registry or lake did not answer for longer than the patience in the settings."""
+    """The broker, the registry or the lake's lock was not available within the timeout."""
 
     exit_code = ExitCode.UNREACHABLE
 
 
 class BrokenError(ProtolakeError):
-    """What was under way ended it: the JVM is gone, or a bug. Says which records it was about."""
+    """The JVM died, or the app has a bug. The text names the records of the unfinished work."""
 
 
 class NoSpaceError(ProtolakeError):
-    """The disk is full. Only commands leave for it; the app waits in place."""
+    """The disk is full. Commands exit with this error; the app waits until there is free disk space."""
 
     exit_code = ExitCode.NO_SPACE
 
 
 class SchemaBump(ProtolakeError):
-    """A schema id that was never met: leave, so that the relaunched app starts with its columns."""
+    """A record has a schema id that is new to the lake. The app exits, and restarts with the new columns."""
 
     exit_code = ExitCode.BUMP
 
 
 def last_message_line(error: Exception) -> str:
-    """The last line before Java's stack: that is the message, of Python or of Java."""
+    """The last line before Java's stack trace, at most 450 characters: the message of the Python or Java error."""
     lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
     return lines[-1][:450] if lines else type(error).__name__

@@ -18,7 +18,7 @@ class Span:
 
     @property
     def offsets(self) -> int:
-        """How many; not each has a record."""
+        """The number of offsets; some of them may have no record."""
         return self.end - self.start
 
     @property

@@ -1,10 +1,10 @@
-"""The Arrow schemas of records: as Kafka has them, as bronze keeps them, and what silver carries of them."""
+"""Arrow schemas of records: the columns read from Kafka and kept in bronze, and silver's columns about the record."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-# The coordinates and the record itself, as the pass takes them in and bronze keeps them.
+# The record and its coordinates, as a task reads them and bronze keeps them.
 SOURCE_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -18,11 +18,11 @@ SOURCE_SCHEMA = pa.schema(
     ]
 )
 
-# What stands for a value that was too large to be taken: its size, and its SHA-256 as hex digits. A batch or a table
-# has these columns only once it has such a record; they are NULL for all others.
+# Columns for a value over the size limit: its size in bytes and its SHA-256 in hex. A batch or table has these columns
+# only if it has such a record; they are NULL for all other records.
 OMITTED_SCHEMA = pa.schema([("omitted_bytes", pa.int64()), ("omitted_sha256", pa.string())])
 
-# What every silver row carries besides the fields of its message.
+# The columns of every silver row besides the fields of its message.
 LINEAGE_SCHEMA = pa.schema(
     [
         ("_topic", pa.string()),
@@ -35,5 +35,5 @@ LINEAGE_SCHEMA = pa.schema(
     ]
 )
 
-# Column names that no field of a message can have, whatever its case; some of them only certain tables have.
+# Column names that no field of a message may have, in any case. Some of them exist only in certain tables.
 RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid"}

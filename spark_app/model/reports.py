@@ -1,4 +1,4 @@
-"""What the tasks of a unit report: the files that they wrote, and counts of records."""
+"""The reports of a unit's tasks: the files that they wrote, and counts of records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One Parquet file of a unit: its path is relative to the table's folder."""
+    """One Parquet file of a unit. `path` is relative to the table's folder, `size` is in bytes, `stats` is JSON."""
 
     path: str
     rows: int
@@ -25,7 +25,7 @@ class FileEntry:
 
 @dataclass
 class Report:
-    """What one task of the pass found; `merge` adds up tasks.
+    """The result of one task; `merge` adds the results of several.
 
     Counts are records. One that does not balance is refused by `Manifests.commit`, which looks at the files, too.
     """
@@ -63,7 +63,7 @@ class Report:
             self.newest = max(self.newest or 0, other.newest)
 
     def balance(self) -> tuple[int, int]:
-        """(records taken, records placed): equal or the unit must not be decided."""
+        """(ingested records, placed records). If they differ, the unit must not be committed."""
         placed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
         return self.bronze, placed
 

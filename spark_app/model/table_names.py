@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TableNames:
-    """Names of the tables; `{name}` in a pattern is the routing name."""
+    """Names of the tables; the patterns of silver and gold contain `{name}`, the routing name."""
 
     bronze: str = "bronze_events"
     silver: str = "silver_{name}_events"
@@ -18,11 +18,11 @@ class TableNames:
     lost: str = "lost_events"
 
     def is_silver(self, table: str) -> bool:
-        """Whether a table is named as silver is."""
+        """Whether a table's name matches the pattern of silver."""
         return _made_by(self.silver, table)
 
     def is_gold(self, table: str) -> bool:
-        """Whether a table is named as gold is."""
+        """Whether a table's name matches the pattern of gold."""
         return _made_by(self.gold, table)
 
     def name_of(self, table: str) -> str:

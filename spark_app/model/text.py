@@ -1,11 +1,11 @@
-"""Text that others wrote, made harmless where people read it."""
+"""Escapes text from outside before it is shown to people."""
 
 from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """The text without a character that could steer a terminal or end the line: control characters, line ends and marks
-    that turn the direction of writing are spelt out (`\\x1b`, `\\n`, `\\u202e`). What is spelt out stays as it is."""
+    """The text with control characters, line breaks and direction marks escaped (`\\x1b`, `\\n`, `\\u202e`), so that
+    it cannot control a terminal. Escaping a second time changes nothing."""
     return text if text.isprintable() else "".join(map(_spell, text))
 
 

@@ -1,1 +1,1 @@
-"""What people see of a running app."""
+"""The log and the status of the running app. A batch is added to the status after its unit is applied."""

@@ -1,5 +1,6 @@
-"""Log lines: one event each, as logfmt on standard error: `time=... level=... event=...`, then the event's values.
-Times are UTC. Values that come from records are quoted and cut.
+"""The log: one event per line, as logfmt on standard error: `time=... level=... event=...`, then the event's values.
+
+Times are UTC. Long values are cut to 500 characters; values that are not a bare printable word are quoted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ BARE = re.compile(r'[^\s"=\\]+')
 
 
 class Log:
-    """Writes events at or above a level."""
+    """Writes the events at or above a level."""
 
     level = LEVELS["INFO"]
 
@@ -38,8 +39,8 @@ class Log:
             return
         moment = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
         words = "".join(f" {key}={_word(value)}" for key, value in values.items())
-        with contextlib.suppress(OSError):  # a log on a full disk must not end what it is about
-            # One call: of `print`, the lines of several threads would run into each other.
+        with contextlib.suppress(OSError):  # a log on a full disk must not stop the app
+            # One call per line: `print` writes in parts, which would mix the lines of several threads.
             sys.stderr.write(f"time={moment}Z level={level} event={_word(event)}{words}\n")
             sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""`status.json`: what a running app says of itself, for `status`, health checks and the live table."""
+"""Writes `status.json` for the `status` command, health checks and the live table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from spark_app.storage.lake import Lake, read_json, write_quickly
 
 EVERY_S = 1.0
 RATE_WINDOW_S = 60.0
-STALE_S = 30.0  # a status older than this is that of a dead app
-QUIET_S = 45.0  # Spark reports every ten seconds, also when there is nothing to do
+STALE_S = 30.0  # an older status is that of an app that no longer runs
+QUIET_S = 45.0  # Spark reports progress every ten seconds, even if there is no work
 JOIN_S = 3.0
 SAY_EVERY_S = 60.0
 
@@ -31,7 +31,7 @@ def now() -> str:
 
 
 class Status:
-    """Counters of the lake, written once a second by a thread of its own. Counts are rows unless a name says more."""
+    """Counters of the lake, written once a second by a thread of its own. Counts are rows unless their name differs."""
 
     def __init__(self, lake: Lake, layout: TableNames):
         self._lake = lake
@@ -45,7 +45,7 @@ class Status:
         self.versions_of: Callable[[], dict[str, int]] = dict
         self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
-        self.told = 0  # grows with whatever moves but gold, and with each look at what is waited for
+        self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
         self.value: dict[str, Any] = {
             "state": "starting",
             "reason": None,
@@ -60,7 +60,7 @@ class Status:
             "lag": None,
             "held_back": {},
             "quiet_s": 0,
-            # Until the tables were looked at, and for whom that never happens: what the last app said.
+            # Values of the previous run, until the tables are counted; a run that never counts them keeps these.
             "bronze": old.get("bronze", 0),
             "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
@@ -75,7 +75,7 @@ class Status:
         self._thread.start()
 
     def set_rows(self, rows: dict[str, int], names: dict[str, str]) -> None:
-        """Rows of the tables that are there at start; `names` are the admitted tables, value -> name."""
+        """Set the rows of the tables at the start; `names` are the admitted tables, routing value -> routing name."""
         with self._lock:
             self.value["bronze"] = rows.get(self._layout.bronze, 0)
             self.value["deferred"] = rows.get(self._layout.deferred, 0)
@@ -91,7 +91,7 @@ class Status:
             self.value["quarantine"] = causes
 
     def set_lost(self, counts: dict[str, int]) -> None:
-        """Ranges that Kafka lost before they were taken, and how many offsets; accepted ones."""
+        """Set the number of accepted lost ranges, and of their offsets."""
         with self._lock:
             self.value["lost"] = counts
 
@@ -100,7 +100,7 @@ class Status:
             self.value.update(state="running", reason=None)
 
     def waiting(self, reason: str | None) -> None:
-        """Waiting in place for something outside, or, with None, no longer."""
+        """Set the reason for waiting; None = the app no longer waits."""
         reason = reason and one_line(reason)
         with self._lock:
             if reason != self.value["reason"]:
@@ -109,14 +109,15 @@ class Status:
             self.told += 1
 
     def answered(self, reason: str) -> None:
-        """What was waited for at the start is there; what else is waited for keeps its reason."""
+        """Clear this reason for waiting at the start; another reason stays."""
         with self._lock:
             if self.value["reason"] == reason:
                 self.value.update(state="starting", reason=None)
             self.told += 1
 
     def _say(self, reason: str | None) -> None:
-        """Once a minute for each reason: broker and registry may be waited for by turns. Numbers in it do not count."""
+        """Log each reason at most once a minute, because the reasons may alternate between broker and registry.
+        Reasons that differ only by numbers are the same."""
         if reason is None:
             return log.info("continuing")
         key, now = re.sub(r"\d+", "", reason), time.monotonic()
@@ -126,7 +127,7 @@ class Status:
         return None
 
     def set_blocked_offsets(self, offsets: dict[str, int]) -> None:
-        """Offsets behind a transaction that is left open in Kafka, by "<topic>/<partition>"."""
+        """Set the offsets that an open transaction blocks: "<topic>/<partition>" -> number of offsets."""
         with self._lock:
             if offsets.keys() - self.value["held_back"].keys():
                 remedy = "stop its producer, or abort it: kafka-transactions.sh find-hanging, then abort"
@@ -134,7 +135,7 @@ class Status:
             self.value["held_back"] = offsets
 
     def batch_done(self, sequence: int, report: Report, seconds: float) -> None:
-        """A micro-batch from Kafka is visible."""
+        """Add a micro-batch from Kafka that is applied; `seconds` is its duration."""
         with self._lock:
             self.value["bronze"] += report.bronze
             self.value["deferred"] += report.deferred
@@ -152,14 +153,14 @@ class Status:
         log.debug("batch", unit=sequence, records=report.bronze, seconds=round(seconds, 3))
 
     def deferred_done(self, report: Report) -> None:
-        """Deferred records are visible."""
+        """Add a unit of deferred records that is applied."""
         with self._lock:
             self.value["deferred"] -= report.bronze - report.deferred
             self._add(report)
             self.told += 1
 
     def recovered(self, report: Report, resolved: dict[str, int]) -> None:
-        """A unit of `replay` or `rebuild` is visible; `resolved` are records that left quarantine, by cause."""
+        """Add a unit of `replay` or `rebuild` that is applied; `resolved`: cause -> records no longer in quarantine."""
         with self._lock:
             self.value["deferred"] += report.deferred
             self._add(report)
@@ -169,14 +170,14 @@ class Status:
             self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
 
     def gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
-        """Gold rows per routing name after a run of `aggregate`, and why a gold table is behind."""
+        """Set the gold rows per routing name after a gold run; `failed`: gold table -> why it is behind silver."""
         with self._lock:
             self.value["gold_failed"] = failed
             for name, count in rows.items():
                 self._table(name)["gold"] = count
 
     def end(self, state: str, reason: str | None, bump: bool = False) -> None:
-        """The last word, also when the JVM gives no more answers."""
+        """Write the final status, even if the JVM no longer responds."""
         self._done.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
@@ -185,7 +186,7 @@ class Status:
         with self._lock:
             self.value.update(state=state, reason=reason and one_line(reason))
             self.value["bumps"] += bump
-        with contextlib.suppress(OSError):  # on a full disk the exit code still says it
+        with contextlib.suppress(OSError):  # on a full disk the exit code is enough
             self._write()
 
     def _add(self, report: Report) -> None:
@@ -205,7 +206,7 @@ class Status:
             try:
                 self._write()
                 failed = False
-            except Exception as error:  # nothing may end the thread: it has to say so when there is room again
+            except Exception as error:  # the thread must survive: it writes again once there is free disk space
                 if not failed:
                     log.warning("status.json could not be written", reason=str(error))
                 failed = True
@@ -225,7 +226,7 @@ class Status:
 
 
 def problem(value: dict[str, Any] | None) -> str | None:
-    """Why a status is not healthy; None when it is."""
+    """Why a status is not healthy; None if it is healthy."""
     if value is None:
         return "no status yet"
     if value["state"] not in ("starting", "running", "waiting"):

@@ -1,4 +1,4 @@
-"""A status as people read it."""
+"""The status as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def status_lines(value: Mapping[str, Any]) -> list[str]:
-    """Its lines, without the reason of what is not healthy. "-" is what nobody knows yet."""
+    """The status as lines, without the reason of an unhealthy state. "-" stands for a value that is not known yet."""
     batch, lost = value["batch"] or {}, value.get("lost") or {}
     lines = [
         f"state       {value['state']}",

@@ -1,4 +1,4 @@
-"""How a client of the registry says who it is: by a password or a token in a file, which may be changed meanwhile."""
+"""Registry credentials from a password or token file, which may change while the app runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from spark_app.schemas.registry_access import LOGIN_STATUS
 from spark_app.settings import config
 from spark_app.settings.connections import RegistrySettings
 
-TOKEN = re.compile(r"[!-~]+")  # else a library would refuse the header, with words that hold it
+TOKEN = re.compile(r"[!-~]+")  # with other characters a library rejects the header, in an error that has the token
 
 
 class Login:
-    """Reads the secret at once, and once more when it is refused: if the file has another one then, that is tried.
+    """The login of one client. It reads the secret when it is created, and again after access was denied (`renew`).
 
     Attributes:
-        header: what a request says in "Authorization"; "" where there is no login.
+        header: value of the "Authorization" header; "" without a login.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds no token.
+        ConfigurationError: the file cannot be read, or contains no valid token.
     """
 
     def __init__(self, settings: RegistrySettings):
@@ -33,17 +33,17 @@ class Login:
         return status in LOGIN_STATUS
 
     def mask(self, text: str) -> str:
-        """The text without any secret that was sent."""
+        """The text with every secret that was sent replaced by "***"."""
         for secret in self._sent_secrets:
             text = text.replace(secret, "***")
         return text
 
     def renew(self) -> str:
-        """Read the file anew; the header then."""
+        """Read the file again and return the header; the old header if the file is not valid."""
         try:
             self.header = self._read()
         except ConfigurationError:
-            return self.header  # it may be in the making
+            return self.header  # another process may be writing the file
         self._sent_secrets |= _secrets_of(self.header)
         return self.header
 
@@ -61,7 +61,7 @@ class Login:
 
 
 def _secrets_of(header: str) -> frozenset[str]:
-    """As they are sent, and the password as it is."""
+    """The secrets in a header: its credentials as they are sent, and for basic auth also the plain password."""
     kind, _, sent = header.partition(" ")
     password = base64.b64decode(sent).decode().partition(":")[2] if kind == "Basic" else ""
     return frozenset(filter(None, (sent, password)))

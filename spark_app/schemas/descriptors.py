@@ -1,8 +1,8 @@
-"""Sources to one FileDescriptorSet: compiled by protoc in a child process with limits, never executed.
+"""Compiles a schema's sources to one FileDescriptorSet, with protoc in a child process with limits.
 
-protoc writes descriptors only. Generating Python and importing it would run whatever a reference name smuggles into an
-import line. No name from outside is ever a path either: protoc gets a map from import names to numbered files. What a
-registry has compiled already goes through protoc as well, beside the text, so that each may import the other.
+No code is generated or executed: in generated Python, a reference name could inject code into an import line. No name
+from outside is used as a path: protoc gets a map from import names to numbered files. Files that the registry has
+compiled are passed to protoc together with the texts, so that each file may import any other.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
 
-OWN_FILE = "protolake_value.proto"  # what the schema itself is called among its files
-OUTPUT_BYTES = 64 << 10  # of protoc's words: its warnings come before its errors
+OWN_FILE = "protolake_value.proto"  # file name of the schema itself
+OUTPUT_BYTES = 64 << 10  # how much of protoc's output is read: its warnings come before its errors
 LOG_MARK = re.compile(r"^(WARNING: All log messages before.*\n|[IWEF]\d{4} [^\]\n]*\] )", re.MULTILINE)
 NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
 
 class CompileUnavailable(SchemaLookupError):
-    """Says nothing about the schema: no space left, no process to be had, a machine that is too busy."""
+    """Compiling failed for a reason of this machine: no free disk space, no new process, or too much other load."""
 
 
 class CompileTimedOut(CompileUnavailable):
-    """protoc has not had its seconds of CPU yet: with more time on the clock it gets them, or is done."""
+    """protoc reached the wall-clock limit before its CPU limit; another attempt with more time may succeed."""
 
 
 class ProtocRejected(SchemaInvalid):
-    """protoc's own word against the schema."""
+    """protoc reported an error in the schema."""
 
 
 def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
     """A serialized FileDescriptorSet: dependencies first, the schema's own file last.
 
     Raises:
-        SchemaRefused: it does not compile, lacks an import, or is over a cap; the text holds protoc's words.
-        CompileFailed: this machine could not compile it now.
+        SchemaInvalid: it does not compile, lacks an import, or exceeds a limit; the text contains protoc's errors.
+        CompileUnavailable: this machine could not compile it now.
     """
     _check_names(sources)
     try:
@@ -106,19 +106,19 @@ def _run_protoc(sources: Sources, caps: SchemaLimits) -> bytes:
 
 
 def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits) -> bytes:
-    # The first place that has a file counts: Google's own files, then text, then what is compiled, Confluent's first.
-    places = [f"-I{path}={google}" for path, google in google_folders().items()]
+    # protoc uses the first location with the file: Google's files, the texts, then compiled files, Confluent's first.
+    options = [f"-I{path}={google}" for path, google in google_folders().items()]
     titles = {}
     for number, (name, text) in enumerate(sources.texts.items()):
         file = f"{number}.proto"
         (folder / file).write_bytes(text.encode())
         titles[file] = _title(name)
         if not is_well_known(name):
-            places.append(f"-I{name or OWN_FILE}={file}")
-    places += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
+            options.append(f"-I{name or OWN_FILE}={file}")
+    options += [f"-I{name}={path}" for name, path in spare_files().items() if name not in sources.names()]
     (folder / "in.fds").write_bytes(_compiled_set(sources).SerializePartialToString())
-    places.append("--descriptor_set_in=in.fds")
-    code = _call_protoc(folder, [*places, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
+    options.append("--descriptor_set_in=in.fds")
+    code = _call_protoc(folder, [*options, "--include_imports", "--descriptor_set_out=out.fds", OWN_FILE], caps)
     if code == 0:
         return (folder / "out.fds").read_bytes()
     raise _refusal(code, _said(folder, titles), caps)
@@ -128,14 +128,14 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
     files = FileDescriptorSet(file=confluent_files().values())
     for name, proto in sources.compiled.items():
         files.file.add().CopyFrom(proto)
-        files.file[-1].name = name or OWN_FILE  # serializers may leave the name out
+        files.file[-1].name = name or OWN_FILE  # a serializer may omit the name
         name_entries(files.file[-1])
     return files
 
 
 def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
     limits = [str(ceil(caps.max_compile_cpu_s)), str(caps.max_compile_bytes), str(caps.descriptor_bytes)]
-    with (folder / "said").open("wb") as said:  # a file: it obeys the limit on files, a pipe would not
+    with (folder / "said").open("wb") as said:  # a file, because the limit on file size does not apply to a pipe
         process = subprocess.Popen(
             [sys.executable, "-I", str(CHILD), *limits, *arguments],
             cwd=folder,
@@ -156,7 +156,7 @@ def _call_protoc(folder: Path, arguments: list[str], caps: SchemaLimits) -> int:
 
 
 def _said(folder: Path, titles: dict[str, str]) -> str:
-    """What protoc wrote, shortened: without the marks of its log, numbered files under the names that people know."""
+    """protoc's output, at most `OUTPUT_BYTES`, without log prefixes, and with import names instead of file numbers."""
     with (folder / "said").open("rb") as said:
         text = LOG_MARK.sub("", said.read(OUTPUT_BYTES).decode(errors="replace")).strip()
     return re.sub(r"^(\d+\.proto)(?=:)", lambda match: titles.get(match[1], match[1]), text, flags=re.MULTILINE)

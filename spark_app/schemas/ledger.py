@@ -1,6 +1,6 @@
-"""The ledger of schemas: every schema id (or GUID) ever met and what became of it. What is in it is never a bump again.
+"""The schema ledger: every schema id (or GUID) seen so far and its outcome. An id in the ledger is never a bump again.
 
-Kept in the lake as one JSON file, replaced durably; compiled descriptor sets lie beside it under their digest.
+It is one JSON file in the lake, replaced durably. The compiled descriptor sets are beside it, named by their digest.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from spark_app.schemas.descriptors import digest
 from spark_app.storage.lake import read_durable, write_durably
 
 Outcome = Literal["decodable", "refused", "waiting"]
-MOST_UNKNOWN = 10_000  # ids that no registry knows are remembered; corrupt frames can name billions
-MOST_WAITING = 10_000  # ids that wait at once: a registry that is down for a day must not make the ledger endless
+MOST_UNKNOWN = 10_000  # most entries of ids unknown to the registry: corrupt frames can contain billions of ids
+MOST_WAITING = 10_000  # most waiting entries: the ledger must stay small even if the registry is down for a day
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class Entry:
     """One schema id or GUID.
 
     Attributes:
-        met_at: when it was first met, seconds since 1970; patience counts from here.
-        digest: of its descriptor set, when it is decodable.
-        cause, detail: when it is refused, or why it waits.
-        version: of the configured subject, when it is one of its versions.
-        form: as what the file of its messages was registered, when it is decodable; None = met by an earlier release.
+        met_at: when it was first seen, seconds since 1970; `schemas.unknown_id_grace_s` counts from here.
+        digest: the digest of its descriptor set, if it is decodable.
+        cause, detail: the reason of a refused schema; a waiting schema has only a detail.
+        version: its version in a configured subject, if it has one.
+        form: the registered form of the file with its messages, if it is decodable; None = an earlier release added
+            the entry.
     """
 
     key: SchemaKey
@@ -54,24 +55,29 @@ class Entry:
 
     @functools.cached_property
     def text(self) -> str:
-        """The entry as JSON, made once: the ledger is written whole, and most of it is as it was."""
+        """The entry as JSON. Cached, because each write of the ledger contains all entries and few have changed."""
         return json.dumps(asdict(self))
 
 
 class Ledger:
-    """Entries in the order in which ids were settled: it decides which version gives a column its type."""
+    """The entries, in the order in which their ids were resolved. The first version in this order sets the type of a
+    column.
+
+    Raises:
+        ContractError: the file or a descriptor set is damaged.
+    """
 
     def __init__(self, folder: Path, numbering: Numbering | None = "registered"):
-        """`numbering` is the lake's rule; None = it has none."""
+        """`numbering` is the lake's rule for message indexes; None = the lake has none."""
         self.numbering = numbering
         self._folder = folder
         self._path = folder / "ledger.json"
         stored = read_durable(self._path, list) or []
         self.entries: dict[SchemaKey, Entry] = {}
-        self._waiting: dict[SchemaKey, None] = {}  # those that wait, the longest not asked for first
-        self._unknown: dict[SchemaKey, None] = {}  # those that no registry knows, the oldest first
+        self._waiting: dict[SchemaKey, None] = {}  # waiting schemas, the one with the oldest request first
+        self._unknown: dict[SchemaKey, None] = {}  # schemas that the registry does not know, oldest first
         self._catalog: Catalog | None = None
-        self._decodable: Catalog | None = None  # the part of it that hardly ever changes
+        self._decodable: Catalog | None = None  # the part of the catalog that rarely changes
         for item in stored:
             self._put(Entry(**item))
         self._saved = True
@@ -88,7 +94,7 @@ class Ledger:
         self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form))
 
     def set_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
-        """Enter how a schema was registered that an earlier release met. It keeps its place."""
+        """Set the registered form of a schema that an earlier release added. The entry keeps its position."""
         self.entries[key] = replace(self.entries[key], digest=self._keep(descriptor_set), form=form)
         self._catalog = self._decodable = None
         self._saved = False
@@ -110,14 +116,14 @@ class Ledger:
         self._put(Entry(key, "waiting", met_at, detail=detail))
 
     def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
-        """Enter the versions of schemas that are known."""
+        """Set the versions of the schemas that are in the ledger: schema id -> version."""
         for key, version in versions.items():
             if key in self.entries:
                 self.entries[key] = replace(self.entries[key], version=version)
                 self._saved = False
 
     def message_names(self, key: SchemaKey) -> list[str]:
-        """Full names of the messages of a schema's own file; none where it is not decodable."""
+        """Full names of the messages in a schema's own file; none if the schema is not decodable."""
         entry = self.entries.get(key)
         if entry is None or entry.outcome != "decodable":
             return []
@@ -131,7 +137,7 @@ class Ledger:
         if entry.outcome == "waiting":
             self._waiting[entry.key] = None
             if old is not None and old.outcome == "waiting":
-                return  # asked for again in vain: a pass works with it as before, and only words may differ
+                return  # still waiting after a retry: the catalog stays valid, only the detail may differ
         elif entry.cause == Cause.SCHEMA_UNKNOWN:
             self._unknown[entry.key] = None
         if "decodable" in (entry.outcome, old and old.outcome):
@@ -140,7 +146,7 @@ class Ledger:
         self._saved = False
 
     def save(self) -> None:
-        """Make the ledger durable, unless it is: before any unit is decided that relies on it."""
+        """Make the ledger durable if it has changed. Call before a unit that depends on it is committed."""
         if not self._saved:
             text = ",\n ".join(entry.text for entry in self.entries.values())
             write_durably(self._path, f"[\n {text}\n]", "ledger")
@@ -150,15 +156,15 @@ class Ledger:
         return [self.entries[key] for key in list(self._waiting)]
 
     def can_add_waiting(self) -> bool:
-        """Whether one more may wait."""
+        """Whether one more schema may wait."""
         return len(self._waiting) < MOST_WAITING
 
     def versions(self) -> dict[str, int]:
-        """schema id -> version of the subject, for people. Also from the status thread, hence the copy."""
+        """schema key -> version of the subject. Iterates over a copy, because the status thread calls this, too."""
         return {str(e.key): e.version for e in list(self.entries.values()) if e.version is not None}
 
     def catalog(self) -> Catalog:
-        """What a pass works with. The same object until an entry changes."""
+        """The catalog for the tasks. The same object until an entry changes."""
         if self._catalog is None:
             self._catalog = self._build_catalog()
         return self._catalog
@@ -178,8 +184,14 @@ class Ledger:
         return Catalog(decodable, {}, frozenset(), *message_types(decodable.values()))
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
-        """The index by the lake's rule of a message, by its full name, in the file of a decodable schema; "" is the
-        first. One that names nothing where there is no such message."""
+        """The message index, by the lake's rule, of a message in the own file of a decodable schema.
+
+        Args:
+            message: its full name; "" = the first message.
+
+        Returns:
+            An empty index, which names no message, if there is no such message.
+        """
         if not message:
             return (0,)
         decodable = self.catalog().decodable.get(key)
@@ -188,11 +200,14 @@ class Ledger:
         return find_message(decodable.descriptor_set, message, decodable.counts_entries is not False)
 
     def depending(self, uncommitted: bool = False) -> list[Decodable]:
-        """Schemas of which some message has another index to other writers; `undecided` = those alone for which the
-        lake's rule asks how they were registered, and the ledger does not say."""
+        """Decodable schemas with a message whose index depends on the writer.
+
+        Args:
+            uncommitted: only those for which the lake's rule needs the registered form and the ledger lacks it.
+        """
         known = self.catalog().decodable.values()
-        asked = [d for d in known if d.counts_entries is None] if uncommitted else known
-        return [d for d in asked if depends_on_writer(load_files(d.descriptor_set)[1])]
+        schemas = [d for d in known if d.counts_entries is None] if uncommitted else known
+        return [d for d in schemas if depends_on_writer(load_files(d.descriptor_set)[1])]
 
     def _descriptor_set(self, key: str) -> bytes:
         path = self._folder / f"{key}.fds"
@@ -206,10 +221,11 @@ class Ledger:
 
 
 def message_types(decodables: Iterable[Decodable]) -> tuple[dict[str, pa.Schema], dict[tuple[SchemaKey, str], str]]:
-    """(message type -> columns of all its versions; (schema, full name) -> type where that is not the full name).
+    """(message type -> columns of all its versions; (schema, full name) -> message type, if it is not the full name).
 
-    Subjects that know nothing of each other may give one name to two messages. A schema is a version of the first type
-    of its name that it does not contradict, or begins another: `Event`, `Event#2`. The order of the schemas decides.
+    Unrelated subjects may give the same name to two messages. A schema is a version of the first type of its name that
+    it does not contradict; if it contradicts all, it starts a new one: `Event`, `Event#2`. The order of the schemas
+    matters.
     """
     columns: dict[str, pa.Schema] = {}
     types: dict[tuple[SchemaKey, str], str] = {}
@@ -234,12 +250,12 @@ def _agree(columns: pa.Schema, schema: pa.Schema) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def message_schemas(descriptor_set: bytes) -> dict[str, pa.Schema]:
-    """Columns of every message of the schema's own file, nested ones too: a record may be of any of them."""
+    """Full name -> columns, for every message of the schema's own file. A record may also be of a nested message."""
     return {message.full_name: arrow_schema(message) for _, message in _messages(descriptor_set)}
 
 
 def find_message(descriptor_set: bytes, full_name: str, entries: bool = True) -> MessageIndex:
-    """The index of the message in the schema's own file; an empty one, which names nothing, if it is not there.
+    """The index of the message in the schema's own file; an empty index, which names no message, if there is none.
 
     Args:
         entries: whether map entries count.

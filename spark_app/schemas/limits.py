@@ -1,19 +1,19 @@
-"""How large a schema may be. A schema comes from outside: it must not cost more than it is worth.
+"""Limits on the size and the compile cost of a schema, which may come from anybody.
 
-| cap | what it holds | over it |
+| limit | limited quantity | outcome if exceeded |
 |---|---|---|
-| answer | 5 x `max_text_bytes` per answer of the registry, uncompressed | refused |
-| time of the answers | 2 x `registry.timeout_s` for a schema with all it refers to | waits |
-| `max_text_bytes` | the schema and its references as the registry gives them, UTF-8 | refused |
-| `max_files` | the schema and its references | refused before any more are asked for |
-| `max_compile_cpu_s` | CPU of protoc | refused |
-| its clock | `clocks` x `max_compile_cpu_s`, twice as many at each further try | waits, the machine is busy |
+| response size | 5 x `max_text_bytes` per response of the registry, uncompressed | refused |
+| response time | 2 x `registry.timeout_s` for a schema with all its references | waits |
+| `max_text_bytes` | the schema and its references as the registry returns them, UTF-8 | refused |
+| `max_files` | the schema and its references | refused before more are requested |
+| `max_compile_cpu_s` | CPU time of protoc | refused |
+| wall-clock time | `clocks` x `max_compile_cpu_s` for protoc, doubled at each retry | waits: the machine is busy |
 | `max_compile_bytes` | address space of protoc | refused |
-| descriptors | 8 x `max_text_bytes`, what protoc writes | refused |
+| descriptor size | 8 x `max_text_bytes` for the output of protoc | refused |
 | `max_messages` | messages of the schema's own file, nested ones included | refused |
 | `max_columns` | columns of one message, nested ones included | refused |
 | `max_total_columns` | columns of all messages of the schema's own file | refused |
-| depth | `typemap.DEEPEST` levels of messages become structs | JSON text below that |
+| depth | `typemap.DEEPEST` levels of messages become structs | deeper messages become JSON text |
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ ONE_COLUMN = WRAPPERS | {"google.protobuf.Timestamp", "google.protobuf.Duration"
 
 
 class SchemaLookupError(Exception):
-    """What became of a question for a schema. Its text holds names and words of the registry and of the schema's
-    author, and ends in logs, in tables and on terminals."""
+    """A schema lookup failed. The text may contain text of the registry or of the schema's author, so it is escaped: it
+    is shown in logs, tables and terminals."""
 
     def __init__(self, text: str):
         super().__init__(one_line(text))
 
 
 class SchemaInvalid(SchemaLookupError):
-    """The schema cannot be used, now or later; the text says why."""
+    """The schema can never be used; the text is the reason."""
 
 
 class _Sized(Protocol):
@@ -53,7 +53,7 @@ class _Sized(Protocol):
 
 @dataclass(frozen=True)
 class SchemaLimits:
-    """Limits; see `config.Schemas` for units."""
+    """The limits; `settings.models.Schemas` has their units."""
 
     max_text_bytes: int
     max_files: int
@@ -62,7 +62,7 @@ class SchemaLimits:
     max_compile_bytes: int
     max_messages: int = 1000
     max_total_columns: int = 20_000
-    clocks: float = 3.0  # seconds on the clock for each second of CPU
+    clocks: float = 3.0  # wall-clock seconds per second of CPU time
 
     @property
     def answer_bytes(self) -> int:
@@ -77,7 +77,15 @@ class SchemaLimits:
         return self.clocks * self.max_compile_cpu_s
 
     def check_source(self, sources: _Sized, name: str, size: int) -> None:
-        """Refuse a source file by its name (the schema itself has none), its bytes, or what came before it."""
+        """Check a source file before it is added to `sources`.
+
+        Args:
+            name: its import name; "" = the schema itself.
+            size: its bytes.
+
+        Raises:
+            SchemaInvalid: the name is not valid, or there are too many bytes or files.
+        """
         if name:
             check_name(name)
         if sources.size + size > self.max_text_bytes:
@@ -89,44 +97,57 @@ class SchemaLimits:
             raise SchemaInvalid(f"{files} files are over the cap of {self.max_files}")
 
     def check_file(self, file: FileDescriptorProto) -> None:
-        """Refuse the schema's own file by its number of messages, before any of them is linked."""
+        """Check the number of messages in the schema's own file, before the messages are linked.
+
+        Raises:
+            SchemaInvalid: there are too many.
+        """
         messages = sum(_count_messages(message) for message in file.message_type)
         if messages > self.max_messages:
             raise SchemaInvalid(f"{messages} messages are over the cap of {self.max_messages}")
 
     def check_messages(self, messages: list[Descriptor]) -> None:
-        """Refuse messages that would become too many columns, before any type is built of them."""
+        """Check the number of columns of the messages, before Arrow types are built.
+
+        Raises:
+            SchemaInvalid: there are too many.
+        """
         total = 0
         for message in _with_nested(messages):
-            leaves = count_columns(message, self.max_columns)
-            if leaves > self.max_columns:
+            columns = count_columns(message, self.max_columns)
+            if columns > self.max_columns:
                 raise SchemaInvalid(
                     f"{message.full_name[:200]} would become more columns than the cap of {self.max_columns}"
                 )
-            total += leaves
+            total += columns
         if total > self.max_total_columns:
             raise SchemaInvalid(f"all messages would become {total} columns, over the cap of {self.max_total_columns}")
 
 
 def check_name(name: object) -> None:
-    """Refuse what is not a plain relative path."""
+    """Check an import name.
+
+    Raises:
+        SchemaInvalid: it is not a plain relative path.
+    """
     if not isinstance(name, str) or not IMPORT_NAME.fullmatch(name):
         raise SchemaInvalid(f"reference name {str(name)[:100]!r} is not a plain relative path")
 
 
 def count_columns(message: Descriptor, most: int, above: tuple[str, ...] = ()) -> int:
-    """Columns of a message with everything nested in it. Counting ends at `most` + 1: a few bytes can nest billions."""
+    """The number of columns of a message, nested ones included. Counting stops above `most`, because a few bytes of
+    schema can nest billions of columns."""
     inside = (*above, message.full_name)
-    leaves = 0
+    columns = 0
     for field in message.fields:
         value = field
         if is_map(field):
-            leaves += 1
+            columns += 1
             _, value = map_fields(field)
-        leaves += _count_value(value, most - leaves, inside)
-        if leaves > most:
+        columns += _count_value(value, most - columns, inside)
+        if columns > most:
             break
-    return leaves or 1
+    return columns or 1
 
 
 def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> int:

@@ -1,7 +1,7 @@
-"""Names of map entries in what a registry has compiled.
+"""Renames the map entries of compiled schemas to the names that protoc requires.
 
-protoc takes a map entry in a descriptor only under the name that it gives one itself: `ItemsEntry` for the field
-`items`. Confluent's registry calls those that it makes of `map<>` text `itemsEntry`.
+protoc accepts a map entry in a descriptor only with protoc's own name for it: `ItemsEntry` for the field `items`.
+Confluent's registry compiles `map<>` text to entries named `itemsEntry`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,31 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 
 def name_entries(file: FileDescriptorProto) -> None:
-    """Give each entry of a map field the name that protoc gives it."""
+    """Rename each map entry of the file, in place, as protoc names it."""
     for message in file.message_type:
         _name_within(message, f".{file.package}.{message.name}" if file.package else f".{message.name}")
 
 
 def _name_within(message: DescriptorProto, path: str) -> None:
-    """`path` is the message's full name, behind a dot."""
+    """`path` is the message's full name with a leading dot."""
     for nested in message.nested_type:
         _name_within(nested, f"{path}.{nested.name}")
         if nested.options.map_entry:
             before, full_name = nested.name, f"{path}.{nested.name}"
             for field in message.field:
-                if f".{full_name}".endswith(f".{field.type_name}"):  # serializers may leave out where it is
+                if f".{full_name}".endswith(f".{field.type_name}"):  # a serializer may write a relative name
                     nested.name = entry_name(field.name)
                     field.type_name = f"{field.type_name.removesuffix(before)}{nested.name}"
 
 
 def entry_name(field: str) -> str:
-    """As protoc makes it of a field's name: letters behind underscores become capitals, which it leaves out."""
+    """protoc's name for the entry of a map field: the first letter and each letter after an underscore become capitals,
+    and underscores are removed."""
     return "".join(word[:1].upper() + word[1:] for word in field.split("_")) + "Entry"
 
 
 def holds_entry_and_other(file: FileDescriptorProto) -> bool:
-    """Whether some message of the file has both map entries and other messages in it, at any depth."""
+    """Whether some message of the file contains both map entries and other nested messages, at any depth."""
     return any(_holds_both(message) for message in file.message_type)
 
 

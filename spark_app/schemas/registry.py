@@ -1,7 +1,7 @@
-"""Schemas by id, from any server with Confluent's API, with their references.
+"""Fetches schemas by id, with their references, from any server with Confluent's API.
 
-Out: source files by import name, as .proto text or as a compiled FileDescriptorProto. Servers differ: the same schema
-comes as text (Confluent), in base64 as its serializer registered it (Apicurio), or in base64 because it was asked for.
+Output: source files by import name, as .proto text or as a compiled FileDescriptorProto. Servers differ: they return
+the same schema as text (Confluent), in base64 as its serializer registered it (Apicurio), or in base64 on request.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from spark_app.schemas.well_known import is_well_known
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.contexts import context_of, name_in_context, qualify
 
-SAYS_NO = frozenset({400, 404, 410, 422})  # other errors say nothing about the schema
-MOST_VERSIONS = 1000  # of a subject; older ones are settled when a record needs them
-MOST_CONTEXTS = 16  # that are asked for the subjects of a GUID
+SAYS_NO = frozenset({400, 404, 410, 422})  # the schema does not exist; other error statuses are not about the schema
+MOST_VERSIONS = 1000  # newest versions of a subject; older ones are resolved when a record needs them
+MOST_CONTEXTS = 16  # most contexts in which the subjects of a GUID are looked up
 T = TypeVar("T")
-ROOT = ""  # the import name of the schema itself: nobody imports it
+ROOT = ""  # the import name of the schema itself: no file imports it
 
 
 class RegistryUnreachable(SchemaLookupError):
-    """No answer, or one that says nothing about the schema (a server error, a gateway's page).
+    """The registry did not respond, or its response is not about the schema (a server error, a gateway's page).
 
     Attributes:
-        status: of the HTTP answer, when it was an error.
+        status: the HTTP status, if the response was an error; else 0.
     """
 
     status = 0
 
 
 class RegistryAccessDenied(RegistryUnreachable):
-    """It answers, and refuses this client: 401, 403, or no agreement on TLS.
+    """The registry responds but denies access: 401, 403, or a failed TLS handshake.
 
     Attributes:
         remedy: the settings to check.
@@ -56,12 +56,12 @@ class RegistryAccessDenied(RegistryUnreachable):
 
 
 class SchemaNotFound(SchemaLookupError):
-    """The registry does not know the id; it may later."""
+    """The registry does not know the id (yet)."""
 
 
 @dataclass
 class Sources:
-    """One schema: its own file under `ROOT`, its references under their import names. `size` is in bytes."""
+    """One schema: its own file under `ROOT`, its references under their import names. `size` is the bytes of all."""
 
     size: int = 0
     texts: dict[str, str] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class Sources:
 
 
 class Registry:
-    """Answers of a registry, within this project's caps.
+    """A client of the registry, with limits on schemas and responses.
 
-    Confluent's client is not asked: it has no bound on what a server sends, keeps every answer for ever, whatever it
-    was asked for, and drops the id that the answer is about.
+    It does not use Confluent's client: that has no limit on the size of a response, caches every response for ever
+    without regard to the request's parameters, and drops the schema id that the response contains.
     """
 
     def __init__(self, settings: RegistrySettings, caps: SchemaLimits):
@@ -88,27 +88,27 @@ class Registry:
         self.url = settings.url
 
     def fetch(self, key: int | str, form: str = "") -> Sources:
-        """The schema and all it refers to. One import name is one file: the first reference by that name counts.
+        """The schema and all its references. If several references have one import name, the first one is used.
 
         Args:
-            key: a schema id, or a GUID in text with dashes.
-            form: `text` or `serialized`, instead of the setting; servers may ignore it.
+            key: a schema id, or a GUID as text with dashes.
+            form: `text` or `serialized`, instead of the setting; a server may ignore it.
 
         Raises:
-            SchemaNotFound, RegistryUnreachable, SchemaRefused
+            SchemaNotFound, RegistryUnreachable, SchemaInvalid
         """
         path = f"schemas/ids/{key}" if isinstance(key, int) else f"schemas/guids/{quote(key, safe='')}"
         sources = Sources()
         with self._time_limit():
             answer = self._get_schema(path, form, **_within(self._context))
-            told = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
-            if told is not None and told != (key if isinstance(key, int) else key.lower()):
-                raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(told)[:50]}")
+            returned = answer.schema_id if isinstance(key, int) else answer.guid and str(answer.guid).lower()
+            if returned is not None and returned != (key if isinstance(key, int) else key.lower()):
+                raise RegistryUnreachable(f"the request was for {key}, but the answer is about {str(returned)[:50]}")
             self._add(sources, ROOT, answer.schema, form, self._context)
         return sources
 
     def subject_versions(self, subject: str) -> dict[int, int]:
-        """schema id -> version of the subject; empty when there is no such subject.
+        """schema id -> version of the subject, for the newest `MOST_VERSIONS`; empty if there is no such subject.
 
         Raises:
             RegistryUnreachable
@@ -116,15 +116,15 @@ class Registry:
         found: dict[int, int] = {}
         path = f"subjects/{quote(subject, safe='')}/versions"
         for version in self._list(path, int)[-MOST_VERSIONS:]:
-            with suppress(SchemaNotFound, SchemaInvalid):  # deleted meanwhile, or too large to be one of ours
+            with suppress(SchemaNotFound, SchemaInvalid):  # deleted since the list was read, or over the size limit
                 schema_id = self._get_schema(f"{path}/{version}").schema_id
                 if isinstance(schema_id, int):
                     found.setdefault(schema_id, version)
         return found
 
     def subjects_of(self, key: int | str) -> dict[str, int]:
-        """subject -> version of the schema in it, the subjects without their context. Empty where the registry cannot
-        tell.
+        """subject -> version of the schema in it; the subjects without their context. Empty if the registry does not
+        know the schema, or does not support this request.
 
         Raises:
             RegistryUnreachable
@@ -136,7 +136,7 @@ class Registry:
         return found
 
     def _ids_of(self, guid: str) -> list[tuple[int, str]]:
-        """(id, context) of a GUID, which all contexts share."""
+        """(id, context) of a GUID, which is the same in all contexts."""
         items = self._list(f"schemas/guids/{quote(guid, safe='')}/ids", dict)[:MOST_CONTEXTS]
         found = [(item.get("id"), context_of(f":{str(item.get('context')).strip(':')}:")) for item in items]
         return [(schema_id, context) for schema_id, context in found if isinstance(schema_id, int)]
@@ -147,7 +147,7 @@ class Registry:
         return {name_in_context(s): v for s, v in pairs if isinstance(s, str) and isinstance(v, int)}
 
     def _list(self, path: str, kind: type[T], **query: Any) -> list[T]:
-        """The items of that kind in a list that the registry gives; none where it has no such list."""
+        """The items of type `kind` in a list of the registry; none if the registry has no such list."""
         try:
             answer = self._get(path, **query)
         except SchemaNotFound:
@@ -201,17 +201,17 @@ class Registry:
             raise unreachable from None
         except transport.TooLarge as error:
             raise SchemaInvalid(str(error)) from None
-        except Exception as error:  # of the network, of TLS, or of an answer that is no JSON
+        except Exception as error:  # network, TLS, or a response that is not JSON
             raise _no_answer(self._clean(f"{type(error).__name__}: {error}"), error=error) from None
 
     def _clean(self, text: str) -> str:
-        """Short, and without the secret, which a server may send back: messages end in logs and in the ledger."""
+        """The first 500 characters without the secret, which a server may send back: logs and the ledger contain it."""
         return self._login.mask(text)[:500]
 
 
 def _within(context: str) -> dict[str, str]:
-    """What asks for an id of the context. Of that alone, not of a subject in it: a topic's records may be of several
-    subjects, and where a subject is named, registries do not look for the id in others."""
+    """The query parameters for an id in the context. They name only the context and no subject in it: the schemas of a
+    topic's records may have several subjects, and with a subject a registry does not search the others."""
     return {"subject": context} if context else {}
 
 
@@ -221,8 +221,13 @@ def _no_answer(text: str, status: int = 0, error: Exception | None = None) -> Re
 
 
 def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
-    """(where a reference of a schema of that context is, the reference's own context). Its parts come from outside and
-    must stay one segment of the path each."""
+    """(path of a reference's schema, the reference's own context), for a reference in a schema of `context`.
+
+    Subject and version come from outside, so each must stay one segment of the path.
+
+    Raises:
+        SchemaInvalid: the subject or the version is not valid.
+    """
     subject, version = reference.subject, reference.version
     if not isinstance(subject, str) or subject in ("", ".", "..") or _size(subject) > 4096:
         raise SchemaInvalid(f"reference {reference.name} has the invalid subject {str(subject)[:100]!r}")
@@ -239,12 +244,12 @@ def _version_path(reference: SchemaReference, context: str) -> tuple[str, str]:
 def _size(text: str) -> int:
     try:
         return len(text.encode())
-    except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
+    except UnicodeEncodeError:  # JSON can contain half of a surrogate pair
         raise SchemaInvalid("the schema is not Unicode text") from None
 
 
 def _as_descriptor(schema: str) -> FileDescriptorProto | None:
-    """The compiled file when the answer is one in base64; .proto text never is valid base64."""
+    """The compiled file, if the schema is one in base64; else None. .proto text is never valid base64."""
     try:
         file = FileDescriptorProto()
         file.ParseFromString(base64.b64decode(schema, validate=True))

@@ -1,4 +1,4 @@
-"""Whether a registry that gave no answer refuses us: then asking again is of no use, and a setting has to change."""
+"""Recognises that the registry denies access: then a retry is useless, and a setting must change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 LOGIN = "check registry.username and registry.password_file, or registry.token_file, and what that user may read"
 LOGIN_STATUS = frozenset({401, 403})
 CERTIFICATE_OF_REGISTRY = "check registry.ca_file, and the registry's certificate"
-# What is in OpenSSL's name of a failure -> what to check. All other failures of a handshake may pass.
+# Part of OpenSSL's error name -> what to check. All other failures of a handshake may be temporary.
 TLS = {
     "WRONG_VERSION_NUMBER": "check registry.url: the server answers without TLS, so use http://",
     "HTTP_REQUEST": "check registry.url: the server answers without TLS, so use http://",
@@ -21,8 +21,8 @@ TLS = {
 
 
 def remedy_of(status: int, error: BaseException | None) -> str | None:
-    """What to check where the HTTP status, or the failed handshake that the error came from, is a refusal; None where
-    the registry may answer later."""
+    """What to check if the HTTP status or a failed handshake behind `error` means that access is denied; None if a
+    retry may succeed."""
     if status in LOGIN_STATUS:
         return LOGIN
     return next(filter(None, map(_tls_remedy, _causes(error))), None)

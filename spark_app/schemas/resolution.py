@@ -1,4 +1,4 @@
-"""From a schema id, or a GUID, to its descriptor set, and as what it was registered."""
+"""Fetches and compiles a schema by its id or GUID, and finds its registered form."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, Sche
 
 @dataclass(frozen=True)
 class Resolved:
-    """A serialized FileDescriptorSet, see `compile_sources`, and what the file whose messages an index names came as:
-    it decides how writers number them."""
+    """A resolved schema.
+
+    Attributes:
+        descriptor_set: a serialized FileDescriptorSet, see `compile_sources`.
+        form: the registered form of the file whose messages an index names; writers number its messages by this form.
+    """
 
     descriptor_set: bytes
     form: Form
 
 
 def resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved:
-    """What trips up our own code waits: else its id would end the app at each start.
+    """Fetch and compile a schema. An unexpected error becomes `CompileUnavailable`, so that one schema cannot stop the
+    app at every start.
 
     Raises:
-        SchemaNotFound, RegistryUnreachable, SchemaRefused, CompileFailed
+        SchemaNotFound, RegistryUnreachable, SchemaInvalid, CompileUnavailable
     """
     try:
         return _resolve(registry, key, caps)
@@ -50,12 +55,12 @@ def _resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved
 
 
 def _forms(registry: Registry, key: int | str) -> Iterator[Sources]:
-    """The schema in the forms to try, one after the other.
+    """The forms of the schema, in the order in which they are compiled until one succeeds.
 
-    Registries print text from descriptors, and not always so that protoc reads it: not where map entries are spelt out,
-    as Confluent's serializers register them. Some cannot give the compiled form, but try. What a registry compiled of
-    `map<>` text no longer says where the maps stood among the messages, and so not how some writers number these: there
-    the text comes first, whatever the setting.
+    A registry prints text from a descriptor, and protoc cannot always read it: not if map entries are written out as
+    messages, as Confluent's serializers register them. Some registries fail to return the compiled form. A compiled
+    form that the registry made from `map<>` text has lost the position of the maps among the messages, and so the
+    message indexes of some writers: in this case the text is first, whatever the setting.
     """
     asked = registry.fetch(key)
     other = None
@@ -73,19 +78,19 @@ def _forms(registry: Registry, key: int | str) -> Iterator[Sources]:
 
 
 def _fetch_other(registry: Registry, key: int | str) -> Sources | None:
-    """The form that was not asked for; None where the registry cannot give it."""
+    """The form that the settings do not request; None if the registry cannot return it."""
     try:
         return registry.fetch(key, "text" if registry.form == "serialized" else "serialized")
     except SchemaNotFound:
         return None
     except RegistryUnreachable as error:
-        if error.status == 500:  # it has just answered: now it tells that it cannot do this
+        if error.status == 500:  # the first request has just succeeded, so the registry cannot return this form
             return None
         raise
 
 
 def _mix(asked: Sources, other: Sources) -> Sources:
-    """The schema's own file from the one, all it refers to from the other."""
+    """The schema's own file from `asked`, its references from `other`."""
     mixed = Sources(max(asked.size, other.size))
     for own, files in ((True, asked), (False, other)):
         mixed.texts |= {name: text for name, text in files.texts.items() if (name == ROOT) is own}

@@ -1,4 +1,4 @@
-"""Whose schema one is: a registry serves many topics, and anybody can put any of its ids into a record."""
+"""Checks whether a schema belongs to the app's topics: any producer can put any schema id into a record."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from spark_app.settings.contexts import name_in_context
 
 @dataclass(frozen=True)
 class Subjects:
-    """The subjects that the topics' records are written by.
+    """The subjects of the topics' own schemas.
 
     Attributes:
-        configured: named by the settings: that of the values first.
-        topics: whose `<topic>-value`, `<topic>-key` and `<topic>-<message>` are their own, too.
-        wrapped: the records hold messages whose subjects nobody names.
+        configured: the subjects of the settings; the subject of the values is first.
+        topics: their subjects `<topic>-value`, `<topic>-key` and `<topic>-<message>` count, too.
+        wrapped: the records contain wrapped messages, whose subjects are not configured.
     """
 
     configured: tuple[str, ...]
@@ -23,15 +23,24 @@ class Subjects:
     wrapped: bool = False
 
     def version(self, found: Mapping[str, int]) -> int | None:
-        """The version in the first configured subject that has the schema; `found` is `Registry.subjects_of`."""
+        """The schema's version in the first configured subject that contains it; None if no configured subject does.
+
+        Args:
+            found: the result of `Registry.subjects_of`.
+        """
         names = map(name_in_context, self.configured)
         return next((found[name] for name in names if name in found), None)
 
     def own(self, found: Mapping[str, int], messages: Collection[str], known: Collection[str]) -> bool:
-        """Whether a schema of these subjects, with these messages, is one of the topics' own.
+        """Whether a schema belongs to the topics.
 
-        A subject may be named after the topic, after topic and message, or after the message alone. Such a one counts,
-        and so does the schema of what a wrapper holds, when the tables have rows of that message: `known`.
+        It belongs to them if one of its subjects is configured, or has the name of a topic, of a topic and a message,
+        or of a known message alone. The schema of a wrapped message belongs to them if its message is known.
+
+        Args:
+            found: the schema's subjects, the result of `Registry.subjects_of`.
+            messages: the full names of its messages.
+            known: the full names of the messages of which the tables have rows.
         """
         endings = ("value", "key", *messages)
         ours = {f"{topic}-{ending}" for topic in self.topics for ending in endings}

@@ -1,8 +1,7 @@
-"""GET on a registry, with bounds on what it may send: how long all answers may take together, how large one is, in what
-form.
+"""HTTP GET on a registry, with limits on the responses: their total time, size and encoding.
 
-A timeout alone is for one read: a server that sends a byte now and then never meets it. So each read and write of a
-connection also keeps to the time that is left.
+A client's own timeout is per read: a server that sends a byte now and then never reaches it. So each read and write of
+a connection is also limited to the remaining total time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.credentials import Login
 from spark_app.settings.connections import RegistrySettings
 
-ERROR_BYTES = 64 << 10  # longest body of an answer that is no success
+ERROR_BYTES = 64 << 10  # longest body of an error response
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
 RETRIABLE = frozenset({408, 429, 500, 502, 503, 504})
 RETRY_S = 0.2
@@ -33,11 +32,11 @@ _deadline: ContextVar[float] = ContextVar("_deadline", default=float("inf"))  # 
 
 
 class TooLarge(Exception):
-    """The body of a good answer is over the cap."""
+    """The body of a successful response is over the size limit."""
 
 
 class HttpError(Exception):
-    """An answer that is no success. Its text is the registry's message, or the start of the body."""
+    """An error response. The text is the registry's message, or the body if it has none."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -46,7 +45,8 @@ class HttpError(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """All requests of this thread in the block end by then, with TimeoutError; an outer limit holds if it is nearer."""
+    """Limit the total time of this thread's requests in the block; then they raise TimeoutError. An earlier limit of an
+    outer block stays in force."""
     token = _deadline.set(min(_deadline.get(), time.monotonic() + seconds))
     try:
         yield
@@ -55,7 +55,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class Client:
-    """Asks the addresses of the settings, one after the other, until one answers; each at most twice."""
+    """Sends a request to the addresses of the settings, one after the other, until one responds; to each at most
+    twice."""
 
     def __init__(self, settings: RegistrySettings, login: Login, body_bytes: int):
         """
@@ -71,27 +72,28 @@ class Client:
 
     @property
     def connections(self) -> int:
-        """How many are open, or under way."""
+        """The number of connections that are open or being opened."""
         return sum(len(pool.connections) for _, pool in self._pools)
 
     def get(self, path: str, query: dict[str, Any]) -> Any:
-        """What the JSON of a good answer says; None when it is empty.
+        """The JSON value of a successful response; None if its body is empty.
 
         Raises:
-            HttpError, TooLarge, TimeoutError, ValueError (what no registry sends), and what httpcore raises.
+            HttpError, TooLarge, TimeoutError, the errors of httpcore
+            ValueError: the response is not that of a registry.
         """
-        words = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
-        asked = f"{path}?{words}" if words else path
+        parameters = urlencode({key: str(value).lower() if value is True else value for key, value in query.items()})
+        target = f"{path}?{parameters}" if parameters else path
         for url, pool in self._pools[:-1]:
             try:
-                return self._ask(pool, f"{url}/{asked}")
+                return self._ask(pool, f"{url}/{target}")
             except HttpError as error:
                 if error.status not in RETRIABLE:
                     raise
             except FAILURES:
                 pass
         url, pool = self._pools[-1]
-        return self._ask(pool, f"{url}/{asked}")
+        return self._ask(pool, f"{url}/{target}")
 
     def _ask(self, pool: httpcore.ConnectionPool, url: str) -> Any:
         try:
@@ -118,7 +120,7 @@ class Client:
         headers += [("Authorization", login)] if login else []
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout_s)
         with pool.stream("GET", url, headers=headers, extensions={"timeout": timeouts}) as response:
-            for name, value in response.headers:  # the size of what is compressed would be known too late
+            for name, value in response.headers:  # a compressed body could exceed the size limit once decompressed
                 if name.lower() == b"content-encoding" and value.lower() != b"identity":
                     raise ValueError(
                         f"the answer is encoded as {value[:20].decode('latin-1')}, which was not requested"
@@ -162,10 +164,10 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext:
 
 
 def _pool(url: str, context: ssl.SSLContext) -> httpcore.ConnectionPool:
-    """Connections to one registry, by way of the proxy that the environment names for it."""
-    place = urlsplit(url)
-    named = "" if urllib.request.proxy_bypass(place.netloc) else urllib.request.getproxies().get(place.scheme, "")
-    return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(named), network_backend=_Backend())
+    """Connections to one registry, through the proxy in the environment if there is one."""
+    parts = urlsplit(url)
+    proxy_url = "" if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme, "")
+    return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(proxy_url), network_backend=_Backend())
 
 
 def _proxy(address: str) -> httpcore.Proxy | None:
@@ -178,7 +180,7 @@ def _proxy(address: str) -> httpcore.Proxy | None:
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Opens connections that keep to the time limit."""
+    """Opens connections that respect the time limit."""
 
     def __init__(self) -> None:
         self._sockets = httpcore.SyncBackend()

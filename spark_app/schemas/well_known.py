@@ -1,9 +1,10 @@
-"""Files that everybody imports and nobody registers: Google's, which come with protoc, and Confluent's.
+"""Proto files that schemas import without registering them: Google's, which come with protoc, and Confluent's.
 
-They are always these, whatever a registry serves under their names: column types rely on what their messages are.
+These files are always used, even if a registry has other files with their names: column types depend on their messages.
 
-The rules of protovalidate are another matter: `buf/validate/validate.proto` only annotates, and has many versions. One
-that is registered counts; ours (of protovalidate 1.2.2, Apache-2.0) is for schemas that import it and register nothing.
+protovalidate's `buf/validate/validate.proto` is different: it only adds options, and has many versions. A registered
+version is preferred; the bundled one (protovalidate 1.2.2, Apache-2.0) is for schemas that import it without
+registering it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 @functools.cache
 def google_folders() -> dict[str, Path]:
-    """Import path -> folder of .proto files."""
+    """Import path -> folder of Google's .proto files."""
     import google.type
     import grpc_tools
 
@@ -26,7 +27,7 @@ def google_folders() -> dict[str, Path]:
 
 @functools.cache
 def confluent_files() -> dict[str, FileDescriptorProto]:
-    """Import name -> compiled file: Confluent's client has no .proto text of them."""
+    """Import name -> compiled file. Confluent's client contains no .proto text of these files."""
     from confluent_kafka.schema_registry.confluent import meta_pb2
     from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
     from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as older_pb2
@@ -38,12 +39,12 @@ def confluent_files() -> dict[str, FileDescriptorProto]:
 
 @functools.cache
 def spare_files() -> dict[str, Path]:
-    """Import name -> .proto file, for who imports it without a reference."""
+    """Import name -> bundled .proto file, for schemas that import it without a reference."""
     name = "buf/validate/validate.proto"
     return {name: Path(__file__).with_name("buf") / "validate" / "validate.proto"}
 
 
 def is_well_known(name: str) -> bool:
-    """Whether an import name is one of these. The name must be a plain relative path."""
+    """Whether an import name is one of Google's or Confluent's files. The name must be a plain relative path."""
     folder, _, file = name.rpartition("/")
     return name in confluent_files() or (folder in google_folders() and (google_folders()[folder] / file).is_file())

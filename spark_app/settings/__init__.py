@@ -1,1 +1,1 @@
-"""What can be set, and how it is read."""
+"""All settings, with their defaults and checks. They are read once, before the app opens the lake."""

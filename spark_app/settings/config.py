@@ -1,6 +1,6 @@
-"""Reading the settings, from a TOML file and from environment variables, and showing them.
+"""Reads the settings from a TOML file and environment variables, and prints them.
 
-`PROTOLAKE_<SECTION>__<KEY>` overrides the file. Unknown keys are refused in both.
+`PROTOLAKE_<SECTION>__<KEY>` overrides the file. Unknown keys are errors in both.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = l
     """The settings from `path` (TOML; None = defaults) and the environment.
 
     Args:
-        on_renamed: called with the old names that were used, if any were.
+        on_renamed: called with the old names in use, if there are any.
 
     Raises:
-        ConfigurationError: names the key and what is wrong with it.
+        ConfigurationError: a key or value is not valid; the text names the key.
     """
     path = path or os.environ.get(f"{PREFIX}SETTINGS")
     values, found = renamed.in_file(_read(Path(path)) if path else {})
@@ -42,7 +42,7 @@ def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = l
         settings = Settings(**values)
     except ValidationError as error:
         raise ConfigurationError("; ".join(_explain(item, found) for item in error.errors())) from None
-    except Exception as error:  # a value in the environment that is no JSON where a list or table is due
+    except Exception as error:  # an environment variable for a list or table whose value is not JSON
         raise ConfigurationError(f"{_no_json() or 'environment'}: {error}") from None
     if found:
         on_renamed(found)
@@ -50,7 +50,7 @@ def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = l
 
 
 def should_hold(path: str | Path | None) -> bool:
-    """`run.hold`, also where another setting is wrong: who is to be held must not be relaunched for it."""
+    """Read `run.hold` even if another setting is invalid, so that an invalid setting also holds the app."""
     path = path or os.environ.get(f"{PREFIX}SETTINGS")
     name = f"{PREFIX}run__hold".upper()
     try:
@@ -62,7 +62,7 @@ def should_hold(path: str | Path | None) -> bool:
 
 
 def _no_json() -> str | None:
-    """The first variable whose value should be JSON and is not, with an example."""
+    """A message, with an example, about the first variable that must be JSON but is not; None if there is none."""
     examples = {tuple: '["a", "b"]', dict: '{"a": {"function": "count"}}'}
     for section, model in sections().items():
         kinds = {f"{PREFIX}{section}__{key}": type(field.default) for key, field in model.model_fields.items()}
@@ -86,14 +86,14 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"settings file {path}: {error.strerror}") from None
-    except ValueError as error:  # also of a text that is not UTF-8, and of a number with too many digits
+    except ValueError as error:  # also for text that is not UTF-8, and for a number with too many digits
         raise ConfigurationError(f"settings file {path} is not TOML: {error}") from None
     except RecursionError:
         raise ConfigurationError(f"settings file {path}: {_deepest_line(text)} is nested too deeply") from None
 
 
 def _deepest_line(text: str) -> str:
-    """The line with the most brackets, cut: its beginning is the key."""
+    """The first 40 characters of the line with the most brackets; they contain the key."""
     line = max(text.splitlines(), key=lambda line: line.count("[") + line.count("{"))
     return f"{line.strip()[:40]} ..."
 
@@ -133,7 +133,7 @@ def _keys() -> list[str]:
 
 
 def _like(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
+    """A suggestion for a misspelt name."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else "`protolake settings` lists all"
 
@@ -155,7 +155,7 @@ def read_secret(path: str, key: str) -> str:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         raise ConfigurationError(f"{key}: cannot read {path} ({error.strerror})") from None
-    except UnicodeDecodeError:  # its words hold a byte of the secret
+    except UnicodeDecodeError:  # its message contains a byte of the secret
         raise ConfigurationError(f"{key}: {path} is not UTF-8 text") from None
 
 

@@ -21,7 +21,7 @@ class Section(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _is_text(cls, value: Any) -> Any:
-        """What no file, topic or address can be named: NUL, and bytes of the environment that are not UTF-8."""
+        """Reject NUL and bytes that are not UTF-8: no file, topic or address can contain them."""
         if isinstance(value, str) and NO_TEXT.search(value):
             raise ValueError("is not text: it holds a NUL or what is not UTF-8")
         return value
@@ -70,7 +70,7 @@ class KafkaSettings(Section):
     @field_validator("oauth_token_url")
     @classmethod
     def _url_is_safe(cls, value: str) -> str:
-        """The client secret goes there."""
+        """Require https, because the client secret is sent to this address; plain http only to the machine itself."""
         plain = value.startswith("http://") and _is_loopback(_host(value))
         if value and not value.startswith("https://") and not plain:
             raise ValueError("must begin with https://")
@@ -139,7 +139,7 @@ class RegistrySettings(Section):
 
     @property
     def sends_secret_in_clear(self) -> bool:
-        """Whether the password or token goes over a network as it is."""
+        """Whether the password or token is sent unencrypted over a network."""
         return (
             bool(self.username or self.token_file)
             and self.url.startswith("http://")
@@ -148,7 +148,7 @@ class RegistrySettings(Section):
 
 
 def _without_secrets(url: str, instead: str) -> str:
-    """The address: addresses are shown, in logs and by commands."""
+    """The address, if it contains no credentials: logs and commands print addresses."""
     if "@" in urlsplit(url).netloc:
         raise ValueError(f"holds a user or password: use {instead}")
     if "?" in url or "#" in url:

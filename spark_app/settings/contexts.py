@@ -1,6 +1,6 @@
 """Schema contexts: `:.sales:orders-value` is the subject `orders-value` of the context `sales`.
 
-Ids, subjects and references are a context's own: id 7 is one schema in the default context and another in `sales`.
+Each context has its own ids, subjects and references: id 7 is one schema in the default context and another in `sales`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ DEFAULT = ":.:"
 
 
 def context_of(subject: str) -> str:
-    """`:.sales:` of a subject of that context; empty for one of the default context."""
+    """The context of a subject, such as `:.sales:`; empty for the default context."""
     found = QUALIFIED.fullmatch(subject)
     return "" if found is None or found[1] == DEFAULT else found[1]
 
@@ -24,5 +24,5 @@ def name_in_context(subject: str) -> str:
 
 
 def qualify(subject: str, context: str) -> str:
-    """What a schema of the context means by a subject: one of its own context, unless it names another."""
+    """The full subject of a reference in a schema of this context: a subject without a context is of the same one."""
     return subject if QUALIFIED.fullmatch(subject) else context + subject

@@ -1,6 +1,6 @@
-"""What can be set, and the defaults, which are the demo: one frozen model per concern.
+"""All settings with their defaults (those of the demo), one frozen model per section.
 
-`config` reads them; `docs/settings.toml` shows all of them and is generated from here.
+`config` reads them. `docs/settings.toml` is generated from the docstrings and descriptions of the sections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from spark_app.settings.connections import KafkaSettings, RegistrySettings, Sect
 from spark_app.settings.renamed import in_environment
 
 PREFIX = "PROTOLAKE_"
-PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"  # begins with a letter: no routing value can make it another table
+# The pattern begins with a letter, so that no routing value can turn it into the name of another table.
+PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"
 
 
 class Event(Section):
@@ -70,7 +71,7 @@ class Wrapper(Section):
 
 
 def _makes(shape: str, name: str) -> bool:
-    """Whether some routing value makes the pattern that name."""
+    """Whether the pattern can give this name for some routing value."""
     before, after = shape.split("{name}")
     return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
 
@@ -205,7 +206,7 @@ class Gold(Section):
 
     @property
     def columns(self) -> dict[str, Aggregate]:
-        """The aggregates in force."""
+        """The configured aggregates, or those of the demo if there are none."""
         return self.aggregates or DEMO_AGGREGATES
 
 
@@ -263,7 +264,7 @@ class Run(Section):
 
 
 class Settings(BaseSettings):
-    """All of it. `config.load` reads it."""
+    """All settings; `config.load` reads them."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -292,7 +293,7 @@ class Settings(BaseSettings):
 
     @property
     def subjects(self) -> list[str]:
-        """Whose versions are known before the first batch: the values' first."""
+        """Subjects whose versions are resolved before the first batch; the subject of the values is first."""
         keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
         return [self.subject, *keys]
 
@@ -307,4 +308,4 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         if isinstance(env_settings, EnvSettingsSource):
             env_settings.env_vars = in_environment(env_settings.env_vars, PREFIX)[0]
-        return env_settings, init_settings  # the environment beats the file
+        return env_settings, init_settings  # the environment overrides the file

@@ -1,7 +1,7 @@
-"""Settings that earlier releases knew by another name. A file or an environment of theirs keeps working.
+"""Old names of settings. A settings file or environment for an earlier release stays valid.
 
-Names are replaced in each source before the sources are merged: an old name in the environment beats a new one in the
-file, as every variable does.
+Names are replaced in each source before the sources are merged. So an old name in the environment overrides the new
+name in the file, as every variable does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_app.model.errors import ConfigurationError
 
-# Section -> old name -> name.
+# Section -> old name -> new name.
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "tables": {"cap": "max_tables", "allowed": "allowlist"},
     "schemas": {
@@ -38,24 +38,24 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "lake": {"fresh_log_hours": "log_retention_hours"},
     "run": {"patience_s": "connect_timeout_s"},
 }
-Found = dict[str, str]  # "section.old" -> "section.new", of the old names that were used
+Found = dict[str, str]  # "section.old" -> "section.new", for each old name in use
 
 
 def in_file(values: Mapping[str, Any]) -> tuple[dict[str, Any], Found]:
-    """The values of a settings file by their names of today.
+    """(the values of a settings file under the new names, the old names in use).
 
     Raises:
-        ConfigurationError: a setting is there by both names.
+        ConfigurationError: a setting is given by its old and its new name.
     """
     found: Found = {}
     return {section: _in_section(section, value, found) for section, value in values.items()}, found
 
 
 def in_environment(variables: Mapping[str, str | None], prefix: str) -> tuple[dict[str, str | None], Found]:
-    """The variables, their names in lower case, by the names of today.
+    """(the variables under the new names, the old names in use). All names of variables are in lower case.
 
     Raises:
-        ConfigurationError: as `in_file`.
+        ConfigurationError: a setting is given by its old and its new name.
     """
     found: Found = {}
     names = {
@@ -74,12 +74,12 @@ def in_environment(variables: Mapping[str, str | None], prefix: str) -> tuple[di
             raise _both(f"{section}.{old}", f"{section}.{new}")
         found[f"{section}.{old}"] = f"{section}.{new}"
         renamed[today] = value
-    for section in RENAMED:  # a section as JSON
+    for section in RENAMED:  # a variable may hold a whole section as JSON
         name = f"{prefix}{section}".lower()
         try:
             values = json.loads(renamed.get(name) or "")
         except (ValueError, RecursionError):
-            continue  # whoever reads it says what is wrong
+            continue  # pydantic reports the error when it reads the variable
         renamed[name] = json.dumps(_in_section(section, values, found))
     return renamed, found
 

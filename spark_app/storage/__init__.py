@@ -1,1 +1,4 @@
-"""The files of a lake, and the disk they are on."""
+"""The files and the lock of a lake, and free disk space.
+
+Every stage that reads or writes the lake uses this package.
+"""

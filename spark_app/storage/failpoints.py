@@ -1,8 +1,8 @@
-"""Points where a campaign lets the app die: before and after each step that must outlive a crash.
+"""Failpoints: a test can kill the app before or after each step that must survive a crash.
 
-Two keys, so that no point is ever armed by accident: the environment variable PROTOLAKE_FAILPOINTS=on, and a file
-`<lake>/_protolake/failpoints.json` that lists points such as "ingest.manifest.before". The process dies by SIGKILL at
-the first listed point that it meets; the point leaves the list before.
+Two conditions must hold, so that no failpoint is armed by accident: the environment variable PROTOLAKE_FAILPOINTS=on,
+and a file `<lake>/_protolake/failpoints.json` that lists points such as "ingest.manifest.before". The process kills
+itself with SIGKILL at the first listed point that it reaches; the point is removed from the list first.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ _dying = threading.Lock()
 
 
 def arm(root: str | Path) -> None:
-    """Look whether the process may die on this lake; every process that works on it asks."""
+    """Read the armed failpoints of this lake. Every process that works on the lake calls this.
+
+    Raises:
+        ConfigurationError: the file lists an unknown failpoint.
+    """
     global _file, _armed
     if os.environ.get(ALLOWED) == "on":
         _file = Path(root) / FILE
@@ -76,7 +80,7 @@ def arm(root: str | Path) -> None:
 
 @contextlib.contextmanager
 def around(step: str) -> Iterator[None]:
-    """The two points of a step of `STEPS`."""
+    """The two failpoints of a step of `STEPS`: before and after the block."""
     _meet(f"{step}.before")
     yield
     _meet(f"{step}.after")
@@ -88,7 +92,7 @@ def _meet(point: str) -> None:
     with _dying:
         listed = set(json.loads(_file.read_text()))
         if point not in listed:
-            return  # another process of this app has met it
+            return  # another process of this app has already reached the point
         temporary = _file.with_suffix(".tmp")
         temporary.write_text(json.dumps(sorted(listed - {point})))
         os.replace(temporary, _file)

@@ -1,18 +1,18 @@
-"""Where everything lives, and the lock: the only module that knows the lake is a local folder.
+"""All paths of a lake, and its lock. Only this module knows that a lake is a local folder.
 
 <lake>/<table>/                  a Delta table
 <lake>/_protolake/id             the lake's identity, part of every transaction id
-<lake>/_protolake/rules.json     the settings that must not change while the lake lives
-<lake>/_protolake/manifests/     decided units, one file each
+<lake>/_protolake/rules.json     the settings that must not change during the lake's life
+<lake>/_protolake/manifests/     committed units, one file each
 <lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
-<lake>/_protolake/requests/      what `replay` and `rebuild` ask of the app, and its answers
+<lake>/_protolake/requests/      requests of `replay` and `rebuild`, and their results
 <lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
-<lake>/_protolake/synced.json    how far the commits are on the disk itself
-<lake>/_protolake/statistics.json    no file has statistics that hide rows, as those of earlier releases may
-<lake>/_protolake/gold.json      definitions of the gold tables as they are
-<lake>/_protolake/aside/         what `doctor --repair` and an accepted loss moved out of the way
-<lake>/_protolake/scratch.json   temporary folders whose usual name somebody else had
-<lake>/_protolake/status.json    what `status` shows
+<lake>/_protolake/synced.json    the last unit and table versions that are durable
+<lake>/_protolake/statistics.json    present once no file has the wrong statistics of earlier releases
+<lake>/_protolake/gold.json      current definitions of the gold tables
+<lake>/_protolake/aside/         files that `doctor --repair` or an accepted loss moved here
+<lake>/_protolake/scratch.json   names of temporary folders whose default name was taken
+<lake>/_protolake/status.json    the status that `status` prints
 """
 
 from __future__ import annotations
@@ -53,10 +53,14 @@ class Lake:
         self.statistics = self.state / "statistics.json"
         self.aside = self.state / "aside"
         self._locks: list[IO[str]] = []
-        self._folders: dict[str, Path] = {}  # of tables: each batch asks for each of them several times
+        self._folders: dict[str, Path] = {}  # table name -> folder; each batch looks up each table several times
 
     def table(self, name: str) -> Path:
-        """The folder of a table. Names are checked where they are admitted; this is the second fence."""
+        """The folder of a table. Table names are validated when they are admitted; this is a second check.
+
+        Raises:
+            ContractError: the name is not a plain folder name.
+        """
         if name not in self._folders:
             if not name or name != os.path.basename(name) or name.startswith((".", STATE)):
                 raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
@@ -68,18 +72,18 @@ class Lake:
         if not self.root.is_dir():
             return []
         folders = (path for path in self.root.iterdir() if path.name[0] != ".")
-        return sorted(f.name for f in folders if os.path.isdir(f / "_delta_log"))  # False where one may not look
+        return sorted(f.name for f in folders if os.path.isdir(f / "_delta_log"))  # False if access is denied
 
     def exists(self, path: str) -> bool:
-        """Whether a file of a table is there."""
+        """Whether a file of a table exists."""
         return os.path.exists(path)
 
     def units(self) -> list[int]:
-        """Numbers of the manifests that are there, ascending."""
+        """Numbers of the existing manifests, ascending."""
         return sorted(int(path.stem) for path in self.manifests.glob("[0-9]*.json"))
 
     def files_from(self, sequence: int) -> dict[str, list[Path]]:
-        """Table folder -> its files of units from `sequence` on."""
+        """Table folder -> files of the units from number `sequence` on."""
         found: dict[str, list[Path]] = {}
         for table in self.root.iterdir() if self.root.is_dir() else ():
             for path in table.glob("part-*.parquet"):
@@ -89,7 +93,7 @@ class Lake:
         return found
 
     def set_aside(self, path: Path) -> str:
-        """Move a file or folder of the lake out of the way; nothing is deleted. Returns what was done."""
+        """Move a file or folder of the lake to `aside`; nothing is deleted. Returns a message."""
         self.aside.mkdir(exist_ok=True)
         place = self.aside / f"{path.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
         with failpoints.around("aside"):
@@ -99,15 +103,15 @@ class Lake:
         return f"moved {path} to {place}"
 
     def remove_files(self, prefix: str) -> None:
-        """Remove the files that a failed pass left."""
+        """Remove the files of a failed job; their names begin with `prefix`."""
         for path in self.root.glob(f"*/{prefix}-*.parquet"):
             path.unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Make the folders.
+        """Create the folders.
 
         Raises:
-            ConfigurationError: the lake cannot be written.
+            ConfigurationError: this user may not write to the lake.
             OSError: the disk is full.
         """
         made = [folder for folder in (self.state, *self.state.parents) if not folder.exists()]
@@ -121,19 +125,23 @@ class Lake:
             probe.unlink()
         except OSError as error:
             if is_full(error):
-                raise  # the lake may be written, only not now
+                raise  # the settings are right: the caller waits for free disk space
             raise ConfigurationError(
                 f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
                 "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
             ) from error
 
     def mark_statistics(self) -> None:
-        """All files have right statistics."""
+        """Record that all files have correct statistics."""
         if not self.statistics.exists():
             write_durably(self.statistics, '{"right": true}\n', "statistics")
 
     def identity(self) -> str:
-        """The lake's id, made on first use. It is the application id of every Delta transaction."""
+        """The lake's id, created on first use. It is the application id of every Delta transaction.
+
+        Raises:
+            ContractError: the id is damaged, or missing although the lake has tables.
+        """
         path = self.state / "id"
         if not path.exists():
             if self.tables():
@@ -141,7 +149,7 @@ class Lake:
                     f"{path} is missing although {self.root} has tables",
                     "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
-            self.mark_statistics()  # of a new lake: no earlier release has written to it
+            self.mark_statistics()  # the lake is new: no earlier release has written to it
             write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
         found = path.read_text(errors="replace").strip()
         if not IDENTITY.fullmatch(found):
@@ -168,7 +176,7 @@ class Lake:
                     )
                 time.sleep(0.2)
             self._locks.append(handle)
-        # The JVM takes this one itself as soon as it runs (jvm.lock_lake_in_jvm).
+        # The JVM takes the second lock itself as soon as it runs (`lock_lake_in_jvm`).
         self._locks.pop().close()
 
     def unlock(self) -> None:
@@ -178,7 +186,7 @@ class Lake:
 
 
 def unit_file_prefix(sequence: int) -> str:
-    """How the names of a unit's files begin: the unit, and a random part of this attempt at it."""
+    """The prefix of a unit's file names: the unit's number, and a random part for this attempt."""
     return f"part-{sequence:0{SEQUENCE_DIGITS}d}-{uuid.uuid4().hex[:8]}"
 
 
@@ -191,10 +199,10 @@ def _try_lock(handle: IO[str], take: Any) -> bool:
 
 
 def write_durably(path: Path, text: str | bytes, step: str) -> None:
-    """Replace a file so that after a power cut it is the old one or the new one.
+    """Replace a file durably: after a power cut it has the old or the new content.
 
     Args:
-        step: of `failpoints.STEPS`.
+        step: one of `failpoints.STEPS`.
     """
     data = text.encode() if isinstance(text, str) else text
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -208,10 +216,10 @@ def write_durably(path: Path, text: str | bytes, step: str) -> None:
 
 
 def write_quickly(path: Path, value: Any, step: str | None) -> None:
-    """Replace a JSON file that may be lost with the machine, but is never seen half written.
+    """Replace a JSON file atomically but not durably.
 
     Args:
-        step: of `failpoints.STEPS`; None for what nothing but people reads.
+        step: one of `failpoints.STEPS`; None for files that only people read.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with failpoints.around(step) if step else contextlib.nullcontext():
@@ -220,7 +228,7 @@ def write_quickly(path: Path, value: Any, step: str | None) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The object in a file of `write_quickly`; None when there is none or the machine lost it half written."""
+    """The object in a file of `write_quickly`; None if there is no file or its content is damaged."""
     with contextlib.suppress(OSError, ValueError):
         value = json.loads(path.read_text())
         return value if isinstance(value, dict) else None
@@ -228,10 +236,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_durable(path: Path, kind: type = dict) -> Any:
-    """The value of a JSON file of `write_durably`; None when there is none.
+    """The value in a JSON file of `write_durably`; None if there is no file.
 
     Raises:
-        ContractError: it is damaged, or no `kind`.
+        ContractError: the file is damaged, or its value is not of the type `kind`.
     """
     try:
         value = json.loads(path.read_text())

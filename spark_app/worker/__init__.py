@@ -1,1 +1,5 @@
-"""What runs on the executors. Free of Spark, of settings and so of secrets; tested without a JVM."""
+"""Code that runs on the executors: a task reads each record once and writes it to one file per table.
+
+A record's way through it: frame, decoding, table, file. The package imports neither Spark nor the settings, so it has
+no secrets and is tested without a JVM.
+"""

@@ -1,7 +1,7 @@
-"""Aggregates per key over the files of a silver table: those in which Arrow gives the very values that Spark gives.
+"""Aggregates per key over the files of a silver table, as far as Arrow gives exactly Spark's values.
 
-Rows are reduced some at a time, and what came of them is combined: memory follows the keys, not the rows. Where files
-are read by several tasks, each reduces its own, and whoever has all parts combines them and makes the result.
+Rows are reduced in chunks and the results are combined, so memory depends on the number of keys, not of rows. If
+several tasks read the files, each reduces its own files, and the driver combines all parts and computes the result.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pyarrow import types
 
 from spark_app.worker.table_rows import TIMESTAMP
 
-ROWS, BYTES = 1 << 15, 16 << 20  # that are reduced at once: at most so many, and about so many
-WIDE = pa.decimal128(38, 0)  # of a sum of integers, which is exact in it
+ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
+WIDE = pa.decimal128(38, 0)  # the type of a sum of integers, which is exact
 KEYS = (types.is_string, types.is_binary, types.is_signed_integer, types.is_boolean)
 EVERY = pc.CountOptions(mode="all")
 
 
 class Aggregate(NamedTuple):
-    """A column of the result. `field` is of the table; "" for all rows, which only `count` takes."""
+    """A column of the result. `field` is a column of the table; "" = all rows, which is valid only for `count`."""
 
     name: str
     function: str
@@ -31,21 +31,23 @@ class Aggregate(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """What is asked of a table. `fields` are all that is read of it: a file may lack some, and then has NULL there."""
+    """The aggregates of one table, grouped by `key`. `fields` are the columns to read; a column that a file
+    lacks is NULL for its rows."""
 
     key: str
     aggregates: tuple[Aggregate, ...]
     fields: pa.Schema
 
     def is_exact_in_arrow(self) -> bool:
-        """Whether Arrow gives what Spark gives. It is another NaN, another zero and another mean that it knows."""
+        """Whether Arrow gives exactly Spark's results. Spark treats NaN, -0.0 and means differently, so aggregates of
+        floating-point columns and means are left to Spark."""
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 
     def reduce(self, paths: Iterable[str]) -> pa.Table:
-        """The rows of the files as a part: a row per key, for `combine`.
+        """Reduce the rows of the files to a part: one row per key, for `combine`.
 
         Raises:
-            OSError, pa.ArrowException: a file cannot be read, or has not the columns of the table.
+            OSError, pa.ArrowException: a file cannot be read, or its columns do not fit those of the table.
         """
         parts = [self._group(self._of_rows(self.fields.empty_table()), self._first())]
         for rows in _gather(batch for path in paths for batch in self._read(path)):
@@ -55,11 +57,11 @@ class Grouping(NamedTuple):
         return self.combine(parts)
 
     def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
-        """One part of several."""
+        """Combine several parts into one."""
         return self._group(pa.concat_tables(parts), self._next()) if len(parts) > 1 else parts[0]
 
     def finish(self, part: pa.Table) -> pa.Table:
-        """The key and the aggregates. A sum of integers is `WIDE`."""
+        """The result of the last part: the key and the aggregates. A sum of integers has the type `WIDE`."""
         names = [self.key, *(aggregate.name for aggregate in self.aggregates)]
         counts = [False, *(aggregate.function == "count" for aggregate in self.aggregates)]
         columns = zip(names, part.schema.types, counts, strict=True)
@@ -76,7 +78,7 @@ class Grouping(NamedTuple):
         return aggregate.function in ("min", "max") and _is_ordered(kind)
 
     def _read(self, path: str) -> Iterator[pa.RecordBatch]:
-        """The fields of a file, with the types of the table."""
+        """The fields of a file in batches, with the types of the table."""
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             there = set(file.schema_arrow.names) & set(self.fields.names)
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
@@ -92,7 +94,7 @@ class Grouping(NamedTuple):
                 yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
 
     def _of_rows(self, rows: pa.Table) -> pa.Table:
-        """The key, then what each aggregate is taken of."""
+        """The key column, then the input column of each aggregate."""
         columns = [rows[self.key]]
         for aggregate in self.aggregates:
             values = rows[aggregate.field or self.key]
@@ -112,7 +114,7 @@ class Grouping(NamedTuple):
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small files together: to reduce a few rows costs as much as to reduce many."""
+    """Join the batches of small files, because reducing a few rows costs as much as reducing many."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What a worker process does not load."""
+"""Keeps worker processes from importing pandas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from types import ModuleType
 
 
 class _Absent:
-    """pandas, which pyarrow looks for when it makes its first array: a second of CPU in each worker, for nothing."""
+    """An import finder for which pandas does not exist. pyarrow imports pandas with its first array, which would take a
+    second of CPU in each worker without any use."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname == "pandas":
@@ -16,6 +17,6 @@ class _Absent:
 
 
 def block_pandas() -> None:
-    """For the life of this process, if it has not been loaded yet."""
+    """Block the import of pandas until this process exits. It has no effect if pandas is already imported."""
     if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Absent())

@@ -1,7 +1,7 @@
-"""Bronze as the source of a pass: the worker reads the files itself.
+"""Bronze input of a task: the worker reads the Parquet files itself.
 
-In: row groups of files and, where not all records are meant, their offsets. Out: Arrow batches of `BRONZE_SCHEMA`, with
-`OMITTED_SCHEMA` where the file has it.
+Input: row groups of files, and ranges of offsets if not all records are needed. Output: Arrow batches of
+`BRONZE_SCHEMA`, plus `OMITTED_SCHEMA` if the file has these columns.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyarrow.dataset import ParquetFileFormat
 
 Partition = tuple[str, str | None, int]  # topic, topic id, partition
-# For each partition the ranges of its offsets that are meant: [first, end] with the end excluded, ascending and apart.
+# Partition -> the ranges of offsets to read: rows of [first, end] with the end excluded, ascending and disjoint.
 Ranges = Mapping[Partition, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A row group of a file; `bytes` as they are in memory, about."""
+    """A row group of a file. `bytes` is about its size in memory."""
 
     path: str
     group: int
@@ -40,12 +40,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Share:
-    """What one task reads.
+    """The part of a unit's input that one task reads.
 
     Attributes:
-        ranges: the records that are meant; None = all.
-        batch_records, batch_bytes: an Arrow batch has at most so many records and about so many bytes.
-        limit: records at which the task ends; None = it reads all.
+        ranges: the records to read; None = all.
+        batch_records, batch_bytes: an Arrow batch has at most this number of records and about this number of bytes.
+        limit: the task ends after this number of records; None = it reads all.
     """
 
     pieces: tuple[Piece, ...]
@@ -56,7 +56,7 @@ class Share:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Nothing of Kafka."""
+        """The spans read from Kafka: none."""
         return ()
 
     def limited(self, most: int) -> Share:
@@ -77,7 +77,7 @@ class Share:
 
 
 def first_records(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first so many records; None = all."""
+    """The batches of the first `limit` records; None = all."""
     left = limit
     for batch in batches:
         yield batch if left is None else batch.slice(0, left)
@@ -88,15 +88,15 @@ def first_records(batches: Iterable[pa.RecordBatch], limit: int | None) -> Itera
 
 @functools.cache
 def _format() -> ParquetFileFormat:
-    from pyarrow.dataset import ParquetFileFormat  # loads pandas, which a worker leaves out before it reads
+    from pyarrow.dataset import ParquetFileFormat  # imports pandas, which a worker has blocked by now
 
     shared = {field.name for field in BRONZE_SCHEMA if pa.types.is_dictionary(field.type)}
-    int96 = "us"  # what other writers make of a timestamp
+    int96 = "us"  # other writers store timestamps as int96
     return ParquetFileFormat(dictionary_columns=shared, coerce_int96_timestamp_unit=int96)
 
 
 def find_row_groups(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
-    """The row groups of the files, without those that cannot have a record of the ranges, by their statistics."""
+    """The row groups of the files. Those whose statistics exclude the ranges are left out."""
     wanted = None
     if ranges is not None:
         first, last = bounds(ranges)
@@ -108,14 +108,14 @@ def find_row_groups(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
 
 
 def bounds(ranges: Ranges) -> tuple[int, int]:
-    """The first and the last offset that are meant of any partition."""
+    """The smallest and the largest offset in the ranges of all partitions."""
     return min(int(r[0, 0]) for r in ranges.values()), max(int(r[-1, 1]) for r in ranges.values()) - 1
 
 
 def split_among_tasks(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, ...]]:
-    """About as many rows for each task; one that would have none is left out.
+    """About the same number of rows for each task; a task without rows is left out.
 
-    In the order of the units, which begins the names: columns that came later are met later.
+    The files are in the order of their units, with which their names begin, so that newer columns are seen later.
     """
     shares: list[list[Piece]] = [[] for _ in range(tasks)]
     for piece in sorted(pieces, key=lambda piece: (piece.path, piece.group)):
@@ -124,7 +124,7 @@ def split_among_tasks(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, 
 
 
 def ranges_of(coordinates: pa.Table) -> dict[Partition, np.ndarray]:
-    """The runs of consecutive offsets among the coordinates."""
+    """Partition -> runs of consecutive offsets among the coordinates, with the end excluded."""
     *partition, offset = COORDINATES
     found = {}
     for row in coordinates.group_by(partition).aggregate([(offset, "list")]).to_pylist():
@@ -136,11 +136,11 @@ def ranges_of(coordinates: pa.Table) -> dict[Partition, np.ndarray]:
 
 
 def within(batch: pa.RecordBatch, ranges: Ranges) -> pa.Array:
-    """Whether each record is in one of the ranges."""
+    """Boolean array: whether each record is in one of the ranges."""
     offsets = batch.column("offset").to_numpy()
     found = np.zeros(len(offsets), bool)
     for (topic, topic_id, partition), limits in ranges.items():
-        nearest = np.searchsorted(limits[:, 0], offsets, "right") - 1  # -1: before all of them
+        nearest = np.searchsorted(limits[:, 0], offsets, "right") - 1  # -1 = before all ranges
         inside = (nearest >= 0) & (offsets < limits[nearest, 1])
         if inside.any():
             found |= inside & _of_partition(batch, topic, topic_id, partition)

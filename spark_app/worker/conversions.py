@@ -1,7 +1,7 @@
-"""Conversions of a value to a column of another type, each with the test of which values survive it unchanged.
+"""Conversions of values to a column of another type, each with a test for lossless values.
 
-These are the changes that a registry takes for compatible, and numbers, which message types of one table may disagree
-on. A value survives where it can be changed back into itself.
+They cover the type changes that a registry accepts as compatible, and conversions between numbers, because the message
+types of one table may have different number types. A conversion is lossless if converting back gives the same value.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
 REAL = pa.float64()
-EXACT = 2**53  # up to here each whole number is a double of its own
+EXACT = 2**53  # up to here a double represents every whole number exactly
 
-Survives = Callable[[pa.ChunkedArray], pa.ChunkedArray]  # values -> whether each survives; NULL where that says nothing
+Survives = Callable[[pa.ChunkedArray], pa.ChunkedArray]  # values -> whether each is lossless; NULL for a NULL value
 
 
 def _always(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -31,12 +31,12 @@ def _between(low: object, high: object) -> Survives:
 
 
 def _is_whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A number without a fraction that a double tells apart from its neighbours."""
+    """Whether a double is a whole number that doubles represent exactly."""
     return pc.and_(_between(-EXACT, EXACT)(column), pc.equal(pc.trunc(column), column))
 
 
 def _is_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Arrow says of a whole array only whether it is UTF-8: the values are looked at one by one where it is not."""
+    """Whether bytes are UTF-8. Arrow can check only a whole array; if that fails, each value is checked by itself."""
     try:
         return _always(column.cast(TEXT))
     except pa.ArrowInvalid:

@@ -1,8 +1,8 @@
-"""Which columns of a file get a dictionary in Parquet: those that repeat, by evidence.
+"""Chooses which Parquet columns of a file get a dictionary, by testing a sample.
 
-A dictionary of values that do not repeat is as large as the column and comes on top. So a sample of the rows is written
-both ways, and each column has what was smaller. The answer is kept for files with the same columns and about as many
-rows, for a while: what a field holds may change.
+A dictionary of values that do not repeat is as large as the column, and is stored in addition to it. So a sample of the
+rows is encoded both ways, and each column gets the smaller encoding. The choice is kept for the next files with the
+same columns and a similar number of rows, and tested again after `ASK_AGAIN` files, because the values may change.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SAMPLE_ROWS, SAMPLE_BYTES = 5_000, 8 << 20
-ASK_AGAIN = 500  # files after which an answer is old
-FEWER = 0.9  # of the compressed bytes: a dictionary takes time, so it has to save something
-SHORT = 0.1  # of the bytes before compression: then it saves the time that compressing them takes
+ASK_AGAIN = 500  # files for which a choice is valid
+FEWER = 0.9  # of the compressed bytes: a dictionary takes time, so it must be smaller by a tenth
+SHORT = 0.1  # of the bytes before compression: a dictionary so small saves the time of compressing
 
-Size = tuple[int, int]  # of a column: bytes, and before they were compressed
+Size = tuple[int, int]  # of a column: compressed bytes, uncompressed bytes
 
 
 class Dictionaries:
-    """The answers for files with the same columns."""
+    """The choices for files with the same columns."""
 
     def __init__(self, candidates: Collection[str]):
         """`candidates`: the Parquet paths that may have a dictionary."""
         self._candidates = candidates
         self._tops = {path.partition(".")[0] for path in candidates}
-        self._answers: dict[tuple[str, int], tuple[list[str], int]] = {}  # with the number of files it is still for
+        # (compression, number of rows as a power of 4) -> the choice, and the number of files for which it stays valid.
+        self._answers: dict[tuple[str, int], tuple[list[str], int]] = {}
 
     def choose(self, rows: pa.Table, compression: str) -> list[str]:
-        """The Parquet paths with a dictionary in a file that begins with these rows."""
-        question = compression, len(rows).bit_length() // 2
-        answer, left = self._answers.get(question, ([], 0))
+        """The Parquet paths that get a dictionary in a file whose first rows are `rows`."""
+        key = compression, len(rows).bit_length() // 2
+        choice, left = self._answers.get(key, ([], 0))
         if not left:
-            answer, left = self._ask(rows, compression), ASK_AGAIN
-        self._answers[question] = answer, left - 1
-        return answer
+            choice, left = self._ask(rows, compression), ASK_AGAIN
+        self._answers[key] = choice, left - 1
+        return choice
 
     def _ask(self, rows: pa.Table, compression: str) -> list[str]:
         sample = rows.select([name for name in rows.column_names if name in self._tops]).slice(0, SAMPLE_ROWS)
@@ -53,7 +54,7 @@ def _pays(plain: Size, encoded: Size) -> bool:
 
 
 def _sizes(sample: pa.Table, compression: str, dictionary: bool) -> dict[str, Size]:
-    """By Parquet path."""
+    """Parquet path -> size of the column in the sample, with or without a dictionary."""
     footer: list[pq.FileMetaData] = []
     options = {"compression": compression, "write_statistics": False, "store_schema": False}
     pq.write_table(sample, pa.MockOutputStream(), use_dictionary=dictionary, metadata_collector=footer, **options)

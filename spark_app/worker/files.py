@@ -1,4 +1,7 @@
-"""One Parquet file per table, durable before it is reported, with the statistics Delta readers skip files by."""
+"""Writes Parquet files with the statistics that Delta readers use to skip files.
+
+A file is durable before it is reported.
+"""
 
 from __future__ import annotations
 
@@ -22,32 +25,32 @@ from spark_app.model.reports import FileEntry
 from spark_app.storage import failpoints
 from spark_app.worker.dictionaries import Dictionaries
 
-SMALL_BYTES = 1 << 20  # below it, setting up zstd costs more than it saves; compaction writes the file anew anyway
-STATISTICS_COLUMNS = 32  # of the message, as many as Delta's own default; those of the record always
-MOST_SHARED = 8  # texts of a dictionary that is written as it is: it has all of the task, and goes into each file
-LONGEST_STRING = 32  # a longer bound would have to be cut, and a cut maximum is wrong
-CUT_BYTES = 64  # at which delta-rs cuts the bounds of texts in Parquet
+SMALL_BYTES = 1 << 20  # below this size zstd's setup costs more than it saves, and compaction rewrites the file anyway
+STATISTICS_COLUMNS = 32  # of the message, as in Delta's default; the columns of the record always have statistics
+MOST_SHARED = 8  # a larger dictionary is written as text: it has the texts of the whole task, not only of this file
+LONGEST_STRING = 32  # characters: a longer bound would have to be cut, and a cut maximum is wrong
+CUT_BYTES = 64  # delta-rs cuts the bounds of texts in Parquet at this length
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
-UNIQUE = {"offset", "_offset", "value"}  # known not to repeat
-BUFFER_BYTES = 256 << 10  # Parquet writes each page and its header by a call of its own
-FLOATING = {"FLOAT", "DOUBLE"}  # their bounds leave NaN out, which Spark and DuckDB take for the greatest
+UNIQUE = {"offset", "_offset", "value"}  # columns whose values do not repeat
+BUFFER_BYTES = 256 << 10  # Parquet makes one write call per page and one per page header
+FLOATING = {"FLOAT", "DOUBLE"}  # their bounds ignore NaN, which is the largest value for Spark and DuckDB
 
-Found = list[pq.Statistics]  # of a column in each row group
-Bounds = Callable[[Found], tuple[Any, Any]]  # as Delta's JSON has them; None where an exact one cannot be written
-Bounded = list[tuple[int, str, Bounds]]  # (Parquet position, name, how its bounds are found)
+Found = list[pq.Statistics]  # statistics of a column, one per row group
+Bounds = Callable[[Found], tuple[Any, Any]]  # the values for Delta's JSON; None = no exact bound can be written
+Bounded = list[tuple[int, str, Bounds]]  # (Parquet position, column name, function for its bounds)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What all files with the same columns have in common.
+    """Properties of all files with the same columns.
 
     Attributes:
-        schema: as Delta's JSON.
-        dictionaries: says which of them have one.
-        measured: the Parquet paths of those with statistics in Parquet; True = all.
-        bounded: those with statistics in Delta's log.
-        texts: the Parquet paths of texts with statistics in Parquet.
+        schema: the columns as Delta's schema JSON.
+        dictionaries: chooses the columns with a dictionary.
+        measured: Parquet paths of the columns with statistics in Parquet; True = all.
+        bounded: the columns with statistics in Delta's log.
+        texts: Parquet paths of the text columns with statistics in Parquet.
     """
 
     schema: str
@@ -58,9 +61,9 @@ class Columns:
 
 
 def write_file(folder: Path, name: str, table: pa.Table, compression: str, durable: bool = True) -> FileEntry:
-    """Write `table` to `folder`/`name`, to the disk itself if it is to be `durable`, and describe the file.
+    """Write `table` to `folder`/`name`, with fsync if `durable`, and describe the file.
 
-    The folder entry is made durable by the driver, once per folder, before the unit is decided.
+    The driver makes the folder entry durable, once per folder, before the unit is committed.
     """
     table = _decode_dictionaries(table)
     compression = compression if table.nbytes > SMALL_BYTES else "snappy"
@@ -80,8 +83,8 @@ def write_row_groups(
     """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
 
     Args:
-        hollow: the Parquet paths of texts with NULLs. They have a dictionary in any case: where one has a
-            single value besides NULL and no dictionary, DuckDB (2.0.0) takes the value for NULL.
+        nullable_texts: Parquet paths of texts with NULLs. They always get a dictionary: DuckDB (2.0.0) reads NULL for
+            the value of a text column with a single value besides NULL and without a dictionary.
     """
     footer: list[pq.FileMetaData] = []
     columns = _describe(schema)
@@ -91,7 +94,7 @@ def write_row_groups(
         "compression": compression,
         "use_dictionary": [*columns.dictionaries.choose(first, compression), *nullable_texts],
         "write_statistics": columns.measured,
-        "store_schema": False,  # a tenth of a small file, and nobody needs it: Parquet has all these types
+        "store_schema": False,  # Arrow's schema is a tenth of a small file, and Parquet has all these types itself
         "metadata_collector": footer,
     }
     with failpoints.around("file"), _open(folder, name) as handle:
@@ -113,7 +116,7 @@ def write_row_groups(
 
 
 def find_nullable_texts(footers: Iterable[pq.FileMetaData], columns: pa.Schema) -> set[str]:
-    """The Parquet paths of texts that may have NULLs in a file with these columns and the rows of these."""
+    """Parquet paths of the texts that may have NULLs in a file with `columns` and all rows of these footers' files."""
     found: set[str] = set()
     texts = _describe(columns).texts
     for footer in footers:
@@ -132,7 +135,7 @@ def _leaf(table: pa.Table, path: str) -> pa.ChunkedArray:
 
 
 def _open(folder: Path, name: str) -> pa.OSFile:
-    """Parquet would call back into Python for a file of another kind."""
+    """Open a file for writing, and create its folder if needed. For a Python file object Parquet would call Python."""
     path = os.path.join(folder, name)
     try:
         return pa.OSFile(path, "wb")
@@ -142,7 +145,7 @@ def _open(folder: Path, name: str) -> pa.OSFile:
 
 
 def _decode_dictionaries(table: pa.Table) -> pa.Table:
-    """Text instead of dictionaries with more entries than the rows may need."""
+    """Convert columns with a dictionary of more than `MOST_SHARED` entries to text."""
     for position, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             column = table.column(position)
@@ -171,14 +174,15 @@ def _describe(schema: pa.Schema) -> Columns:
 
 
 def _is_measured(leaf: pq.ColumnSchema) -> bool:
-    """Nobody looks for the bounds of what is in a list or a map. Those of bytes would take six times their size for a
-    moment, and a record may have 64 MiB."""
+    """Whether a column gets statistics in Parquet. No reader uses bounds of values in a list or a map. Bounds of bytes
+    temporarily take six times the memory of their value, and a record may have 64 MiB. For floats see `FLOATING`."""
     is_bytes = leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"
     return leaf.physical_type not in FLOATING and not leaf.max_repetition_level and not is_bytes
 
 
 def _bounded(schema: pq.ParquetSchema) -> Iterator[tuple[int, str, Bounds]]:
-    """Top-level columns with statistics: those of the record, wherever they stand, and the message's first ones."""
+    """Top-level columns with statistics in Delta's log: those of the record at any position, and the first
+    `STATISTICS_COLUMNS` of the message."""
     kinds = schema.to_arrow_schema()
     left = STATISTICS_COLUMNS
     for position in range(len(schema.names)):
@@ -190,28 +194,29 @@ def _bounded(schema: pq.ParquetSchema) -> Iterator[tuple[int, str, Bounds]]:
 
 
 def reach(columns: pa.Schema) -> int:
-    """Of how many of a table's columns, with what is in structs, Delta's log has bounds of some."""
+    """The number of a table's leading columns, with fields in structs counted, that includes every column with bounds
+    in Delta's log."""
     return max([STATISTICS_COLUMNS, *(position + 1 for position, _, _ in _describe(columns).bounded)])
 
 
 def indexed(columns: pa.Schema) -> list[str]:
-    """Names of those of a table's columns whose bounds may be in Delta's log, wherever they stand: a file may be from
-    before a struct grew, and its columns so have other positions."""
+    """Names of the columns of a table whose bounds may be in Delta's log, at any position: in a file that was written
+    before a struct gained fields, the columns have other positions."""
     return [field.name for field in columns if _bounds_of(field.type) is not _none]
 
 
 def statistics_of(footer: pq.FileMetaData) -> str:
-    """Delta's statistics, as JSON, of a file that anybody wrote."""
+    """Delta's statistics, as JSON, of a file from any writer."""
     return _to_json(_statistics(footer, list(_bounded(footer.schema))))
 
 
 def _to_json(found: dict[str, Any]) -> str:
-    """Letters as they are: delta-rs (1.6.6) takes an escaped one beyond U+1FFFF for another."""
+    """JSON without escaped characters: delta-rs (1.6.6) misreads an escaped character beyond U+1FFFF."""
     return json.dumps(found, ensure_ascii=False)
 
 
 def floating(footer: pq.FileMetaData) -> list[str]:
-    """The Parquet paths of floating-point values, at any depth, of which a row group has bounds."""
+    """Parquet paths of the floating-point columns, at any depth, with bounds in at least one row group."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     leaves = [(number, footer.schema.column(number)) for number in range(footer.num_columns)]
     return [
@@ -252,7 +257,7 @@ def _bounds_of(kind: pa.DataType) -> Bounds:
 
 
 def _none(found: Found) -> tuple[Any, Any]:
-    """Of floats see `FLOATING`; decimals beyond 2^53 are rounded by who reads JSON as it is usually read."""
+    """No bounds. For floats see `FLOATING`; usual JSON readers round decimals beyond 2^53."""
     return None, None
 
 
@@ -261,10 +266,10 @@ def _numbers(found: Found) -> tuple[Any, Any]:
 
 
 def _texts(found: Found) -> tuple[Any, Any]:
-    """By their bytes, which is the order of their letters, too."""
+    """Bounds by the order of bytes, which for UTF-8 is the order of characters."""
     try:
         low, high = min([s.min_raw for s in found]).decode(), max([s.max_raw for s in found]).decode()
-    except ValueError:  # it is not UTF-8
+    except ValueError:  # a bound is not UTF-8
         return None, None
     return (low, high) if all(map(_is_whole, (low, high))) else (None, None)
 
@@ -274,13 +279,13 @@ def _is_whole(bound: str) -> bool:
 
 
 def _times(found: Found) -> tuple[Any, Any]:
-    """In microseconds; as a datetime it takes five times as long."""
+    """Bounds compared as microseconds; comparing datetimes takes five times as long."""
     return _moment(min([s.min_raw for s in found])), _moment(max([s.max_raw for s in found]))
 
 
-@functools.lru_cache(maxsize=1024)  # all files of a unit have landed at the same one
+@functools.lru_cache(maxsize=1024)  # all files of a unit have the same `landed_at`
 def _moment(micros: int) -> str | None:
-    """None beyond the years that all readers know."""
+    """A timestamp as ISO text for Delta's JSON; None outside `TIMES`, which some readers cannot parse."""
     if micros not in TIMES:
         return None
     return (EPOCH + datetime.timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"

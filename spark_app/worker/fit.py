@@ -1,8 +1,7 @@
-"""Decoded columns into the columns of their table.
+"""Converts decoded columns to the columns of their table.
 
-A table has the columns of all versions of its message types; a column keeps the type that it first had. A version that
-has another type for the field fits where the value survives the change: it can be changed back into itself. A row with
-a value that does not is refused.
+A table has the columns of all versions of its message types, and a column keeps its first type. A value of another type
+is accepted if its conversion is lossless, see `conversions`; otherwise its row is rejected.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ def table_columns(
     """The columns of a table with rows of these message types, in this order.
 
     Args:
-        messages: message types, `Wrapper/Inner` where a wrapper was around them; a clashing one is left out.
+        messages: message types, `Wrapper/Inner` for a wrapped one. One whose columns clash is left out.
         known: message type -> columns of all its versions.
-        fixed: what the table has already, when it has several message types: it comes first.
+        fixed: existing columns of a table with several message types; they come first.
     """
     fixed = fixed or NOTHING
     columns = pa.schema([field for field in fixed if field.name not in RESERVED])
@@ -49,7 +48,7 @@ def table_columns(
 
 
 def _rest_of(outer: str, known: Mapping[str, pa.Schema], wrapper: unwrap.Wrapper | None) -> pa.Schema:
-    """The column that keeps what else a wrapper says, if anything."""
+    """The column for the wrapper's other fields; no column if there are none."""
     if wrapper is None or not outer:
         return NOTHING
     fields = [field for field in known.get(outer, NOTHING) if field.name not in wrapper.own]
@@ -61,7 +60,7 @@ def _inside(rest: pa.Schema) -> pa.Schema:
 
 
 def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list[Reject]]:
-    """(fitted rows, their row numbers, the refused rows)."""
+    """(converted rows, their row numbers, rejected rows)."""
     if not set(table.column_names) <= set(columns.names):
         return table.slice(0, 0), np.arange(0), [(row, Cause.DECODE_TYPE, CLASH) for row in range(len(table))]
     bad: dict[int, str] = {}
@@ -82,7 +81,7 @@ def fit(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, np.ndarray, list
 
 
 def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
-    """(the column in its table's type, NULL where a value does not fit; the rows of those values)."""
+    """(the column in the type `kind`, with NULL for each value that does not fit; the row numbers of these values)."""
     if column.type == kind:
         return column, []
     if grows(column.type, kind):

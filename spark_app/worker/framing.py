@@ -1,21 +1,21 @@
-"""Confluent's frame: what schema wrote a record, which of its messages it is, and where the payload begins.
+"""Reads Confluent's frame: the schema id of a record, its message index, and the start of its payload.
 
-In: Arrow arrays of record values (or keys) and headers. Out: one `Frames` of numpy arrays over the rows. The schema is
-named, in this order of precedence, by
+Input: Arrow arrays of record values (or keys) and headers. Output: one `Frames` with numpy arrays over the rows. The
+schema is named, in this order of precedence, by
 
     a header        `__value_schema_id` (`__key_schema_id`): magic byte, schema id or GUID, message index; the value is
                     the bare payload
     magic byte 0    schema id (4 bytes, big-endian), message index, payload
     magic byte 1    schema GUID (16 bytes), message index, payload
-    the settings    for values without any frame. No Protobuf payload begins with byte 0 or 1, for there is no field 0:
-                    framed and bare records can be told apart
+    the settings    for values without any frame. No Protobuf payload begins with byte 0 or 1, because there is no
+                    field 0, so framed and bare records cannot be confused
 
-Refused here: values that are too short, have another magic byte where no schema is set for bare ones, or a message
-index that is not a list of zig-zag varints. These keep the name of their schema: JSON and Avro have no message
-index, so what such a record is depends on what its schema turns out to be.
+Rejected here: values that are too short, values with another magic byte if the settings name no schema for bare ones,
+and values whose message index is not a list of zig-zag varints. The last kind keeps its schema key: JSON and Avro have
+no message index, so the cause depends on the type of the schema.
 
-The message index is a count and that many numbers, each a zig-zag varint. [0], by far the usual case, has a short form:
-the single byte 0. Everything is read from the array's buffers at once; only another index byte costs a Python loop.
+The message index is a count, then that many numbers, each a zig-zag varint. The most frequent index, [0], has a short
+form: the single byte 0. It is read for all rows at once, with numpy; any other index takes a step of a Python loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_app.model.causes import Cause
 ID_MAGIC, GUID_MAGIC = 0, 1
 ID_HEADER = 5  # magic byte and schema id
 GUID_HEADER = 17  # magic byte and GUID
-DEEPEST_INDEX = 32  # protoc refuses deeper nesting
+DEEPEST_INDEX = 32  # protoc rejects deeper nesting
 LONGEST_INDEX = 5 * (DEEPEST_INDEX + 1)
 LARGEST_ID = 2**31 - 1
 FIRST_MESSAGE: MessageIndex = (0,)
@@ -60,13 +60,13 @@ class Frames:
     """One entry per record value.
 
     Attributes:
-        verdict: OK, TOMBSTONE (a NULL value), what is wrong with the frame, or what the caller sets: HELD (not now) or
-            OMITTED (the value is NULL, but the record has one); int8.
-        schema: the schema id; -1 where nothing names one; -2 - n for the GUID `guids[n]`; int64.
+        verdict: OK, TOMBSTONE (a NULL value), the error of the frame, or a value that the caller sets: HELD (the record
+            is deferred) or OMITTED (the record's value is over the size limit, and is NULL here); int8.
+        schema: the schema id; -1 = no schema is named; -2 - n = the GUID `guids[n]`; int64.
         guids: the distinct GUIDs of the batch.
         index: position in `indexes` of the record's message index; int64.
-        indexes: the distinct message indexes of the batch; [0] is always first, one that cannot be read is empty.
-        body: where in the value the payload begins, bytes; int64.
+        indexes: the distinct message indexes of the batch; [0] is always first, an unreadable index is empty.
+        body: offset of the payload in the value, bytes; int64.
     """
 
     verdict: np.ndarray
@@ -77,13 +77,13 @@ class Frames:
     body: np.ndarray
 
     def key_of(self, row: int) -> SchemaKey:
-        """What names the schema of a row."""
+        """The schema key of a row that names a schema."""
         code = int(self.schema[row])
         return code if code >= 0 else self.guids[-2 - code]
 
     def groups(self) -> Iterator[np.ndarray]:
-        """The rows of each kind of frame that names a schema: one schema, message index, place of the payload and
-        verdict. One stable sort, so that a batch of one kind keeps its order."""
+        """Groups of the rows that name a schema. The rows of a group have the same schema, message index, payload
+        offset and verdict. The sort is stable, so that the rows of a group keep their order."""
         framed = np.flatnonzero(self.schema != NO_SCHEMA)
         if not len(framed):
             return
@@ -96,12 +96,13 @@ class Frames:
         yield from np.split(framed[order], starts[1:])
 
     def nameless(self, verdict: int) -> np.ndarray:
-        """The rows with that verdict that name no schema."""
+        """The rows with this verdict that name no schema."""
         rows = np.flatnonzero(self.verdict == verdict)
         found: np.ndarray = rows[self.schema[rows] == NO_SCHEMA]
         return found
 
     def refuse(self, rows: np.ndarray, verdict: int) -> None:
+        """Set the verdict of these rows, and remove their schema."""
         self.verdict[rows] = verdict
         self.schema[rows] = NO_SCHEMA
 
@@ -113,15 +114,15 @@ def split(
 
     Args:
         values: binary (32-bit offsets), NULL = tombstone.
-        headers: JSON text of each record's headers as `records.SOURCE_SCHEMA` has them, or NULL; None = there are none.
+        headers: JSON text of each record's headers as in `SOURCE_SCHEMA`, or NULL; None = no record has headers.
         header: the name of the header that may name the schema.
-        bare: the schema of values without a frame; None = there must be one.
+        bare: the schema of values without a frame; None = every value must have a frame.
     """
     return _Splitter(values, bare).split(headers, header)
 
 
 class _Splitter:
-    """Fills one `Frames`, kind of frame by kind of frame."""
+    """Fills one `Frames`, one kind of frame after the other."""
 
     def __init__(self, values: pa.Array, bare: UnframedSchema | None):
         count = len(values)
@@ -178,7 +179,7 @@ class _Splitter:
         self._frames.index[rows] = self._index_number(index)
 
     def _read_headers(self, headers: pa.Array, header: str, alive: np.ndarray) -> np.ndarray:
-        """Which rows have their schema in a header: each distinct header is read once."""
+        """Boolean array: whether each row has its schema in a header. Each distinct header is read once."""
         texts = find_headers(headers, header)
         if texts is None:
             return np.zeros(len(self._start), bool)
@@ -197,7 +198,11 @@ class _Splitter:
         return np.asarray(named)
 
     def _read_header(self, data: bytes) -> tuple[int, MessageIndex]:
-        """(schema code, message index, which is empty where it cannot be read)."""
+        """(schema code, message index; an empty index cannot be read).
+
+        Raises:
+            ValueError: the header names no schema.
+        """
         size = {ID_MAGIC: ID_HEADER, GUID_MAGIC: GUID_HEADER}.get(data[0] if data else -1)
         if size is None or len(data) < size:
             raise ValueError("no schema")
@@ -214,14 +219,14 @@ class _Splitter:
         return -2 - self._guids.setdefault(str(uuid.UUID(bytes=data)), len(self._guids))
 
     def _long_enough(self, rows: np.ndarray, header: int) -> np.ndarray:
-        """The rows that hold a header and at least one byte of message index."""
+        """The rows with at least one byte after `header` bytes; the others get the verdict SHORT."""
         short = self._length[rows] <= header
         self._frames.refuse(rows[short], SHORT)
         long: np.ndarray = rows[~short]
         return long
 
     def _read_indexes(self, rows: np.ndarray, header: int, first_bytes: np.ndarray) -> None:
-        """Fill `index` and `body` (or `verdict`) of rows whose message index begins after `header` bytes."""
+        """Fill `index` and `body` (or `verdict`) of the rows whose message index begins after `header` bytes."""
         found = self._frames
         found.body[rows] = header + 1
         for row in rows[first_bytes != 0]:
@@ -235,24 +240,24 @@ class _Splitter:
             found.body[row] = header + size
 
     def _heads(self) -> np.ndarray:
-        """The first 8 bytes of each value as a number; the caller never looks at what lies beyond a short one."""
+        """The first 8 bytes of each value as a big-endian number. For a shorter value the last bytes are arbitrary."""
         last = len(self._data) - 8
-        words = np.ndarray((last + 1,), ">u8", self._data, strides=(1,))  # one begins at each byte
+        words = np.ndarray((last + 1,), ">u8", self._data, strides=(1,))  # one word for each start byte
         nearest = np.minimum(self._start, last)
         heads: np.ndarray = words[nearest] << ((self._start - nearest) * 8).astype(np.uint64)
         return heads
 
     def _bytes(self, rows: np.ndarray, first: int, count: int) -> np.ndarray:
-        """Bytes of each row's value, as `_heads`."""
+        """`count` bytes of each row's value from `first` on; bytes after the end of a value are arbitrary."""
         positions = (self._start[rows] + first)[:, None] + np.arange(count)
         found: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
         return found
 
 
 def find_headers(headers: pa.Array, name: str) -> pa.Array:
-    """The base64 text of each record's last header of that name, NULL where there is none; None if no record has it.
+    """The base64 text of each record's last header with this name, or NULL; None if no record has such a header.
 
-    Inside a JSON string each quote has a backslash before it, so what the pattern finds is a header of its own.
+    Inside a JSON string each quote follows a backslash, so the pattern cannot match a part of another header.
     """
     if headers is None or headers.null_count == len(headers):
         return None
@@ -262,15 +267,15 @@ def find_headers(headers: pa.Array, name: str) -> pa.Array:
 
 
 def is_beyond(key: SchemaKey) -> bool:
-    """Whether no registry can have given out the id."""
+    """Whether a schema id is larger than a registry can assign."""
     return isinstance(key, int) and key > LARGEST_ID
 
 
 def read_message_index(data: bytes) -> tuple[MessageIndex, int]:
-    """The message index at the beginning of `data`, and how many bytes it takes.
+    """(the message index at the beginning of `data`, its length in bytes).
 
     Raises:
-        ValueError: it is cut off, negative, or deeper than any schema can be.
+        ValueError: it is incomplete, negative, or deeper than any schema.
     """
     count, position = _read_zigzag(data, 0)
     if count == 0:
@@ -299,7 +304,7 @@ def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _extents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(where each value starts, its length, all bytes, at least 8), from the array's buffers."""
+    """(start of each value, its length, the bytes of all values, padded to at least 8), from the array's buffers."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer or b"", np.uint8)

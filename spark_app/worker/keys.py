@@ -1,7 +1,7 @@
-"""Record keys that are framed Protobuf, as JSON text.
+"""Decodes record keys that are framed Protobuf to JSON text.
 
-In: an Arrow batch of records. Out: one text per record, NULL where the key has no frame or cannot be decoded: a bad key
-costs nobody the value, and the raw key stays in bronze. Keys of schemas outside the catalog are named.
+Input: an Arrow batch of records. Output: one text per record; NULL if the key has no frame or cannot be decoded. A bad
+key does not affect the value, and the raw key stays in bronze. Schemas that are not in the catalog are reported.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from spark_app.worker import framing
 
 @dataclass
 class Keys:
-    """`texts` has one entry per record; `unsettled` the rows whose key is of a schema that the catalog lacks."""
+    """`texts` has one entry per record. `unresolved`: schema key -> rows whose record key has this schema, for schemas
+    that are not in the catalog."""
 
     texts: pa.Array
     unresolved: dict[SchemaKey, np.ndarray]
 
 
 def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
-    """Decode each distinct key once."""
+    """Decode the keys of a batch; each distinct key is decoded once."""
     keys = batch.column("key")
     frames = framing.split(keys, batch.column("headers"), framing.KEY_HEADER)
     texts = np.full(len(keys), None, object)

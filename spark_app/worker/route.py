@@ -1,11 +1,11 @@
-"""A rule names the table: the routing field, the message type, or both.
+"""Chooses a record's table by the routing field, the message type, or both.
 
-In: the decoded rows of one message type and the closed set of tables. Out: for each row its routing name, or the cause
-why it has none, or a report that the value is new. Names become folders and SQL identifiers, so only what the pattern
-allows is a name.
+Input: the decoded rows of one message type, and the known tables. Output: for each row its routing name, or the cause
+for which it has none, or that its routing value is new. Names become folders and SQL identifiers, so a name must match
+the pattern.
 
-The routing value owns the name: it is the field's value, or the full name of the message type, or both as
-`package.Message/value`.
+A routing value is the field's value, the full name of the message type, or both as `package.Message/value`. A routing
+name belongs to the first routing value that gets it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ import pyarrow.compute as pc
 from spark_app.model.causes import Cause, Reject
 
 NAME = re.compile(r"[a-z0-9_]{1,64}")
-LONGEST_DETAIL = 200  # characters of a hostile value that are worth keeping; the raw record has all of it
+LONGEST_DETAIL = 200  # characters of a routing value in quarantine; the raw record contains all of it
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 By = Literal["field", "message", "both"]
 
 
 @dataclass(frozen=True)
 class Routing:
-    """The closed set of tables a pass works with.
+    """The tables that a task knows; it reports any other routing value as new.
 
     Attributes:
         field: the message's routing field.
         admitted: routing value -> routing name, for every admitted table.
         allowed: routing names that may become tables; empty = any.
-        room: whether a new value may be reported, or is over the cap.
-        by: what makes the routing value.
-        messages: routing name -> the message types of its rows, in the order of admission; another one is new.
-        fixed: columns that a table of several message types already has.
+        room: True = a new table is possible; False = the limit on tables is reached.
+        by: the source of the routing value.
+        messages: routing name -> the message types of its rows, in the order of admission; any other type is new.
+        fixed: routing name -> existing columns of a table with several message types.
     """
 
     field: str
@@ -59,7 +59,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a routing value means: exactly one of the three is set."""
+    """The result for a routing value; exactly one of the three is set."""
 
     name: str | None = None
     cause: Cause | None = None
@@ -67,12 +67,12 @@ class Verdict:
 
 
 def normalize(value: str) -> str:
-    """Spellings that a reader or a file system may take for the same become one name."""
+    """Unify spellings that a reader or a file system may treat as equal."""
     return unicodedata.normalize("NFKC", value).casefold()
 
 
 def name_of(value: str, by: By) -> str:
-    """The name that a routing value asks for; it need not be one that is allowed."""
+    """The routing name for a routing value; it may not be valid."""
     if by == "field":
         return normalize(value)
     message, _, rest = value.partition("/")
@@ -81,7 +81,7 @@ def name_of(value: str, by: By) -> str:
 
 
 def judge(value: str | None, routing: Routing, message: str) -> Verdict:
-    """The table of one routing value for rows of a message type."""
+    """Find the table of one routing value, for rows of a message type."""
     if value is None or value == "":
         return Verdict(cause=Cause.ROUTE_MISSING)
     name = routing.admitted.get(value)
@@ -115,11 +115,11 @@ class Routed:
 
 
 def route(table: pa.Table, count: int, routing: Routing, message: str) -> Routed:
-    """Judge each distinct routing value of `count` rows once.
+    """Find the tables of `count` rows; each distinct routing value is checked once.
 
     Args:
-        table: the rows, or the wrappers around them. Without the field, or where it is no string, there is no value.
-        message: the message type, after that of its wrapper and "/" if there is one.
+        table: the rows, or their wrappers. If it has no routing field, or the field is not a string, there is no value.
+        message: the message type, with the wrapper's type and "/" before it if there is a wrapper.
     """
     full_name = message.rpartition("/")[2].partition("#")[0]
     if routing.by == "message":

@@ -1,4 +1,4 @@
-"""Arrow batches to rows of the tables: bronze, silver, quarantine, deferred."""
+"""Builds the rows of bronze, silver, quarantine, deferred and resolved as Arrow tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_app.model.record_schemas import LINEAGE_SCHEMA, OMITTED_SCHEMA, SOURC
 from spark_app.worker.framing import Frames
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-SHARED = pa.dictionary(pa.int32(), pa.string())  # text that many rows have: the pass moves numbers, a file has text
+SHARED = pa.dictionary(pa.int32(), pa.string())  # for text that many rows share: tasks copy numbers instead of text
 COORDINATES = ["topic", "topic_id", "partition", "offset"]
 BRONZE_SCHEMA = pa.schema(
     [
@@ -44,21 +44,26 @@ LINEAGE_OF = {
     "_kafka_timestamp": "timestamp",
     "_landed_at": "landed_at",
 }
-LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES`, as silver names them
-LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names and types may be far longer
+LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES` with silver's column names
+LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names may be far longer
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
 
 def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
-    """Every byte and coordinate of the records, with what the frame says, and what stands for values that were omitted
-    where there are such. Rows from bronze stay as they are."""
+    """Bronze rows: the records with schema id and GUID of their frames, plus `OMITTED_SCHEMA` if a value was omitted.
+
+    Args:
+        batch: records from Kafka, or rows of bronze, which stay unchanged.
+        topic_ids: topic -> Kafka's topic id.
+        landed_at: microseconds since 1970.
+    """
     schema = pa.schema([*BRONZE_SCHEMA, *(OMITTED_SCHEMA if has_omitted(batch) else ())])
     rows = pa.Table.from_batches([batch])
     if "landed_at" in batch.schema.names:
         return rows.select(schema.names).cast(schema)
     topics = pc.dictionary_encode(batch.column("topic"))
     ids = pa.array([topic_ids.get(topic) for topic in topics.dictionary.to_pylist()], pa.string()).dictionary_encode()
-    schemas = frames.schema.copy()  # Arrow would share it, and the caller may yet hold a record back
+    schemas = frames.schema.copy()  # Arrow would share the memory, and the caller may still change `frames.schema`
     columns = [
         *[topics if name == "topic" else batch.column(name) for name in SOURCE_SCHEMA.names],
         ids.take(topics.indices),
@@ -71,20 +76,24 @@ def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str]
 
 
 def has_omitted(batch: pa.RecordBatch) -> bool:
-    """Whether the batch has a record whose value was too large to be taken."""
+    """Whether the batch has a record whose value is over the size limit."""
     name = OMITTED_SCHEMA.names[0]
     return name in batch.schema.names and batch.column(name).null_count < len(batch)
 
 
 def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:
-    """What silver rows say of their record; `keys` are the decoded record keys, where keys are decoded."""
+    """Silver's columns about the record, without the schema. `keys` are the decoded record keys; None = keys are not
+    decoded."""
     lineage = records.select(list(LINEAGE_OF.values())).rename_columns(list(LINEAGE_OF))
     return lineage if keys is None else lineage.append_column("_key", keys)
 
 
 def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.ndarray) -> pa.Table:
-    """The message's fields, the record's lineage with the schema, and the number of the row's table until the files are
-    written."""
+    """Silver rows: the message's fields, the record's lineage, and the schema.
+
+    Args:
+        numbers: the number of each row's table; it is in the column `NUMBER` until the files are written.
+    """
     count = len(lineage)
     schema_id = pa.array(np.full(count, key)) if isinstance(key, int) else pa.nulls(count, pa.int64())
     lineage = lineage.append_column("_schema_id", schema_id)
@@ -104,8 +113,13 @@ def quarantine_rows(
     schemas: Sequence[str],
     moment: int,
 ) -> pa.Table:
-    """The raw records with the reason: one cause and detail per row, the message type if it was known, and the schema
-    if it was refused."""
+    """Quarantine rows: the raw records, with one entry of each list per row.
+
+    Args:
+        messages: the message type; "" = unknown.
+        schemas: the key of the schema, if the schema was refused; else "".
+        moment: microseconds since 1970.
+    """
     count = len(records)
     columns = {
         "cause": pa.array([cause.value for cause in causes], pa.string()),
@@ -119,14 +133,24 @@ def quarantine_rows(
 
 
 def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:
-    """Coordinates of records that are in bronze and wait to be decoded, and the schema that they wait for."""
+    """Deferred rows: the coordinates of records in bronze that are not decoded yet.
+
+    Args:
+        waits_for: the schema that the records wait for; None = they wait for no schema.
+        moment: microseconds since 1970.
+    """
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
-    waited = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
-    return pa.table(columns | {"waits_for": waited, "deferred_at": _moment(moment, len(records))})
+    keys = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
+    return pa.table(columns | {"waits_for": keys, "deferred_at": _moment(moment, len(records))})
 
 
 def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:
-    """Records of quarantine that are in silver now: their coordinates, schema id, cause and table, with the unit."""
+    """Resolved rows: coordinates, schema id, cause and table of quarantined records that a replay added to silver.
+
+    Args:
+        unit: the number of the unit that added them.
+        moment: microseconds since 1970.
+    """
     columns = {name: placed.column(name) for name in [*COORDINATES, "schema_id", "cause", "table"]}
     extra = {"resolved_at": _moment(moment, len(placed)), "unit": pa.array(np.full(len(placed), unit, np.int64))}
     return pa.table(columns | extra)
@@ -146,17 +170,19 @@ def spans(records: pa.Table) -> dict[str, list[int]]:
 
 
 def count_values(column: pa.ChunkedArray) -> dict[str, int]:
-    """Distinct value -> how often it is there."""
+    """Distinct value -> number of rows with it."""
     return {item["values"]: item["counts"] for item in column.value_counts().to_pylist()}
 
 
 def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-    """Rows of all schema versions by table number. One stable sort per version: the cost is flat in the tables."""
+    """(table number, rows) for each table, from the rows of all schema versions. There is one stable sort per version,
+    so the cost does not depend on the number of tables."""
     pieces: dict[int, list[pa.Table]] = {}
     for group in groups:
         rows = pa.concat_tables(group)
         numbers = rows.column(NUMBER).to_numpy()
-        numbers = numbers.astype(np.min_scalar_type(numbers.max()))  # numpy sorts small ones without comparing them
+        # numpy sorts integers of up to 16 bits without comparisons.
+        numbers = numbers.astype(np.min_scalar_type(numbers.max()))
         order = np.argsort(numbers, kind="stable")
         distinct, starts = np.unique(numbers[order], return_index=True)
         ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
@@ -167,7 +193,7 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
 
 
 def split_by_value(rows: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:
-    """Rows by the value of a column of strings, without that column."""
+    """(value, rows) for each value of a column of strings; the rows do not contain that column."""
     ordered = rows.sort_by([(column, "ascending")])
     runs = pc.run_end_encode(ordered[column].combine_chunks())
     start = 0

@@ -1,7 +1,7 @@
-"""The wrapper variant: the record's message holds another message, as bytes, with a schema of its own.
+"""Unwraps messages that contain another message as bytes, with a schema of its own.
 
-In: the decoded wrappers. Out: the payloads they hold with their frames, and what else the wrappers say. A payload may
-be framed itself; one that is not is written by the schema that the wrapper names, and is that schema's first message.
+Input: the decoded wrappers. Output: the payloads with their frames, and the wrappers' other fields. A payload may have
+a frame of its own. If it has none, its schema is the one that the wrapper names, and its message is the first of it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Wrapper:
 
     @property
     def own(self) -> tuple[str, str]:
-        """Fields that are not kept in silver, for they are the frame of the payload."""
+        """Fields that silver does not keep, because they are the frame of the payload."""
         return self.payload, self.schema_id
 
 
 def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Frames]:
-    """(payloads, their frames), one per row; a wrapper without either is refused."""
+    """(payloads, their frames), one per row. A wrapper without a payload or without a schema for it is rejected."""
     payloads = _column(wrappers, wrapper.payload, pa.binary())
     frames = framing.split(payloads, bare=UNNAMED)
     frames.refuse(np.flatnonzero(frames.verdict == framing.TOMBSTONE), framing.WRONG_WRAPPER)
@@ -43,14 +43,14 @@ def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Fram
 
 
 def keep_rest(wrappers: pa.Table, wrapper: Wrapper) -> pa.Array | None:
-    """The wrappers' other fields as one struct column; None when there are none."""
+    """The wrappers' other fields as one struct column; None if there are none."""
     names = [name for name in wrappers.column_names if name not in wrapper.own]
     columns = [wrappers.column(name).combine_chunks() for name in names]
     return pa.StructArray.from_arrays(columns, fields=[wrappers.schema.field(n) for n in names]) if names else None
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    """The column, or NULLs where the message has no such field of that type."""
+    """The column; NULLs if the message has no such field of this type."""
     if name in table.column_names and table.schema.field(name).type == kind:
         return table.column(name).combine_chunks()
     return pa.nulls(len(table), kind)

@@ -1,1 +1,2 @@
-"""A worker's own Kafka consumer: ranges of offsets in, Arrow batches of `SOURCE_SCHEMA` out."""
+"""A worker's own Kafka consumer: it reads ranges of offsets into Arrow batches of `SOURCE_SCHEMA`, at the start of a
+task."""

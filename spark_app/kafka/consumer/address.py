@@ -1,4 +1,4 @@
-"""For compiled code: what lies at an address."""
+"""Pointer access for code that numba compiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 @intrinsic  # type: ignore[untyped-decorator]
 def address(context: Any, number: Any) -> Any:
-    """A number as the address that it is."""
+    """Converts an integer to a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)

@@ -1,7 +1,7 @@
-"""Reads spans of offsets from Kafka, each whole or not at all.
+"""Reads spans of offsets from Kafka; each span completely, or the read fails.
 
-A partition is fetched on behind the span that was read: mostly that is what the next unit reads, and it is at hand
-then. Each has a queue of its own, and is read to its end before the next one, so that records come in their order.
+librdkafka continues to fetch a partition after the span, because the next unit usually starts there. Each partition has
+a queue of its own. A span is read to its end before the next one, so that records stay in order.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.offsets import Span
 
 POLL_MS = 100
-PATIENCE_S = 60.0  # without a word about the partition
-BEHIND_S = 5.0  # of waiting that a partition may end before the span does: what it says may be from before
-UNUSED_S = 10.0  # after which a partition is no longer fetched: another worker reads it now
-AT_ONCE = 50_000  # messages
-LARGEST_BATCH = 1 << 30  # bytes: of headers base64 makes a third more, and a column of Arrow's has less than 2 GiB
+PATIENCE_S = 60.0  # timeout without a response for the partition
+BEHIND_S = 5.0  # how long a partition may end before the span: the broker's end offset may be out of date
+UNUSED_S = 10.0  # after this time an unused partition is no longer fetched: another worker reads it now
+AT_ONCE = 50_000  # messages per call
+LARGEST_BATCH = 1 << 30  # bytes: base64 makes headers a third larger, and an Arrow column must have less than 2 GiB
 LOSSES = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 REFUSALS = (*broker_access.LOGINS, KafkaError._SSL)
 
 
 class Consumer:
-    """Of one process. After anything but a whole read it has to be closed: what it holds is then of no use.
+    """The consumer of one process. After an incomplete read it must be closed, because its queues are not usable.
 
     Args:
-        options: librdkafka's.
+        options: librdkafka's options.
 
     Raises:
-        ValueError: librdkafka does not take the options.
+        ValueError: librdkafka does not accept the options.
     """
 
     def __init__(self, options: Mapping[str, Any]):
@@ -52,15 +52,16 @@ class Consumer:
     def read(
         self, spans: Sequence[Span], most_records: int, most_bytes: int, most_value: int
     ) -> Iterator[pa.RecordBatch]:
-        """The records, a batch at a time.
+        """The records of the spans, in batches.
 
         Args:
-            most_bytes: of keys, values and headers of a batch, and no more than `LARGEST_BATCH`; a record with more is
-                a batch of its own.
-            most_value: bytes; of a larger value there is only its size and digest, see `messages.to_batch`.
+            most_records: the most records of a batch.
+            most_bytes: the most bytes of keys, values and headers of a batch, at most `LARGEST_BATCH`; a larger record
+                is a batch of its own.
+            most_value: bytes; a larger value is replaced by its size and digest, see `messages.to_batch`.
 
         Raises:
-            Unread
+            ReadFailed
         """
         most_bytes = min(most_bytes, LARGEST_BATCH)
         self._said.clear()
@@ -72,17 +73,17 @@ class Consumer:
             while True:
                 while not queue.has_full_batch(span.end, most_records, most_bytes):
                     self._receive(queue, span)
-                taken, offsets = queue.take(span.end, most_records, most_bytes)
-                if not len(taken):
+                addresses, offsets = queue.take(span.end, most_records, most_bytes)
+                if not len(addresses):
                     break
                 try:
-                    batch = messages.to_batch(taken, offsets, span.topic, span.partition, most_value)
+                    batch = messages.to_batch(addresses, offsets, span.topic, span.partition, most_value)
                 finally:
-                    messages.release(taken)
+                    messages.release(addresses)
                 yield batch
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all messages, topics and the client."""
         for queue in self._queues.values():
             queue.stop()
         for topic in self._topics.values():
@@ -90,7 +91,7 @@ class Consumer:
         librdkafka.destroy(self._client, librdkafka.NO_CLOSE)
 
     def _open(self, span: Span) -> Queue:
-        """The partition's queue, at the beginning of the span."""
+        """The partition's queue, positioned at the start of the span."""
         key = span.topic, span.partition
         queue = self._queues.get(key)
         if queue is not None and not queue.skip_to(span.start):
@@ -104,8 +105,8 @@ class Consumer:
         if name not in self._topics:
             topic = librdkafka.topic_new(self._client, name.encode(), None)
             if not topic:
-                said = librdkafka.describe(librdkafka.last_error()).decode()
-                raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {said}", [])
+                text = librdkafka.describe(librdkafka.last_error()).decode()
+                raise ReadFailed(ReadFailure.SILENT, f"topic {name} cannot be opened: {text}", [])
             self._topics[name] = topic
         return self._topics[name]
 
@@ -118,35 +119,36 @@ class Consumer:
                 self._queues.pop(key).stop()
 
     def _receive(self, queue: Queue, span: Span) -> None:
-        """Wait until the queue has got further.
+        """Wait until the queue has advanced.
 
         Raises:
-            Unread
+            ReadFailed
         """
         began, reached = time.monotonic(), queue.reached
         while not queue.receive(self._buffer, span.end - reached, wait_ms=0):
             if queue.receive(self._buffer, 1, POLL_MS) and queue.reached > reached:
                 break
-            librdkafka.poll(self._client, 0)  # calls back with what was said
+            librdkafka.poll(self._client, 0)  # delivers errors to `_hear`
             self._judge(queue, span, time.monotonic() - began)
         if queue.errors:
             self._judge(queue, span, time.monotonic() - began)
 
     def _judge(self, queue: Queue, span: Span, waited_s: float) -> None:
-        """
+        """Check whether waiting longer is useless.
+
         Raises:
-            Unread: waiting longer would be in vain.
+            ReadFailed: the queue has an error, access is denied, or a timeout is over.
         """
-        said = [(code, broker_access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
+        errors = [(code, broker_access.words(KafkaError(code, text))) for code, text in (*queue.errors, *self._said)]
         where = f"{span.partition_name} at {queue.reached} of {span.start} to {span.end}"
         if any(code in LOSSES for code, _ in queue.errors):
-            raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", said)
-        if queue.errors or any(code in REFUSALS for code, _ in said):
-            raise ReadFailed(ReadFailure.SILENT, f"{where} cannot be read", said)
+            raise ReadFailed(ReadFailure.LOST, f"{where} is not in Kafka", errors)
+        if queue.errors or any(code in REFUSALS for code, _ in errors):
+            raise ReadFailed(ReadFailure.SILENT, f"{where} cannot be read", errors)
         if queue.ended is not None and min(waited_s, time.monotonic() - queue.ended) > BEHIND_S:
-            raise ReadFailed(ReadFailure.BEHIND, f"{where}: the partition ends there", said)
+            raise ReadFailed(ReadFailure.BEHIND, f"{where}: the partition ends there", errors)
         if waited_s > PATIENCE_S:
-            raise ReadFailed(ReadFailure.SILENT, f"{where}: no answer for {waited_s:.0f} s", said)
+            raise ReadFailed(ReadFailure.SILENT, f"{where}: no answer for {waited_s:.0f} s", errors)
 
     def _hear(self, client: int, code: int, reason: bytes, opaque: int) -> None:
         self._said.append((code, reason.decode(errors="replace")))

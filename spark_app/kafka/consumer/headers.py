@@ -1,4 +1,4 @@
-"""Record headers as JSON text: an array of {key, value (base64)}; a header without a value has none there."""
+"""Converts record headers to JSON text: an array of {key, value (base64)}; a header without a value has only a key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark_app.kafka.consumer.librdkafka import header_get_all, message_headers
 
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 PAD = ord("=")
-MOST_BYTES = 2**31 - 1  # of a column
+MOST_BYTES = 2**31 - 1  # the most bytes of an Arrow column with 32-bit offsets
 
 
 def read(messages: np.ndarray) -> pa.Array:
-    """The text of each message's headers, NULL where there are none."""
+    """The JSON text of each message's headers; NULL for a message without headers."""
     lists, counts = np.empty(len(messages), np.intp), np.empty(len(messages), np.int64)
-    answer = np.empty(3, np.intp)  # what librdkafka writes into must outlive the loop: compiled code frees early
+    answer = np.empty(3, np.intp)  # librdkafka writes into it; it is created here because compiled code frees early
     total = _find(messages, lists, counts, answer)
     if not total:
         return pa.nulls(len(messages), pa.string())
@@ -32,7 +32,7 @@ def read(messages: np.ndarray) -> pa.Array:
 
 @njit("int64(int64)", cache=True)  # type: ignore[untyped-decorator]
 def _length(name: int) -> int:
-    """Of what ends with a zero."""
+    """The length of a zero-terminated string."""
     text, length = carray(address(name), 1 << 40, np.uint8), 0
     while text[length]:
         length += 1
@@ -41,7 +41,7 @@ def _length(name: int) -> int:
 
 @njit("int64(uint64, int64[::1])", cache=True)  # type: ignore[untyped-decorator]
 def measure(message: int, answer: np.ndarray) -> int:
-    """Bytes of names and values. `answer` has room for three numbers, and lives longer than the call."""
+    """Bytes of a message's header names and values. `answer` has three elements, and must outlive the call."""
     at, size, position = answer.ctypes.data, 0, 0
     if message_headers(message, at):
         return 0
@@ -54,7 +54,8 @@ def measure(message: int, answer: np.ndarray) -> int:
 
 @njit("int64(int64[::1], int64[::1], int64[::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _find(messages: np.ndarray, lists: np.ndarray, counts: np.ndarray, answer: np.ndarray) -> int:
-    """The address of each message's headers, 0 where it has none, and how many they are; how many in all."""
+    """Fill `lists` with the address of each message's headers (0 if it has none) and `counts` with their number.
+    Returns the total number."""
     at, total = answer.ctypes.data, 0
     for number in range(len(messages)):
         count, none = 0, message_headers(messages[number], at)
@@ -69,7 +70,7 @@ def _find(messages: np.ndarray, lists: np.ndarray, counts: np.ndarray, answer: n
 
 @njit("void(int64[::1], int64[:, ::1], int64[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _list(lists: np.ndarray, found: np.ndarray, answer: np.ndarray) -> None:
-    """For each header the addresses and sizes of name and value."""
+    """Fill `found` with address and size of the name, and address and size of the value, of each header."""
     at, row = answer.ctypes.data, 0
     for headers in lists:
         position = 0
@@ -91,7 +92,7 @@ def _copy(places: np.ndarray, ends: np.ndarray, data: np.ndarray) -> None:
 
 @njit("void(int64[::1], int64[::1], int32[::1], uint8[::1])", cache=True)  # type: ignore[untyped-decorator]
 def _encode(places: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.ndarray) -> None:
-    """Base64."""
+    """Encode the values in base64, each from its position in `ends`."""
     for number in range(len(places)):
         size, at = sizes[number], ends[number]
         data = carray(address(places[number]), size, np.uint8)
@@ -107,7 +108,7 @@ def _encode(places: np.ndarray, sizes: np.ndarray, ends: np.ndarray, text: np.nd
 
 
 def _names(places: np.ndarray, sizes: np.ndarray) -> pa.Array:
-    """As JSON strings: each distinct name is written once."""
+    """The header names as JSON strings; each distinct name is converted once."""
     ends = _ends(sizes)
     data = np.empty(ends[-1], np.uint8)
     _copy(places, ends, data)
@@ -117,7 +118,7 @@ def _names(places: np.ndarray, sizes: np.ndarray) -> pa.Array:
 
 
 def _base64(places: np.ndarray, sizes: np.ndarray) -> pa.Array:
-    """NULL for a header without a value."""
+    """The header values in base64; NULL for a header without a value."""
     ends = _ends((sizes + 2) // 3 * 4)
     text = np.empty(ends[-1], np.uint8)
     _encode(places, sizes, ends, text)
@@ -133,10 +134,10 @@ def _join(names: pa.Array, values: pa.Array, counts: np.ndarray) -> pa.Array:
 
 
 def _ends(sizes: np.ndarray) -> np.ndarray:
-    """Where each begins among all of them, and where the last ends.
+    """Arrow's offsets for elements of these sizes: the start of each one, and the end of the last.
 
     Raises:
-        OverflowError: there is no room for them in a column.
+        OverflowError: they do not fit in an Arrow column.
     """
     total = int(sizes.sum())
     if total > MOST_BYTES:

@@ -1,6 +1,6 @@
-"""Kafka as the source of a pass: what one task reads, by the consumer that its process keeps.
+"""The Kafka input of one task, read by the consumer that its worker process keeps open.
 
-Settings travel here, with the names of secret files; the secrets are read here, and again for each new consumer.
+The settings that a task gets contain only the names of secret files; each new consumer reads the secrets from them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spark_app.settings.connections import KafkaSettings
 if TYPE_CHECKING:
     from spark_app.kafka.consumer.consumer import Consumer
 
-FETCH_BYTES = 1 << 20  # at 64 KiB/s an answer comes before the client takes the broker for dead
-PREFETCH_BYTES = 16 << 20  # of all partitions together; small records take five times their size
-LEAST_BYTES = 64 << 10  # of a partition
-LARGEST = 2**31 - 1  # of an answer: a single record may be as large
+FETCH_BYTES = 1 << 20  # even at 64 KiB/s a response of this size arrives within the client's timeout
+PREFETCH_BYTES = 16 << 20  # for all partitions together; small records take five times their size in memory
+LEAST_BYTES = 64 << 10  # for each partition
+LARGEST = 2**31 - 1  # largest response in bytes: a single record may be so large
 OPTIONS = {
-    "auto.offset.reset": "error",  # what is gone is a finding
+    "auto.offset.reset": "error",  # missing records must be reported, not skipped
     "check.crcs": True,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
@@ -40,13 +40,14 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Share:
-    """What one task reads.
+    """The part of a unit's input that one task reads.
 
     Attributes:
-        partitions: how many the topics have that are read by anybody.
-        batch_records, batch_bytes: an Arrow batch has at most so many records, and so many bytes if it has two.
+        spans: the offsets of this task.
+        partitions: the number of partitions that all tasks of the unit read; they share the prefetch memory.
+        batch_records, batch_bytes: limits of an Arrow batch; a batch of one record may have more bytes.
         record_bytes: a larger value is left out, see `messages.to_batch`.
-        limit: records at which the task ends; None = it reads all.
+        limit: the task ends after this number of records; None = it reads all.
     """
 
     kafka: KafkaSettings
@@ -61,9 +62,10 @@ class Share:
         return replace(self, limit=most)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """
+        """The records as batches of `SOURCE_SCHEMA`.
+
         Raises:
-            Unread
+            ReadFailed
         """
         consumer, whole, left = _open(self.kafka, self.partitions), False, self.limit
         try:
@@ -78,7 +80,7 @@ class Share:
                 close()
 
 
-_kept: dict[tuple[KafkaSettings, int], Consumer] = {}  # at most one: what it has fetched is kept from task to task
+_kept: dict[tuple[KafkaSettings, int], Consumer] = {}  # at most one; the next task uses the messages it has prefetched
 
 
 def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
@@ -89,7 +91,7 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
         close()
         try:
             _kept[key] = Consumer(options_for(kafka, partitions))
-        except (ValueError, ConfigurationError) as error:  # the driver was let in: a file changes just now
+        except (ValueError, ConfigurationError) as error:  # the driver could connect, so a file is changing right now
             raise ReadFailed(ReadFailure.SILENT, f"no consumer can be created: {error}", []) from None
     return _kept[key]
 
@@ -101,7 +103,7 @@ def close() -> None:
 
 
 def options_for(kafka: KafkaSettings, partitions: int) -> Mapping[str, Any]:
-    """librdkafka's, secrets included."""
+    """librdkafka's options, including the secrets."""
     kept = max(LEAST_BYTES, PREFETCH_BYTES // max(1, partitions))
     bounds = {"queued.max.messages.kbytes": kept >> 10, "fetch.message.max.bytes": min(kept, FETCH_BYTES)}
     return client_options(kafka) | OPTIONS | bounds

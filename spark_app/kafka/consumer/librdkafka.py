@@ -1,6 +1,7 @@
 """librdkafka's public C API, from the library that comes with confluent-kafka.
 
-Its Python client makes an object of each record, which costs more than all that the pass does with a flat one.
+confluent-kafka's Python client creates an object per record, which costs more than all other work of a task on a flat
+record.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from confluent_kafka import cimpl
 from llvmlite import binding
 from numba import types
 
-LIBRARY = ctypes.CDLL(cimpl.__file__)  # it is linked to librdkafka, whose functions are so found through it
+LIBRARY = ctypes.CDLL(cimpl.__file__)  # this library is linked to librdkafka, so its functions can be found here
 CONSUMER = 1  # rd_kafka_type_t
-NO_CLOSE = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE: there is no group to leave
+NO_CLOSE = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE: the consumer has no group
 ERROR_CHARS = 512
 
 # rd_kafka_message_t
@@ -63,7 +64,7 @@ describe_message = _declare("rd_kafka_message_errstr", _text, _pointer)
 
 
 def _compiled(name: str, result: Any, *arguments: Any) -> Any:
-    """A function for compiled code, which is cached and so must not hold an address."""
+    """A C function for compiled code, bound by name: numba caches compiled code, so it must not contain an address."""
     binding.add_symbol(name, ctypes.cast(getattr(LIBRARY, name), ctypes.c_void_p).value)
     return types.ExternalFunction(name, result(*arguments))
 
@@ -82,20 +83,20 @@ def open_client(options: Mapping[str, Any], error_callback: Any) -> int:
     """A consumer's handle.
 
     Args:
-        error_callback: an `ErrorCallback`, which must be kept alive as long as the handle.
+        error_callback: an `ErrorCallback`, which the caller keeps alive as long as the handle.
 
     Raises:
-        ValueError: it does not take the options.
+        ValueError: librdkafka does not accept the options.
     """
-    conf, said = conf_new(), ctypes.create_string_buffer(ERROR_CHARS)
+    conf, message = conf_new(), ctypes.create_string_buffer(ERROR_CHARS)
     for key, value in options.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if conf_set(conf, key.encode(), text.encode(), said, ERROR_CHARS):
+        if conf_set(conf, key.encode(), text.encode(), message, ERROR_CHARS):
             conf_destroy(conf)
-            raise ValueError(said.value.decode(errors="replace"))
+            raise ValueError(message.value.decode(errors="replace"))
     conf_set_error_cb(conf, error_callback)
-    handle = new(CONSUMER, conf, said, ERROR_CHARS)
+    handle = new(CONSUMER, conf, message, ERROR_CHARS)
     if not handle:
         conf_destroy(conf)
-        raise ValueError(said.value.decode(errors="replace"))
+        raise ValueError(message.value.decode(errors="replace"))
     return int(handle)

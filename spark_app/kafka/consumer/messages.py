@@ -1,8 +1,8 @@
-"""librdkafka's messages as Arrow columns.
+"""Converts librdkafka's messages to Arrow columns.
 
-In: the addresses of its message structs, as numpy arrays of `uint64`. The loops over them are compiled by numba: what a
-message takes here is a few nanoseconds beside what librdkafka itself takes. They are compiled when they are imported,
-or taken from numba's cache: before workers are forked.
+Input: the addresses of message structs, as numpy arrays of `uint64`. numba compiles the loops, so a message takes only
+a few nanoseconds more than librdkafka itself needs. The loops are compiled at import, or loaded from numba's cache,
+before workers are forked.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spark_app.kafka.consumer.address import address
 from spark_app.kafka.consumer.librdkafka import MESSAGE, describe_message, message_destroy, message_timestamp
 from spark_app.model.record_schemas import OMITTED_SCHEMA, SOURCE_SCHEMA
 
-LATEST_MS = 2**63 // 1000 - 1  # that microseconds can say
+LATEST_MS = 2**63 // 1000 - 1  # the latest time that fits in 64 bits as microseconds
 
 
 def measure(messages: np.ndarray, found: np.ndarray) -> int:
-    """For each message up to the first that is an error its address, bytes of value, key and headers, and offset; how
-    many these are."""
+    """Fill the rows of `found` with address, bytes (value, key and headers) and offset of the messages before the first
+    error. Returns the number of these messages."""
     return int(_measure(messages, found, np.empty(3, np.intp)))
 
 
@@ -41,7 +41,7 @@ def _measure(messages: np.ndarray, found: np.ndarray, answer: np.ndarray) -> int
 
 
 def read_error(message: int) -> tuple[int, int, str]:
-    """Code, offset and words of what came in the place of a message."""
+    """(code, offset, text) of an error that librdkafka returned instead of a message."""
     found, text = _read(int(message)), describe_message(int(message))
     return int(found["error"]), int(found["offset"]), text.decode(errors="replace")
 
@@ -58,8 +58,9 @@ def _describe(
     kinds: np.ndarray,
     answer: np.ndarray,
 ) -> int:
-    """Where each value and key ends among those of all, which are NULL, and the timestamps; how many values are larger
-    than `most_value`, which are left out."""
+    """Fill `ends` with the offsets of values and keys, `absent` with their NULLs, and `times` and `kinds` with the
+    timestamps in microseconds and their types. Returns the number of values larger than `most_value`, which are left
+    out."""
     omitted = 0
     ends[:, 0] = 0
     for number in range(len(messages)):
@@ -92,7 +93,7 @@ def _copy(messages: np.ndarray, ends: np.ndarray, values: np.ndarray, keys: np.n
 
 @njit(["void(int64[::1])", "void(uint64[::1])"], cache=True)  # type: ignore[untyped-decorator]
 def release(messages: np.ndarray) -> None:
-    """Give the messages back."""
+    """Return the messages to librdkafka, which frees them."""
     for number in range(len(messages)):
         message_destroy(messages[number])
 
@@ -101,8 +102,8 @@ def to_batch(messages: np.ndarray, offsets: np.ndarray, topic: str, partition: i
     """Messages of one partition, none of which is an error, as a batch of `SOURCE_SCHEMA`.
 
     Args:
-        messages: less than 2 GiB in all.
-        most_value: bytes. Of a larger value the batch has none, but `OMITTED_SCHEMA` as well: its size and digest.
+        messages: addresses of messages with less than 2 GiB in total.
+        most_value: bytes. A larger value is NULL in the batch, which then also has the columns of `OMITTED_SCHEMA`.
     """
     count = len(messages)
     ends, absent = np.empty((2, count + 1), np.int32), np.empty((2, count), np.bool_)

@@ -1,4 +1,4 @@
-"""The messages of one partition, in the order of their offsets."""
+"""The fetched messages of one partition, in the order of their offsets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from confluent_kafka import KafkaError
 
 from spark_app.kafka.consumer import librdkafka, messages
 
-NEAR = 50_000  # offsets: less than that is skipped message by message, for to fetch anew costs more
+NEAR = 50_000  # offsets: a shorter distance is skipped message by message, because a new fetch costs more
 NONE = np.empty((3, 0), np.int64)
 
 
 class Queue:
-    """Fetched by librdkafka from `start` on, until it is stopped.
+    """Messages that librdkafka fetches from `start` on, until `stop`.
 
     Attributes:
-        reached: nothing before this offset is still to come.
-        ended: since when the partition has ended and nothing came after that, by `time.monotonic`; None = it goes on.
-        used: when it was last read.
-        errors: codes and words, but for the end of the partition.
+        reached: every message before this offset has arrived.
+        ended: time at which the end of the partition was reached, if no message came after it; None = not at the end.
+        used: time of the last read. Both times are of `time.monotonic`.
+        errors: (code, text) of librdkafka's errors, except for the end of the partition.
     """
 
     def __init__(self, topic: int, partition: int, start: int):
@@ -37,7 +37,7 @@ class Queue:
             self.errors.append((code, librdkafka.describe(code).decode()))
 
     def skip_to(self, start: int) -> bool:
-        """Go on with that offset; False where it has to be fetched anew."""
+        """Continue at this offset; False if a new queue must be opened for it."""
         if start < self._position or start > self.reached + NEAR:
             return False
         self._position = start
@@ -45,12 +45,16 @@ class Queue:
         return True
 
     def has_full_batch(self, end: int, most_records: int, most_bytes: int) -> bool:
-        """Whether `take` gives as much as it may, or all there is before `end`."""
+        """Whether `take` can return a full batch, or all messages before `end`."""
         sizes = self._held[1]
         return self.reached >= end or len(sizes) >= most_records or int(sizes.sum()) >= most_bytes
 
     def take(self, end: int, most_records: int, most_bytes: int) -> np.ndarray:
-        """Addresses and offsets of the next messages before `end`: of so many bytes, or one."""
+        """Addresses and offsets of the next messages before `end`, within both limits; a larger message comes alone.
+
+        Returns:
+            An array with two rows: addresses and offsets. The caller releases the messages.
+        """
         _, sizes, offsets = self._held
         count = min(int(np.searchsorted(offsets, end)), most_records)
         fitting = int(np.searchsorted(np.cumsum(sizes[:count]), most_bytes, "right"))
@@ -61,7 +65,7 @@ class Queue:
         return taken[::2]
 
     def receive(self, into: np.ndarray, most: int, wait_ms: int) -> bool:
-        """Take over what librdkafka has fetched, at most so many messages; False when nothing came."""
+        """Take at most `most` messages that librdkafka has fetched; False if there are none within `wait_ms`."""
         count: int = librdkafka.consume_batch(
             self._topic, self._partition, wait_ms, into.ctypes.data, min(most, len(into))
         )
@@ -79,20 +83,20 @@ class Queue:
         return count > 0
 
     def stop(self) -> None:
-        """Fetch no more, and give back what is held."""
+        """Stop fetching, and release the messages in the queue."""
         messages.release(self._held[0])
         self._held = NONE
         librdkafka.consume_stop(self._topic, self._partition)
 
     def _hold(self, more: np.ndarray) -> None:
-        """Keep the messages as well, without those that nobody asks for."""
+        """Add messages to the queue, and release those before the current position."""
         held = np.concatenate([self._held, more], axis=1) if self._held.size else more
         first = int(np.searchsorted(held[2], self._position))
         messages.release(held[0, :first])
         self._held = held[:, first:]
 
     def _note(self, error: np.ndarray) -> None:
-        """What came in the place of a message."""
+        """Record an error that librdkafka returned instead of a message, or the end of the partition."""
         code, offset, text = messages.read_error(error[0])
         messages.release(error)
         if code == KafkaError._PARTITION_EOF:

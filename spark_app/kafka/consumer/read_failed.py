@@ -1,4 +1,4 @@
-"""Why a range of offsets could not be read: a value that goes back to the driver, not an error of the task."""
+"""The reason why a range of offsets could not be read. It is returned to the driver instead of failing the task."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from enum import StrEnum
 
 
 class ReadFailure(StrEnum):
-    """What is the matter with a broker, or with what it has."""
+    """The kind of a failed read."""
 
-    SILENT = "silent"  # it gives no answer, or one that makes no sense
-    BEHIND = "behind"  # it answers, and has less than was planned
-    LOST = "lost"  # it no longer has what was planned
+    SILENT = "silent"  # the broker does not respond, or its response is not valid
+    BEHIND = "behind"  # the partition ends before the planned offsets
+    LOST = "lost"  # Kafka no longer has the planned offsets
 
 
 @dataclass
 class ReadFailed(Exception):
-    """
+    """A range of offsets could not be read.
+
     Attributes:
-        what: which range, how far it was read, and what was wrong.
-        said: codes and words of librdkafka's errors since the range was begun, as `access.words` has them.
+        what: the range, the offset that was reached, and the problem.
+        said: (code, text) of librdkafka's errors during the read; the texts are from `broker_access.words`.
     """
 
     why: ReadFailure

@@ -1,4 +1,4 @@
-"""Which offsets a unit takes, and how its tasks share them."""
+"""The offset ranges of a unit, and their division among tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from spark_app.model.offsets import Offsets, Span
 
-UNEVEN = 1.25  # of an even part: what a task may have before a partition is split for it
+UNEVEN = 1.25  # a partition is split only if it is larger than an even part times this
 
 
 def spans_between(start: Offsets, end: Offsets) -> list[Span]:
-    """What lies between two positions, in order. A partition that `start` does not have begins at 0."""
+    """The spans from `start` to `end`, in order. A partition that is not in `start` begins at 0."""
     found = [
         Span(topic, int(partition), start.get(topic, {}).get(partition, 0), offset)
         for topic, partitions in end.items()
@@ -21,9 +21,10 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
 
 
 def split_among_tasks(spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
-    """About as many offsets for each task; one that would have none is left out.
+    """About the same number of offsets for each task; a task without offsets is left out.
 
-    Only a partition that is larger than a task's part is split: whoever reads one has what comes next at hand.
+    A partition is split only if it is larger than a task's part, because the consumer of a partition has already
+    prefetched its next records.
     """
     spans = list(spans)
     even = -(-sum(span.offsets for span in spans) // max(1, tasks))
