@@ -43,9 +43,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 
 from scripts.campaign import read_back
-from scripts.campaign.stage import BUMP, Stage, kill, wait_until
+from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
+from spark_app.model.errors import ExitCode
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.storage.lake import Lake
@@ -263,7 +264,7 @@ def fill(stage: Stage, registry_url: str, parts: list[list[dict[str, Any]]]) -> 
         wait_until(lambda: "schema_unknown" in stage.status()["quarantine"], "the end of patience")
         golden_lake.register(registry_url, second)
         golden_lake.send(stage.brokers, bumped)
-        assert app.wait(60) == BUMP
+        assert app.wait(60) == ExitCode.BUMP
     finally:
         kill(app)
     assert stage.run("--available-now", TABLES__ALLOWLIST=ALLOWED) == 0

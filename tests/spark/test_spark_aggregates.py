@@ -104,7 +104,7 @@ def nothing_by_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None
     """Switches to Spark SQL, and back."""
     is_exact_in_arrow = aggregates.Grouping.is_exact_in_arrow
     return lambda off: monkeypatch.setattr(
-        aggregates.Grouping, "suits", (lambda _: False) if off else is_exact_in_arrow
+        aggregates.Grouping, "is_exact_in_arrow", (lambda _: False) if off else is_exact_in_arrow
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign import read_back
-from scripts.campaign.stage import BUMP, Stage, kill, wait_until
+from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
 from tests.support import ledger
 
@@ -39,7 +39,7 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     try:
         wait_until(lambda: stage.status().get("bronze") == 2_000, "the first batch")
         stage.produce(2_000, schema_version="3", num_versions="2")
-        assert app.wait(60) == BUMP
+        assert app.wait(60) == ExitCode.BUMP
     finally:
         kill(app)
     assert read_back.read(stage.lake, "bronze_events", ["offset"]).num_rows == 2_000

@@ -108,9 +108,9 @@ class SmallLake:
         return {self.topic: {str(partition): end for partition, end in self.ends.items()}}
 
     def _run(self, batches: Sequence[pa.RecordBatch], origin: UnitOptions) -> Report:
-        for settled in (False, False, False, True):
+        for defer_new in (False, False, False, True):
             plan = self.units._plan(self.opened.units.manifests.last + 1, origin)
-            plan = task.replace(plan, settled=settled)  # type: ignore[attr-defined]
+            plan = task.replace(plan, defer_new=defer_new)  # type: ignore[attr-defined]
             report = task.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
             if not report.new_ids and not report.new_values:
                 return report

@@ -56,7 +56,7 @@ def test_freshness_of_a_moment_is_a_usage_error() -> None:
     done = _bench_with_packages("freshness", "--seconds", "10")
     assert (done.returncode, done.stderr) == (
         USAGE,
-        "bench: --seconds 10: a tenth of it tells nothing, give 240 or more\n",
+        "bench: --seconds 10: this is too short to measure, give 240 or more\n",
     )
 
 

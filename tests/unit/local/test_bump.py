@@ -25,9 +25,9 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        (["--lake", "elsewhere"], "another --lake:"),
-        (["--topic", "scores"], "another --topic:"),
-        (["--kafka-port", "9192", "--no-producer"], "another --kafka-port and --producer:"),
+        (["--lake", "elsewhere"], "a different --lake:"),
+        (["--topic", "scores"], "a different --topic:"),
+        (["--kafka-port", "9192", "--no-producer"], "a different --kafka-port and --producer:"),
     ],
 )
 def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given: list[str], named: str) -> None:
@@ -38,4 +38,4 @@ def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given
 @pytest.mark.parametrize("given", [["--topic", "scores"], []])
 def test_what_the_running_stack_has_or_nobody_gave_is_no_difference(tmp_path: Path, given: list[str]) -> None:
     here = begin(tmp_path, "--topic", "scores")
-    assert "no producer running" in refusal(*here, *given)
+    assert "its producer does not run" in refusal(*here, *given)

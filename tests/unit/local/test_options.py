@@ -127,7 +127,7 @@ def test_a_lake_is_refused_where_the_app_would_refuse_it(path: str) -> None:
 @pytest.mark.parametrize("option", ["--lake", "--state"])
 def test_a_file_is_no_place_for_a_lake(tmp_path: Path, option: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LocalError, match=f"{option} .*/file is no folder"):
+    with pytest.raises(LocalError, match=f"{option} .*/file is not a folder"):
         parse([option, str(tmp_path / "file")])
 
 

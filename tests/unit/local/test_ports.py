@@ -18,7 +18,7 @@ def test_a_taken_port_is_named_with_its_option(address: str) -> None:
         other.bind((address, 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(LocalError, match=rf"port {port} for kafka is taken.*--kafka-port") as caught:
+        with pytest.raises(LocalError, match=rf"port {port} for kafka is in use.*--kafka-port") as caught:
             require_free(port, "kafka", "--kafka-port")
     assert caught.value.code == CONFIGURATION
 
@@ -26,5 +26,5 @@ def test_a_taken_port_is_named_with_its_option(address: str) -> None:
 def test_a_bound_port_nobody_listens_on_yet_is_taken() -> None:
     with socket.socket() as other:
         other.bind((HOST, 0))
-        with pytest.raises(LocalError, match="is taken"):
+        with pytest.raises(LocalError, match="is in use"):
             require_free(other.getsockname()[1], "registry", "--registry-port")

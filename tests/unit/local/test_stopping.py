@@ -50,7 +50,7 @@ def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, caps
     lines = [re.sub(r"\d+ s", "N s", line) for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         "stopping producer, spark ...",
-        "producer ended after N s, spark left",
+        "producer ended after N s, spark still running",
         "the Spark app finishes its batch and gold: N s at most",
         "spark ended after N s",
     ]

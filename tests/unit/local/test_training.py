@@ -44,7 +44,7 @@ def test_a_training_that_fails_stops_nobody_and_leaves_nothing(
     _fill(other_python, 'echo half > "$PROTOLAKE_SPARK__CLASS_ARCHIVE"; echo "no Java" >&2; exit 3')
     training.train({training.ARCHIVE: str(archive)})
     assert os.listdir(archive.parent) == ["spark.lock"]
-    assert "no class archive, so that starts take longer: no Java (exit code 3)" in capsys.readouterr().err
+    assert "the class archive was not written, so starts take longer: no Java (exit code 3)" in capsys.readouterr().err
 
 
 def test_a_training_that_hangs_is_ended(

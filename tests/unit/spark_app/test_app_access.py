@@ -57,7 +57,7 @@ def test_a_registry_that_is_down_is_an_outage() -> None:
 
 
 def test_a_registry_without_tls_names_its_address(answers: Answers) -> None:
-    with pytest.raises(RegistryAccessDenied, match=r"registry\.url: it answers without TLS"):
+    with pytest.raises(RegistryAccessDenied, match=r"registry\.url: the server answers without TLS"):
         ask(answers.url.replace("http:", "https:"))
 
 
@@ -78,7 +78,7 @@ def test_a_connection_that_is_cut_in_the_handshake_is_an_outage() -> None:
         (45, r"registry\.certificate_file"),
         (48, r"registry\.certificate_file"),
         (49, r"registry\.certificate_file"),
-        (70, r"registry\.url: it speaks no version of TLS"),
+        (70, r"registry\.url: the server offers no TLS version"),
         (80, None),
         (112, None),
     ],
@@ -214,7 +214,7 @@ def test_a_password_that_would_go_in_clear_is_warned_of(
     pipeline.lake.prepare()
     pipeline._open_lake()
     said = capfd.readouterr().err
-    assert ("in clear" in said) == told
+    assert ("unencrypted" in said) == told
     assert "s3cret" not in said
 
 

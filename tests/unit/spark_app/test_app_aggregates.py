@@ -92,7 +92,7 @@ def test_a_column_of_another_kind_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "function", "kind", "suits"),
+    ("key", "function", "kind", "is_exact_in_arrow"),
     [
         (pa.string(), "count", pa.float64(), True),
         (pa.string(), "count", pa.list_(pa.int64()), False),

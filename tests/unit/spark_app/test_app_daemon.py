@@ -5,7 +5,7 @@ import sys
 
 ENDING = """
 import socket
-from spark_app.process import daemon
+from spark_app.spark import daemon
 here, there = socket.socketpair()
 there.close()
 print(daemon.work(here, True))

@@ -91,7 +91,7 @@ def test_a_wrong_setting_is_78(lake: Lake) -> None:
 def test_a_lake_that_contradicts_itself_is_65(lake: Lake) -> None:
     alter(lake)
     code, said = end(lake.root, "run")
-    assert (code, "was altered after it was decided" in said) == (ExitCode.LOSS, True)
+    assert (code, "was altered after it was written" in said) == (ExitCode.LOSS, True)
     assert read_json(lake.status)["state"] == "held"
 
 
@@ -162,7 +162,7 @@ def catches(pid: int, number: int) -> bool:
 def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None:
     (lake.state / "starts.json").write_text('{"failed": 3, "unit": 1}')
     with command(lake.root, "run", RUN__BACKOFF_S="600") as process:
-        wait_for(lambda: "waiting 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
+        wait_for(lambda: "waits 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
         lake.lock()
         lake.unlock()
         process.send_signal(signal.SIGTERM)

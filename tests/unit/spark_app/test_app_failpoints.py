@@ -117,4 +117,4 @@ def test_a_point_that_there_is_not_is_an_error(tmp_path: Path) -> None:
     env = {failpoints.ALLOWED: "on"}
     command = [sys.executable, "-c", DIES, str(tmp_path)]
     done = subprocess.run(command, cwd=APP.parent, env=env, timeout=60, capture_output=True, text=True)
-    assert "names points that there are not: ledger" in done.stderr
+    assert "names unknown failpoints: ledger" in done.stderr

@@ -83,7 +83,7 @@ def test_an_older_copy_of_a_table_is_named(lake: Lake, name: str, newer: int) ->
     for _ in range(2):
         [finding] = examine(lake)
         assert finding.fatal
-        assert f"{name} is an older copy, it has seen unit 8" in finding.what
+        assert f"{name} is an older copy, its last unit is 8" in finding.what
     with pytest.raises(ContractError, match="older copy") as caught:
         refuse([finding])
     assert caught.value.exit_code is ExitCode.LOSS
@@ -101,9 +101,9 @@ def test_an_older_log_with_the_files_of_later_units_is_named(lake: Lake) -> None
     log = lake.table("silver_a_events") / "_delta_log"
     copy = copy_of(log)
     take(lake, 9)
-    open_again(lake).committer.close()
+    open_again(lake).units.committer.close()
     put_back(copy, log)
-    assert ["seen unit 8" in finding.what for finding in examine(lake)] == [True]
+    assert ["last unit is 8" in finding.what for finding in examine(lake)] == [True]
 
 
 def test_a_log_cut_within_the_last_units_is_made_whole(lake: Lake) -> None:
@@ -130,15 +130,15 @@ def test_a_table_of_long_ago_is_compared_too(lake: Lake) -> None:
 def test_a_removed_table_is_named(lake: Lake, name: str, fatal: bool) -> None:
     shutil.rmtree(lake.table(name))
     [finding] = examine(lake)
-    assert (f"{name} is gone" in finding.what, finding.fatal) == (True, fatal)
+    assert (f"{name} is missing" in finding.what, finding.fatal) == (True, fatal)
     assert not lake.table(name).exists()
 
 
 def test_a_removed_log_does_not_come_back_with_the_last_units_only(lake: Lake) -> None:
-    open_again(lake).committer.close()
+    open_again(lake).units.committer.close()
     shutil.rmtree(lake.table("silver_a_events") / "_delta_log")
     [finding] = examine(lake)
-    assert "silver_a_events is gone" in finding.what
+    assert "silver_a_events is missing" in finding.what
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5])
@@ -147,7 +147,7 @@ def test_lost_manifests_are_named_and_no_file_goes(lake: Lake, kept: int) -> Non
     files = sorted(lake.root.glob("*/*.parquet"))
     for path in sorted(lake.manifests.glob("0*.json"))[kept:]:
         path.unlink()
-    with pytest.raises(ContractError, match=r"seen unit 8|restore"):
+    with pytest.raises(ContractError, match=r"has unit 8|restore"):
         refuse(examine(lake))
     assert sorted(lake.root.glob("*/*.parquet")) == files
 
@@ -164,7 +164,7 @@ def test_manifests_of_an_older_copy_are_named_where_the_last_unit_is_none_of_ing
     opened.units.manifests.commit(replace(manifest, source=manifest.source | {"start": end}))
     opened.units.committer.apply(opened.units.manifests.read(10))
     put_back(copy, lake.manifests)
-    with pytest.raises(ContractError, match="seen unit 10, but the manifests end at 9"):
+    with pytest.raises(ContractError, match="has unit 10, but the newest manifest is 9"):
         examine(lake)
     assert any("000000000010" in path.name for path in lake.root.glob("*/*.parquet"))
 
@@ -199,7 +199,7 @@ def test_a_damaged_id_is_refused_and_nothing_is_committed_again(lake: Lake, text
 
 def test_another_lakes_id_is_refused_and_nothing_is_committed_again(lake: Lake) -> None:
     (lake.state / "id").write_text("protolake-00000000-0000-0000-0000-000000000000\n")
-    with pytest.raises(ContractError, match="another id"):
+    with pytest.raises(ContractError, match="another lake id"):
         open_again(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
 
@@ -234,7 +234,7 @@ def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, 
 def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
     """What it says is done would never be looked at, or never be folded."""
     lake.synced.write_text(json.dumps({mark: 99}))
-    with pytest.raises(ContractError, match="knows unit 99, but the manifests end at 8"):
+    with pytest.raises(ContractError, match="has unit 99, but the newest manifest is 8"):
         examine(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
 

@@ -101,7 +101,7 @@ def test_an_endpoint_that_gives_no_token_refuses_only_when_it_says_so() -> None:
     refused, down = (KafkaError(KafkaError._AUTHENTICATION, f"{OIDC}: {why}") for why in ("invalid_client", "HTTP 503"))
     assert "kafka.sasl_password_file" in (broker_access.refusal([down, refused], OAUTH) or "")
     assert broker_access.refusal([down], OAUTH) is None
-    assert "gave no token" in broker_access.no_token_note([down], OAUTH)
+    assert "returned no token" in broker_access.no_token_note([down], OAUTH)
 
 
 @contextlib.contextmanager

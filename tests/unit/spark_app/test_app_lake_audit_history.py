@@ -35,7 +35,7 @@ def test_records_that_kafka_no_longer_has_are_compared_with_bronze(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("column", "damage", "named"),
-    [("headers", "'{'", "headers"), ("headers", "'[1]'", "headers"), ("timestamp_type", "null", "type of time")],
+    [("headers", "'{'", "headers"), ("headers", "'[1]'", "headers"), ("timestamp_type", "null", "timestamp_type")],
 )
 def test_damage_to_what_only_bronze_still_has_is_named(tmp_path: Path, column: str, damage: str, named: str) -> None:
     lake = kinds_lake(tmp_path)
@@ -128,7 +128,7 @@ def test_acks_that_are_none_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_lake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no lake with decided units"):
+    with pytest.raises(ConfigurationError, match="no lake with committed units"):
         audit(Settings(lake={"path": str(tmp_path)}))  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def test_a_unit_that_is_not_finished_is_waited_for(tmp_path: Path, monkeypatch: 
     lake.take(batch_of(KINDS))
     (lake.lake.manifests / "finished").write_text("0")
     monkeypatch.setattr("spark_app.audit.auditor.SNAPSHOT_TIMEOUT_S", 0.5)
-    with pytest.raises(UnreachableError, match="start the app, which finishes it"):
+    with pytest.raises(UnreachableError, match="start the app, which completes the unit"):
         lake.audit()
 
 
@@ -157,7 +157,7 @@ def test_where_an_old_lake_began_is_taken_from_bronze_and_said(tmp_path: Path) -
     (lake.lake.manifests / "began").unlink()
     verdict = lake.audit()
     assert verdict.faults() == {}
-    assert any("taken from the first offsets in bronze" in words for words in verdict.notes)
+    assert any("took it from the first offsets in bronze" in words for words in verdict.notes)
 
 
 def test_gold_is_compared_with_the_silver_that_it_has_folded(tmp_path: Path) -> None:

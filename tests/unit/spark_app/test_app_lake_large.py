@@ -83,7 +83,7 @@ def test_tables_get_the_columns_with_the_first_such_record(tmp_path: Path) -> No
 def test_the_limit_may_become_another_one(tmp_path: Path) -> None:
     """What was left out stays so, what landed whole stays whole; only whether it had to be left out is not proven."""
     lake = with_limit(lake_of(tmp_path / "raised"), 1 << 20)
-    check(lake, 4, gold=1, records=1)
+    check(lake, 4, gold=1, values=1)
     lake = with_limit(lake_of(tmp_path / "lowered", 1 << 20), MOST)
     lake.kafka.most = MOST
     check(lake, 5, gold=1)
@@ -102,7 +102,7 @@ def test_the_limit_may_become_another_one(tmp_path: Path) -> None:
         (
             "quarantine_events",
             {"detail": f"'2010 bytes, the most is {1 << 20}'"},
-            "left out, though not larger than the limit that it names",
+            "value omitted, although it is within the limit that the row gives",
         ),
     ],
 )
@@ -158,4 +158,4 @@ def test_a_producer_knows_its_hash(tmp_path: Path) -> None:
     lines.write_text(json.dumps(own) + "\n")
     assert lake.audit(acks=lines).faults() == {}
     lines.write_text(json.dumps(own | {"sha256": hashlib.sha256(SMALL).hexdigest()}) + "\n")
-    assert ("altered", "bronze", AT, "not what the producer was told is safe") in found(lake, acks=lines)
+    assert ("altered", "bronze", AT, "differs from the record that the broker acknowledged") in found(lake, acks=lines)

@@ -12,6 +12,7 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import loss
 from spark_app.driver.loss import Gap, Reason
 from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.unit_log import UnitLog
 from spark_app.kafka.topics import Topic
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Settings
@@ -154,7 +155,7 @@ def test_a_crash_while_accepting_accepts_nothing(tmp_path: Path, stop: str, monk
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
-    target: type = {"set_aside": type(opened.lake), "write": OpenLake}[stop]
+    target: type = {"set_aside": type(opened.lake), "write": UnitLog}[stop]
     real: Callable[..., object] = getattr(target, stop)
     monkeypatch.setattr(target, stop, lambda *a: (real(*a), crash())[0])
     with pytest.raises(KeyboardInterrupt):

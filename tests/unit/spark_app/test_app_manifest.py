@@ -86,7 +86,7 @@ def test_number_out_of_turn_is_refused(tmp_path: Path, sequence: int) -> None:
 def test_imbalance_is_refused(tmp_path: Path, counts: dict[str, Any]) -> None:
     lake = open_lake(tmp_path)
     unit = ingest_unit(lake, 1, ROWS)
-    refused(Manifests(lake), replace(unit, counts=unit.counts | counts), "records taken")
+    refused(Manifests(lake), replace(unit, counts=unit.counts | counts), "records were ingested")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_files_with_other_rows_than_are_counted_are_refused(
     written = {t: ingest_unit(lake, 1, {t: pa.table({"x": [1]})}).tables[t] for t in tables}
     unit = ingest_unit(lake, 1, ROWS)
     unit = replace(unit, tables=written, counts=unit.counts | counts)
-    refused(Manifests(lake), unit, f"rows of {table} counted")
+    refused(Manifests(lake), unit, f"rows of {table} were counted")
 
 
 def test_rows_that_wait_on_are_part_of_the_balance(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_rows_that_wait_on_are_part_of_the_balance(tmp_path: Path) -> None:
     kept = {name: change for name, change in unit.tables.items() if name != "bronze_events"}
     counts = unit.counts | {"bronze": 1, "deferred": 0}
     unit = replace(unit, kind="deferred", tables=kept, counts=counts, source={"records": 1, "left": 1})
-    refused(Manifests(lake), unit, "1 rows of deferred_events counted, 2 written")
+    refused(Manifests(lake), unit, "1 rows of deferred_events were counted, but 2 written")
     Manifests(lake).commit(replace(unit, source={"records": 1, "left": 2}))
 
 

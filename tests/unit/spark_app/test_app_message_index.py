@@ -199,7 +199,7 @@ def test_messages_that_have_one_index_are_not_looked_at_twice() -> None:
 def test_a_form_that_is_not_known_is_no_guess() -> None:
     schema = orders(None, "registered")
     assert [message(schema, 0, number) for number in range(3)] == [None, None, None]
-    assert "how the schema was registered is not known" in why_none(schema, (0, 1))
+    assert "the form in which the schema was registered is unknown" in why_none(schema, (0, 1))
     assert message(schema, 0) == "shop.Order"
 
 
@@ -276,7 +276,7 @@ def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
 def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
     found = [finding for finding in doctor.examine(lake, lake_settings(lake)) if "message indexes" in finding.what]
-    assert [(finding.fatal, finding.what.endswith("with the schemas 1")) for finding in found] == [(False, True)]
+    assert [(finding.fatal, finding.what.endswith("in the schemas 1")) for finding in found] == [(False, True)]
     record_message_index_rule(lake, settings_of(lake.root, "descriptor"))
     assert not [f for f in doctor.examine(lake, lake_settings(lake)) if "message indexes" in f.what]
 
@@ -364,7 +364,7 @@ def test_one_line_says_that_a_schema_depends_on_its_writers(
     answers.schema(2, PROTO3 + "message A { map<string, int64> m = 1; }")
     of_rule = desk(answers, open_lake(tmp_path), "registered")
     of_rule.resolve_new([1, 2])
-    lines = [line for line in capsys.readouterr().err.splitlines() if "depend on its writers" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "depends on the writer" in line]
     assert len(lines) == 1
     assert "schema=1" in lines[0]
 

@@ -155,7 +155,7 @@ def test_levels_below_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     ("state", "reason", "age_s", "words"),
     [
         ("running", None, 0, None),
-        ("running", None, STALE_S + 5, "no sign of life"),
+        ("running", None, STALE_S + 5, "no status update"),
         ("waiting", "broker b does not answer", 0, "waiting: broker b"),
         ("held", "unit 3 has a gap", 0, "held: unit 3"),
         ("stopped", None, 0, "stopped"),
@@ -212,7 +212,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
-    assert "gold        gold_a_player_agg failed, it is computed anew: its silver is damaged" in lines
+    assert "gold        gold_a_player_agg is paused, then recomputed: its silver is damaged" in lines
     assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 
@@ -252,7 +252,7 @@ def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pyte
     lake.status.rmdir()
     status.end("stopped", None)
     assert read_json(lake.status)["state"] == "stopped"
-    assert "status not written" in capsys.readouterr().err
+    assert "status.json could not be written" in capsys.readouterr().err
 
 
 def test_two_things_that_are_waited_for_by_turns_are_said_once(

@@ -86,13 +86,13 @@ def test_a_request_that_nobody_answers_stays_and_is_named(tmp_path: Path) -> Non
     lake = open_lake(tmp_path)
     request = Request("replay", {})
     requests.submit(lake, request)
-    with pytest.raises(UnreachableError, match=rf"{request.id}\.json to withdraw it"):
+    with pytest.raises(UnreachableError, match=rf"{request.id}\.json to cancel it"):
         requests.wait_for_result(lake, request, 0.1)
     assert requests.pending(lake) == [request]
 
 
 def test_answers_in_words() -> None:
-    assert result_text.replay_lines({"candidates": {}}, False) == ["nothing open in quarantine"]
+    assert result_text.replay_lines({"candidates": {}}, False) == ["quarantine has no open records"]
     counted = result_text.replay_lines({"candidates": {"route_cap": 2}}, False)
     assert counted[1].split() == ["route_cap", "2", "not", "tried"]
     result = {"candidates": {"route_cap": 1200}, "refused": {"frame_short": 1}, "resolved": {"silver_a": 3}}
@@ -104,9 +104,9 @@ def test_answers_in_words() -> None:
     gold = {"gold_a": {"rows": 2, "differing": 1, "named": ["k"]}}
     rebuilt = {"tables": {"silver_a": table}, "gold": gold, "named": {"silver_a": ["t/0@3 differing"]}}
     text = "\n".join(result_text.rebuild_lines(rebuilt | {"replayable": 2, "skipped": []}, dry_run=False))
-    assert "silver_a: the first of them\n  t/0@3 differing" in text
-    assert "gold_a: the first of them\n  k" in text
-    assert "2 in quarantine can be decoded now: python -m spark_app replay" in text
+    assert "silver_a: the first affected rows\n  t/0@3 differing" in text
+    assert "gold_a: the first affected rows\n  k" in text
+    assert "2 records in quarantine can be decoded now: protolake replay" in text
     assert text.split("\n")[1].split() == ["silver_a", "5", "0", "4", "1", "0", "0"]
 
 
@@ -131,13 +131,13 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     _, err = command.communicate(timeout=60)
     assert command.returncode == (130 if interrupt else 69)
     assert [request.arguments["causes"] for request in requests.pending(lake)] == [["route_cap"]]
-    assert "to withdraw it" in err
+    assert "to cancel it" in err
     later = start(tmp_path, "rebuild")
     _, err = later.communicate(timeout=60)
-    assert re.search(r"executed before it.*\nasked +replay [0-9a-f]+ at 20", err)
+    assert re.search(r"executed first.*\nrequested +replay [0-9a-f]+ at 20", err)
     lake.status.write_text(json.dumps(Status(lake, TableNames()).value))
     out, _ = start(tmp_path, "status").communicate(timeout=60)
-    assert re.search(r"asked +replay .*remove .*\nasked +rebuild", out)
+    assert re.search(r"requested +replay .*remove .*\nrequested +rebuild", out)
 
 
 def test_a_damaged_status_is_told(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_damaged_status_is_told(tmp_path: Path) -> None:
     ("arguments", "code", "words_said"),
     [
         (["replay", "--offsets", "5"], 64, "'5' is not FIRST:END"),
-        (["replay", "--since", "yesterday"], 64, "--since: 'yesterday' is no ISO 8601"),
+        (["replay", "--since", "yesterday"], 64, "--since: 'yesterday' is not an ISO 8601"),
         (["replay", "--cause", "nonsense"], 64, "--cause"),
         (["rebuild", "--no-such-option"], 64, "no-such-option"),
         (["replay"], 78, "no tables at"),

@@ -24,7 +24,7 @@ from tests.unit.spark_app.test_app_descriptors import full_disk
 
 
 def desk(answers: Answers, folder: Path, **more: float) -> SchemaResolver:
-    settings = Schemas(**{"lookups": 3} | more)
+    settings = Schemas(**{"max_unknown_ids_per_batch": 3} | more)
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
     return SchemaResolver(Ledger(folder), registry, settings, Subjects(("orders-value",)))
 
@@ -115,7 +115,7 @@ def test_no_more_than_so_many_ids_wait_and_the_next_are_met_when_there_is_room(
 
 def test_ids_leave_as_fast_as_they_come_while_each_batch_brings_new_ones(answers: Answers, tmp_path: Path) -> None:
     """Three ids come with each of two batches, and then there is one look at what waits."""
-    schemas = desk(answers, tmp_path, patience_s=0.02)
+    schemas = desk(answers, tmp_path, unknown_id_grace_s=0.02)
     numbers = itertools.count(1000)
     most = 0
     for _ in range(30):

@@ -68,8 +68,8 @@ def starts_in_hour(policy: Callable[[list[Exit]], float], code: ExitCode, lasts_
     ("code", "lasts_s"),
     [
         (ExitCode.CONFIGURATION, 0.5),  # a bad setting
-        (ExitCode.CONFIGURATION, Run().patience_s),  # a topic that is missing, a login that is refused
-        (ExitCode.UNREACHABLE, START_S + Run().patience_s),  # a registry that is dead
+        (ExitCode.CONFIGURATION, Run().connect_timeout_s),  # a topic that is missing, a login that is refused
+        (ExitCode.UNREACHABLE, START_S + Run().connect_timeout_s),  # a registry that is dead
     ],
 )
 def test_at_most_six_starts_an_hour(policy: Callable[[list[Exit]], float], code: ExitCode, lasts_s: float) -> None:

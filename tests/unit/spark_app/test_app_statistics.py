@@ -141,7 +141,7 @@ def test_statistics_are_put_right_beside_what_else_is_mended(earlier: Lake) -> N
     removed, written = doctor.repair(earlier, settings_of(earlier))
     assert not stray.exists()
     assert removed == f"removed 1 files of {TABLE}"
-    assert written.startswith("wrote the statistics of every table anew")
+    assert written.startswith("rewrote the statistics of every table")
     assert lost(earlier.table(TABLE)) == []
 
 

@@ -17,7 +17,7 @@ from spark_app.process.stopping import StopRequest
 stop = StopRequest()
 stop.listen(lambda: os._exit(3), within_s=0.3)
 signal.signal(signal.SIGINT, lambda *_: None)  # as a library does
-stop.catch()
+stop.reinstall_signal_handlers()
 print("ready", flush=True)
 while sys.argv[1] == "deep":
     ctypes.CDLL(None).pause()

@@ -86,8 +86,8 @@ def test_a_loss_that_is_none_does_not_blame_the_broker(tmp_path: Path) -> None:
         ReadFailed(ReadFailure.LOST, "t/0 at 6", []),
         ReadFailed(ReadFailure.BEHIND, "t/0 at 6", []),
     ):
-        assert judge(query, LOST).startswith("records are missed, but Kafka has all that were not taken")
-        with pytest.raises(UnreachableError, match="records are missed"):
+        assert judge(query, LOST).startswith("Spark missed records, but Kafka has all that were not ingested")
+        with pytest.raises(UnreachableError, match="Spark missed records"):
             judge(query, LOST, 601)
 
 
@@ -180,7 +180,7 @@ def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
         judge(query, "of Spark's own")
     query._outcome = KeyError("nobody thought of this")
     query._ingest.batch_description = "batch of t/0 5 to 10, try 1"
-    with pytest.raises(BrokenError, match=r"batch of t/0 5 to 10, try 1 ended the app .KeyError"):
+    with pytest.raises(BrokenError, match=r"failed on the batch of t/0 5 to 10, try 1 .KeyError"):
         judge(query, "of Spark's own")
 
 

@@ -63,7 +63,7 @@ def test_it_is_said_once_and_stays_in_the_status(tmp_path: object, capsys: pytes
         status.set_blocked_offsets(offsets)
     status.end("stopped", None)
     assert read_json(lake.status)["held_back"] == {"t/0": 9}
-    assert capsys.readouterr().err.count("records wait behind an open transaction") == 1
+    assert capsys.readouterr().err.count("an open transaction blocks records") == 1
 
 
 def test_a_password_that_cannot_be_read_is_told_once_and_looked_for_again(
