@@ -355,7 +355,7 @@ def test_a_sum_beyond_64_bits_is_exact_and_stops_nobody(
     assert totals(parts, "a") == {"x": (2 * MOST, 2), "y": (5, 1), "z": (-7, 1)}
     assert totals(parts, "b") == {"x": (5, 3), "y": (3, 2), "z": (1, 1), None: (2, 2)}
     assert (type_of_total(parts, "a"), type_of_total(parts, "b")) == (pa.decimal128(38, 0), pa.int64())
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "beyond 64 bits" in line]
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "exceed 64 bits" in line]
     assert "table=gold_a_player_agg column=total keys=1" in line
     add(parts, a=rows_of([("x", 3, -MOST), ("x", 3, -MOST), ("x", 3, 1)]))
     parts.gold.run()

@@ -92,7 +92,7 @@ def test_batch_that_does_not_follow_is_refused(new_parts: NewParts, first: int) 
     take(parts, 0, events(1, PLAYERS), 0, replace(ORIGIN, land_only=True))
     before = parts.files()
     plan_batch(parts, 0, first)
-    with pytest.raises(ContractError, match="the checkpoint is not this lake's"):
+    with pytest.raises(ContractError, match="the checkpoint does not belong to this lake"):
         take(parts, 1, events(1, PLAYERS), first)
     assert (parts.manifests.last, parts.files()) == (1, before)
 
@@ -100,7 +100,7 @@ def test_batch_that_does_not_follow_is_refused(new_parts: NewParts, first: int) 
 def test_records_outside_the_planned_range_are_refused(new_parts: NewParts) -> None:
     parts = new_parts()
     plan_batch(parts, 0, 3, 1)
-    with pytest.raises(ContractError, match=r"t/0: 3 records from 0 to 2, outside the batch's 1 to 3"):
+    with pytest.raises(ContractError, match=r"t/0: 3 records at 0 to 2 are outside the batch's 1 to 3"):
         parts.take_batch(records(parts.spark, events(1, PLAYERS)), 0, replace(ORIGIN, land_only=True))
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
@@ -298,7 +298,7 @@ def test_a_range_that_was_not_read_as_planned_is_refused(
     given = records(parts.spark, events(1, PLAYERS))
     (share,) = given.shares
     given = replace(given, shares=(replace(share, spans=tuple(Span("t", 0, *span) for span in spans)),))
-    with pytest.raises(ContractError, match=re.escape(f"t/0: the tasks have read {read} of 0 to 3")):
+    with pytest.raises(ContractError, match=re.escape(f"t/0: the tasks read {read} instead of 0 to 3")):
         parts.take_batch(given, 0)
     assert (parts.manifests.last, parts.lake.tables()) == (0, [])
 
@@ -368,7 +368,7 @@ def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.
     with pytest.raises(ConnectionRefusedError):
         take(parts, 0, events(1, PLAYERS), 0)
     assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
-    assert parts.ingest.batch_description == "batch of t/0 0 to 3, try 1"
+    assert parts.ingest.batch_description == "batch of t/0 0 to 3, attempt 1"
     monkeypatch.undo()
     take(parts, 0, events(1, PLAYERS), 0)
     assert (parts.ingest.batch_description, placed(parts)) == ("", FIRST)

@@ -172,7 +172,7 @@ def test_records_without_a_frame_have_the_message_of_the_settings(new_parts: New
     assert parts.read("silver_a_events")["who"].to_list() == [7]
     assert parts.read("silver_b_events")["who"].to_list() == ["x"]
     parts = new_parts(answers.url, **EVENT, decode={"unframed_schema_id": 1, "unframed_message": "shop.Nothing"})
-    with pytest.raises(ConfigurationError, match=r"schema 1 has no shop\.Nothing"):
+    with pytest.raises(ConfigurationError, match=r"schema 1 has no message shop\.Nothing"):
         take(parts, [b"\x0a\x01a"])
 
 

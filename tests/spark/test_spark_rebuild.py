@@ -100,7 +100,7 @@ def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.
     before = build(new_parts).read(UNO)
     shutil.rmtree(new_parts().lake.table(UNO))
     parts = new_parts()
-    assert "rebuild adds from bronze" in capsys.readouterr().err
+    assert "`rebuild` adds the missing rows" in capsys.readouterr().err
     assert UNO not in parts.lake.tables()
     dry = ask(parts, dry_run=True)
     assert (counts(dry)[UNO], UNO in parts.lake.tables()) == ({"expected": 4, "added": 4}, False)

@@ -29,7 +29,7 @@ from tests.support.answers import Answers
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
 PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c"), ("uno", "d"), ("rummy", "e")]
-ONLY_RUMMY = {"allowed": ["rummy"]}
+ONLY_RUMMY = {"allowlist": ["rummy"]}
 RECORDS = int(os.environ.get("PROTOLAKE_TEST_REPLAYED", "10_000"))
 
 
@@ -143,7 +143,7 @@ def test_a_step_that_fails_in_spark_is_made_again(new_parts: NewParts, monkeypat
     requests.submit(parts.lake, request)
     choose, failures = (
         Replay._choose,
-        [PySparkException("a worker died"), CommitFailedError("somebody else"), FileNotFoundError()],
+        [PySparkException("a worker died"), CommitFailedError("another writer"), FileNotFoundError()],
     )
     monkeypatch.setattr(Replay, "_choose", lambda *given: raise_it(failures.pop()) if failures else choose(*given))
     execute(parts)

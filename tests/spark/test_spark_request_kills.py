@@ -44,7 +44,7 @@ def kill_often(parts: Parts, request: Request, dice: random.Random) -> dict[str,
     for what, delay in moments:
         code, out, said = execute(parts, request, what, delay)
         assert (code, out) == (ExitCode.BUG, ""), said
-        assert f"the JVM ended under {request.kind} {request.id}, which stays" in said
+        assert f"the JVM ended during {request.kind} {request.id}; the request stays" in said
         assert [asked.id for asked in requests.pending(parts.lake)] == [request.id]
     code, out, said = execute(parts, request)
     assert code == ExitCode.DONE, said

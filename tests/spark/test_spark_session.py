@@ -133,7 +133,7 @@ def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewPa
     shell.register(spark, parts.lake)
     sql = shell.ReadOnly(spark)
     for change in REFUSED:
-        with pytest.raises(UsageError, match=r"this shell only reads: .* was refused"):
+        with pytest.raises(UsageError, match=r"this shell is read-only: .* was refused"):
             sql(change)
     for question in ANSWERED:
         assert sql(question).collect()
@@ -176,7 +176,7 @@ def test_a_dataframe_of_the_shell_writes_nothing(spark_settings: Settings, tmp_p
         text=True,
         timeout=600,
     )
-    refusal = "this shell only reads: take rows out with .toArrow() or .toPandas()"
+    refusal = "this shell is read-only: export rows with .toArrow() or .toPandas()"
     assert done.stdout.splitlines() == [*[refusal] * 4, "1"]
     assert not (tmp_path / "table").exists()
 
