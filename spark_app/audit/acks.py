@@ -1,4 +1,4 @@
-"""What producers were told is safe: JSON lines of topic, partition, offset and the value's SHA-256."""
+"""Records that Kafka acknowledged to a producer: JSON lines of topic, partition, offset and the value's SHA-256."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE: Digests = (np.empty(0, np.int64), np.empty((0, 32), np.uint8))
 
 
 class Acknowledged:
-    """By topic and partition; 40 bytes for each record."""
+    """Offsets and digests of acknowledged records, by topic and partition; 40 bytes per record."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], Digests] = {}
@@ -26,16 +26,17 @@ class Acknowledged:
         self._found[topic, partition] = (offsets[order], digests[order])
 
     def of(self, span: Span) -> Digests:
-        """Those of the span's records."""
+        """Offsets and digests of the span's acknowledged records."""
         offsets, digests = self._found.get((span.topic, span.partition), NONE)
         low, high = np.searchsorted(offsets, [span.start, span.end])
         return offsets[low:high], digests[low:high]
 
 
 def read_acks(path: Path) -> Acknowledged:
-    """
+    """Read the file of a producer. An incomplete last line is ignored.
+
     Raises:
-        ConfigurationError: it is no such file. A last line that was cut off counts for nothing.
+        ConfigurationError: the file cannot be read, or a line is not an acknowledgement.
     """
     offsets: dict[tuple[str, int], array[int]] = {}
     digests: dict[tuple[str, int], bytearray] = {}

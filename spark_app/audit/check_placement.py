@@ -1,4 +1,4 @@
-"""Where each record landed: one with a value is once in silver, open in quarantine or waiting; a tombstone is not."""
+"""Checks that each record with a value is exactly once in silver, open in quarantine or deferred, and no tombstone is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_placed(chunk: Chunk, absent: Absent) -> None:
 
 
 def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:
-    """Name the table where each should be."""
+    """Report each lost record for the table that should have it."""
     quarantine = chunk.snapshot.layout.quarantine
     where = np.array([absent.belongs.get(int(record), quarantine) for record in chunk.record_at[lost]], object)
     for name in sorted(set(where)):
@@ -35,7 +35,7 @@ def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:
 
 
 def _add_surplus(chunk: Chunk, surplus: np.ndarray, due: np.ndarray, counts: Mapping[str, np.ndarray]) -> None:
-    """Name the tables where each is once too often."""
+    """Report each surplus record with the tables that have it."""
     for slot in surplus:
         tables = [found.table.name for found in chunk.silver if slot in found.slots]
         tables += [name for name, count in counts.items() if count[slot] and name != chunk.snapshot.layout.resolved]
