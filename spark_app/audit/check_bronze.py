@@ -90,8 +90,8 @@ def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -
 
 
 def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Which rows have another schema than their frame. A bare record may have any schema, or none: the settings may have
-    named another one. A record with an unreadable message index may have none."""
+    """Which rows have another schema than their frame. A bare record may have any schema, or none: the settings may
+    have named another one. A record with an unreadable message index may have none."""
     keys = [chunk.places.keys[record] for record in records]
     ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
     guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())

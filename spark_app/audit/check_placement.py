@@ -1,4 +1,4 @@
-"""Checks that each record with a value is exactly once in silver, open in quarantine or deferred, and no tombstone is."""
+"""Checks that a record with a value is exactly once in silver, open in quarantine or deferred, and no tombstone is."""
 
 from __future__ import annotations
 

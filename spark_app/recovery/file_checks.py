@@ -1,4 +1,4 @@
-"""What lies in the folders of the tables, against what their logs name."""
+"""Compares the files in the folders of the tables with the tables' logs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MOST_NAMED = 5
 
 
 def torn(lake: Lake, committer: Committer, layout: TableNames, rebuild: Callable[[str], str]) -> list[Finding]:
-    """Files that a table names, and that are gone or do not have their size.
+    """Find files of a table that are missing or have the wrong size.
 
     Args:
-        rebuild: asks for a rebuild of a routing name, and says so.
+        rebuild: submits a rebuild of a routing name; returns a description of it.
     """
     found = {name: _torn(lake, committer, name) for name in lake.tables()}
     return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
 
 
 def _torn(lake: Lake, committer: Committer, name: str) -> list[Path]:
-    """Looked at twice: a running app may have compacted a file and removed it since the table was opened."""
+    """Check twice: a running app may have compacted and removed a file since the table was opened."""
     torn: set[Path] = set()
     for look in range(2):
         committer.forget(name)
@@ -75,13 +75,13 @@ def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
 
 
 def _renew_gold(lake: Lake, name: str) -> str:
-    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is made anew
+    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
 def orphans(lake: Lake, manifests: Manifests, committer: Committer) -> list[Finding]:
-    """Files that no version of a table within its retention names. While a unit is open its files are named by its
-    manifest only."""
+    """Find files that no version of a table within its retention names. Nothing is checked while a committed unit is
+    not applied: only its manifest names its files."""
     if manifests.finished() < manifests.last:
         return []
     findings = []
