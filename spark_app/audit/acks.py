@@ -58,8 +58,8 @@ def read_acks(path: Path) -> Acknowledged:
 
 def _read_line(line: str, where: str) -> tuple[tuple[str, int], int, bytes]:
     try:
-        said = json.loads(line)
-        digest = bytes.fromhex(said["sha256"]) if said["sha256"] else bytes(32)
-        return (said["topic"], int(said["partition"])), int(said["offset"]), digest
+        fields = json.loads(line)
+        digest = bytes.fromhex(fields["sha256"]) if fields["sha256"] else bytes(32)
+        return (fields["topic"], int(fields["partition"])), int(fields["offset"]), digest
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"--acks: {where} is not an acknowledgement ({error})") from None

@@ -103,8 +103,8 @@ class _Auditor:
                     yield Span(topic, int(partition), start, end)
 
     def _count_left(self, topic: str) -> int:
-        taken = self._snapshot.end[topic]
-        return sum(max(end - taken.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
+        ingested = self._snapshot.end[topic]
+        return sum(max(end - ingested.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
 
     def _is_there(self, topic: str) -> bool:
         """Whether Kafka has the topic under the topic id of the lake."""

@@ -71,7 +71,7 @@ def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: A
         chunk.verdict.note(OTHER_BARE)
         return True
     if record in places.unknown or cause in NEVER_PROVEN:
-        named = places.keys[record] is not None  # a schema may have been unknown once, whatever the frame is
+        named = places.keys[record] is not None  # the schema may have been unknown at ingest, whatever the frame is
         return cause in NEVER_PROVEN and (named or not any(one.hop == "frame" for one in proven))
     if cause == Cause.DECODE_TYPE and not proven:
         if record not in absent.misfits:

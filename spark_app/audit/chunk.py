@@ -106,8 +106,8 @@ class Chunk:
         self.records.add_bronze(rows)
 
     def _align_omitted(self) -> None:
-        """Keep of each record what bronze keeps: its value, or the value's size and hash. The limit on sizes may have
-        been different at ingest. A value of bronze is used only if its hash equals the hash of Kafka's value."""
+        """Give each record the form that it has in bronze: the value, or the value's size and hash. The limit on sizes
+        may have been different at ingest. A value of bronze is used only if it has the hash of Kafka's value."""
         bronze = self.tables.get(self.snapshot.layout.bronze)
         if bronze is None:
             return

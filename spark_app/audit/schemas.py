@@ -85,9 +85,9 @@ class Schemas:
             self._pools[digest] = DescriptorPool()
             for file in files:
                 self._pools[digest].Add(file)
-        told = _declaring_file(files[-1], {file.name: file for file in files}) or files[-1]
-        own = self._pools[digest].FindFileByName(told.name)
-        return [own.message_types_by_name[message.name] for message in told.message_type]
+        declaring = _declaring_file(files[-1], {file.name: file for file in files}) or files[-1]
+        own = self._pools[digest].FindFileByName(declaring.name)
+        return [own.message_types_by_name[message.name] for message in declaring.message_type]
 
 
 def _declaring_file(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:

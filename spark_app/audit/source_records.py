@@ -45,7 +45,7 @@ class Records:
         first = len(self)
         if set(OMITTED_SCHEMA.names) <= set(rows.column_names):
             kept = zip(*(rows[name].to_pylist() for name in OMITTED_SCHEMA.names), strict=True)
-            self.omitted |= {first + row: said for row, said in enumerate(kept) if said[0] is not None}
+            self.omitted |= {first + row: stored for row, stored in enumerate(kept) if stored[0] is not None}
         self.partition += rows["partition"].to_pylist()
         self.offset += rows["offset"].to_pylist()
         self.key += rows["key"].to_pylist()

@@ -36,7 +36,7 @@ def _same(found: pa.ChunkedArray, due: pa.ChunkedArray) -> np.ndarray:
     neither = pc.and_(found.is_null(), due.is_null())
     try:
         equal = _close(found, due) if _is_floating(found, due) else pc.equal(found, due)
-    except pa.ArrowException:  # of types that cannot be compared
+    except pa.ArrowException:  # the types cannot be compared
         equal = pa.scalar(False)
     same: np.ndarray = np.broadcast_to(np.asarray(pc.or_(neither, pc.fill_null(equal, False))), len(due))
     return same

@@ -4,8 +4,8 @@ Python workers compute the aggregates for which Arrow gives exactly Spark SQL's 
 and reads the files that the workers cannot read; its error is the one that is reported.
 
 One job of Spark SQL reads all tables with the same fields. If a field does not suit its function in one table (a sum
-over text that is no number), it is NULL in that table. A sum of integers is exact: if one exceeds 64 bits, the column of
-its table is `WIDE_SUM`. If a job fails, its tables are split in halves until the failing tables are isolated.
+over text that is no number), it is NULL in that table. A sum of integers is exact: if one exceeds 64 bits, the column
+of its table is `WIDE_SUM`. If a job fails, its tables are split in halves until the failing tables are isolated.
 """
 
 from __future__ import annotations

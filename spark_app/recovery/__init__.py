@@ -1,4 +1,4 @@
 """Decodes records again: `replay` for quarantine, `rebuild` for silver and gold; `doctor` checks and repairs a lake.
 
-The package works on records that are already in bronze: behind ingest and gold, on request only, and without Kafka.
+The package runs on request, after all stages of a record. `replay` and `rebuild` read bronze instead of Kafka.
 """

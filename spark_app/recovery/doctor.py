@@ -1,4 +1,4 @@
-"""`doctor` checks all parts of a lake, also while the app runs, and repairs what is safe to repair automatically.
+"""`doctor` checks all parts of a lake, also while the app runs, and makes the repairs that are safe without a person.
 
 Id, manifests, rules, ledger and table names come first; the `CHECKS` run only if these are intact, because they depend
 on them. Only unreferenced files are deleted; all other files are moved to `_protolake/aside`.
@@ -55,14 +55,14 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:
-    """Repair what can be repaired; yields a description of each repair. The caller holds the lake's lock and ends the
-    Spark session, which only a rebuild starts."""
+    """Make all possible repairs; yields a description of each. The caller holds the lake's lock and ends the Spark
+    session, which only a rebuild starts."""
     for _ in range(MOST_ROUNDS):
-        mends = [finding.repair for finding in examine(lake, settings) if finding.repair]
-        if not mends:
+        repairs = [finding.repair for finding in examine(lake, settings) if finding.repair]
+        if not repairs:
             return
-        for mend in mends:
-            yield mend()
+        for make_repair in repairs:
+            yield make_repair()
         pending = requests.pending(lake)
         if pending:
             from spark_app.recovery.offline import execute
@@ -150,7 +150,7 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _finish_units(lake: Lake, settings: Settings) -> str:
-    """Apply committed units as a start of the app does; returns what was done.
+    """Apply committed units as a start of the app does; returns a description.
 
     Raises:
         ContractError: they cannot be applied.
@@ -219,8 +219,8 @@ def _open_units(patient: LakeUnderCheck) -> list[Finding]:
         f"unit {last} is committed, but not in all tables",
         "The app completes it, at its next start if it is down",
     )
-    mend = partial(_finish_units, patient.lake, patient.settings)
-    return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
+    apply_units = partial(_finish_units, patient.lake, patient.settings)
+    return [Finding(what, remedy, fatal=False, repair=apply_units)] if finished < last else []
 
 
 def _numbering(patient: LakeUnderCheck) -> list[Finding]:

@@ -17,7 +17,7 @@ def find(bronze: Path) -> str | None:
 
 
 def restore(lake: Lake, found: str) -> str:
-    """Write the id file again; returns what was done."""
+    """Write the id file again; returns a description."""
     path = lake.state / "id"
     done = f"{lake.set_aside(path)}, and " if path.exists() else ""
     write_durably(path, f"{found}\n", "identity")

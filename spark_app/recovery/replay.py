@@ -134,8 +134,8 @@ class Replay:
         """The result, after the last step."""
         assert self._counted is not None
         found = asdict(self._counted)
-        told = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
-        return {name: found[name] for name in told}
+        names = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
+        return {name: found[name] for name in names}
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
