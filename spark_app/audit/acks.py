@@ -22,6 +22,7 @@ class Acknowledged:
         self._found: dict[tuple[str, int], Digests] = {}
 
     def put(self, topic: str, partition: int, offsets: np.ndarray, digests: np.ndarray) -> None:
+        """Store the records of a partition: int64 offsets (n) in any order, uint8 digests (n, 32)."""
         order = np.argsort(offsets, kind="stable")
         self._found[topic, partition] = (offsets[order], digests[order])
 

@@ -12,6 +12,7 @@ from spark_app.audit.verdict import DOUBLED, LOST, PHANTOM
 
 
 def check_placed(chunk: Chunk, absent: Absent) -> None:
+    """Report records in no table or in too many, and rows of `resolved_events` without a quarantined record."""
     layout = chunk.snapshot.layout
     counts = {name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.resolved)}
     placed = counts[layout.quarantine] + counts[layout.deferred] - counts[layout.resolved]

@@ -23,6 +23,7 @@ NO_REASON = "records are quarantined as decode_type, but today's columns do not 
 
 
 def check_quarantine(chunk: Chunk, absent: Absent) -> None:
+    """Check raw columns and causes of the chunk's quarantined records."""
     found = chunk.tables.get(chunk.snapshot.layout.quarantine)
     if found is not None:
         compare_raw(chunk, found)

@@ -281,6 +281,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as dicts, with values in the form that `plain` returns."""
     return [
         {name: plain(value, table.schema.field(name).type) for name, value in row.items()} for row in table.to_pylist()
     ]

@@ -99,6 +99,7 @@ class RecordRules:
 
     @property
     def takes_bare(self) -> bool:
+        """Whether the settings name a schema for bare records."""
         return self._unframed_schema is not None
 
     def frame(self, records: Records) -> tuple[RecordFacts, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:

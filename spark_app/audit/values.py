@@ -46,6 +46,7 @@ def mark(wrong: np.ndarray, differ: np.ndarray, why: str) -> None:
 
 
 def fits(value: Any, kind: pa.DataType) -> bool:
+    """Whether a column of the type can hold the value unchanged."""
     try:
         carried(value, kind)
     except DoesNotFit:

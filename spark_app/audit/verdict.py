@@ -62,6 +62,7 @@ class Verdict:
         return not self.counts
 
     def add(self, kind: str, table: str, whats: Iterable[str], why: str = "") -> None:
+        """Count discrepancies and store the first ones; attributes as in `Discrepancy`."""
         kept = self.named.setdefault(kind, [])
         for what in whats:
             self.counts[kind, table] += 1
@@ -71,6 +72,7 @@ class Verdict:
             del self.named[kind]
 
     def note(self, words: str, records: int = 1) -> None:
+        """Count records that could not be audited or compared; `words` is printed with their number."""
         if records:
             self.notes[words] += records
 

@@ -33,6 +33,7 @@ class TableFailures:
         self._found: dict[str, Failure] = {}
 
     def add(self, name: str, table: str, error: Exception) -> None:
+        """Store and log the failure of a table; the pause before the next attempt grows with each one."""
         times = self._found[name].times + 1 if name in self._found else 1
         pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
         self._found[name] = Failure(last_message_line(error), times, time.monotonic() + pause)
