@@ -1,4 +1,4 @@
-"""What producers were told is safe: JSON lines of topic, partition, offset and the value's SHA-256."""
+"""Records that Kafka acknowledged to a producer: JSON lines of topic, partition, offset and the value's SHA-256."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ NONE: Digests = (np.empty(0, np.int64), np.empty((0, 32), np.uint8))
 
 
 class Acknowledged:
-    """By topic and partition; 40 bytes for each record."""
+    """Offsets and digests of acknowledged records, by topic and partition; 40 bytes per record."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], Digests] = {}
 
     def put(self, topic: str, partition: int, offsets: np.ndarray, digests: np.ndarray) -> None:
+        """Store the records of a partition: int64 offsets (n) in any order, uint8 digests (n, 32)."""
         order = np.argsort(offsets, kind="stable")
         self._found[topic, partition] = (offsets[order], digests[order])
 
     def of(self, span: Span) -> Digests:
-        """Those of the span's records."""
+        """Offsets and digests of the span's acknowledged records."""
         offsets, digests = self._found.get((span.topic, span.partition), NONE)
         low, high = np.searchsorted(offsets, [span.start, span.end])
         return offsets[low:high], digests[low:high]
 
 
 def read_acks(path: Path) -> Acknowledged:
-    """
+    """Read the file of a producer. An incomplete last line is ignored.
+
     Raises:
-        ConfigurationError: it is no such file. A last line that was cut off counts for nothing.
+        ConfigurationError: the file cannot be read, or a line is not an acknowledgement.
     """
     offsets: dict[tuple[str, int], array[int]] = {}
     digests: dict[tuple[str, int], bytearray] = {}
@@ -57,8 +59,8 @@ def read_acks(path: Path) -> Acknowledged:
 
 def _read_line(line: str, where: str) -> tuple[tuple[str, int], int, bytes]:
     try:
-        said = json.loads(line)
-        digest = bytes.fromhex(said["sha256"]) if said["sha256"] else bytes(32)
-        return (said["topic"], int(said["partition"])), int(said["offset"]), digest
+        fields = json.loads(line)
+        digest = bytes.fromhex(fields["sha256"]) if fields["sha256"] else bytes(32)
+        return (fields["topic"], int(fields["partition"])), int(fields["offset"]), digest
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"--acks: {where} is not an acknowledgement ({error})") from None

@@ -1,4 +1,4 @@
-"""Goes through a lake chunk by chunk, so that its size does not matter."""
+"""Audits a lake chunk by chunk, so that memory does not grow with its size."""
 
 from __future__ import annotations
 
@@ -46,12 +46,14 @@ def audit(
     """Compare a lake with Kafka, while the app runs or not.
 
     Args:
-        acks: lines of the producer, of the records that it was told are safe.
-        source: who has the records; None = the brokers of the settings.
-        tell: called with offsets done and offsets in all.
+        acks: file in which the producer recorded the acknowledged records.
+        source: where the records are read; None = the brokers of the settings.
+        tell: called with the number of checked offsets and the number of all offsets.
 
     Raises:
-        ConfigurationError, UnreachableError, ContractError: it could not be done.
+        ConfigurationError: there is no lake, the acks are invalid, or the brokers deny access.
+        UnreachableError: no consistent snapshot within the timeout, or a broker did not answer.
+        ContractError: a table or state file of the lake is damaged.
     """
     began = time.monotonic()
     snapshot = Snapshot.take(settings, SNAPSHOT_TIMEOUT_S)
@@ -101,11 +103,11 @@ class _Auditor:
                     yield Span(topic, int(partition), start, end)
 
     def _count_left(self, topic: str) -> int:
-        taken = self._snapshot.end[topic]
-        return sum(max(end - taken.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
+        ingested = self._snapshot.end[topic]
+        return sum(max(end - ingested.get(str(p), 0), 0) for p, end in self._source.ends(topic).items())
 
     def _is_there(self, topic: str) -> bool:
-        """Whether Kafka has the topic that the lake is of."""
+        """Whether Kafka has the topic under the topic id of the lake."""
         found, known = self._source.topic_id(topic), self._snapshot.topic_ids.get(topic)
         same = found is not None and found == (known or found)
         if not same:
@@ -113,7 +115,7 @@ class _Auditor:
         return same
 
     def _chunks(self, spans: list[Span]) -> Iterator[list[Span]]:
-        """Slices of the partitions that advance together, as the records did."""
+        """Slices that advance in all partitions of a group together, as ingest did."""
         most = int(min(RECORDS, max(VALUE_BYTES / max(self._snapshot.mean_bytes, 1), 1)))
         for first in range(0, len(spans), PARTITIONS):
             group = spans[first : first + PARTITIONS]
@@ -128,7 +130,7 @@ class _Auditor:
         while left:
             gone = list(self._gone(left, there))
             records, taken = self._read(left, gone)
-            gone = list(self._gone(left, there))  # once more: records may have expired meanwhile
+            gone = list(self._gone(left, there))  # records may have expired during the read
             for span in gone if there else []:
                 self._verdict.note(GONE.format(span.topic, span.partition), span.end - span.start)
             read = [span for span in taken if span.start < span.end]
@@ -141,7 +143,7 @@ class _Auditor:
             ]
 
     def _compare(self, slots: OffsetIndex, records: Records, expired: np.ndarray) -> None:
-        """The tables with the records, along a record's way."""
+        """Compare each table with the records, in the order of the stages."""
         chunk = Chunk(self._snapshot, self._rules, self._verdict, slots, records, expired)
         check_bronze(chunk, self._acks)
         absent = check_silver(chunk)
@@ -151,14 +153,14 @@ class _Auditor:
         self._seen.update({name: len(found.slots) for name, found in chunk.tables.items()})
 
     def _gone(self, spans: list[Span], there: bool) -> Iterator[Span]:
-        """The parts of the spans that Kafka no longer has."""
+        """The parts of the spans that Kafka has deleted."""
         for span in spans:
             kept = min(self._source.kept(span.topic, span.partition), span.end) if there else span.end
             if kept > span.start:
                 yield Span(span.topic, span.partition, span.start, kept)
 
     def _read(self, spans: list[Span], gone: list[Span]) -> tuple[Records, list[Span]]:
-        """The records that Kafka has of the spans, and what of them was read."""
+        """(the records of the spans that Kafka still has, the part of each span that was read)."""
         first = {span.partition: span.end for span in gone}
         wanted = [Span(s.topic, s.partition, first.get(s.partition, s.start), s.end) for s in spans]
         asked = [span for span in wanted if span.start < span.end]

@@ -1,8 +1,8 @@
-"""The brokers as a source of records: what a read_committed consumer reads of a span, and proof that it is all of it.
+"""Reads spans from the brokers with a read_committed consumer, and proves that each span is complete.
 
-All records before an offset are read once a record at or behind it was seen, or the end of the partition at or behind
-it: offsets have gaps, so a count proves nothing. A partition that ends before that is one whose broker is behind, at
-this moment: more may come.
+A span is complete once the consumer has seen a record, or the end of the partition, at or after the span's end: offsets
+have gaps, so a count proves nothing. If the partition ends earlier, the broker lags behind its replicas, and more
+records may come.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from spark_app.model.offsets import Span
 from spark_app.settings.connections import KafkaSettings
 
 AT_ONCE = 10_000
-BYTES_AT_ONCE = 32 << 20  # of messages, about, when they are all as large as the largest ones before
+BYTES_AT_ONCE = 32 << 20  # about, if all messages are as large as the largest of the last poll
 POLL_S = 0.2
 RETRY_S = 0.5
 READING = {
-    "group.id": "protolake-audit",  # librdkafka wants one; nothing is ever committed to it
+    "group.id": "protolake-audit",  # librdkafka requires one; no offset is committed to it
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
@@ -35,15 +35,15 @@ READING = {
     "check.crcs": True,
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 32_768,
-    "fetch.queue.backoff.ms": 5,  # librdkafka's own second, each time enough is queued, made reading ten times as long
-    "fetch.message.max.bytes": 128 << 10,  # at once of a partition: 1 MiB may hold thirty records that unpack to 300
-    "receive.message.max.bytes": 2**31 - 1,  # also the most that a batch of records may be once it is unpacked
+    "fetch.queue.backoff.ms": 5,  # librdkafka's default of 1 s after each full queue makes reading ten times slower
+    "fetch.message.max.bytes": 128 << 10,  # per fetch and partition: 1 MiB of compressed records may unpack to 300 MiB
+    "receive.message.max.bytes": 2**31 - 1,  # also limits the unpacked size of a batch
 }
-TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # librdkafka's types of a timestamp -> Kafka's
+TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # timestamp type: librdkafka's number -> Kafka's number
 
 
 class Kafka:
-    """The brokers of the settings."""
+    """The brokers of the settings, as a `Source`."""
 
     def __init__(self, settings: KafkaSettings, read_timeout_s: float, most: int):
         """`most` bytes of a value are kept; of a larger one its size and hash are, so that memory is bounded."""
@@ -73,7 +73,7 @@ class Kafka:
         try:
             found = self._admin.describe_configs([resource], request_timeout=ANSWER_S)[resource].result()
         except KafkaException:
-            return False  # not everybody may ask
+            return False  # the user may lack the ACL DescribeConfigs
         return "compact" in found["cleanup.policy"].value
 
     def kept(self, topic: str, partition: int) -> int:
@@ -121,8 +121,8 @@ class Kafka:
         return records, [Span(s.topic, s.partition, s.start, at[s.partition]) for s in spans]
 
     def _take(self, records: Records, message: Message, span: Span, at: dict[int, int]) -> int:
-        """Keep a record of the span, and note in `at` before which offset all of the partition is read; returns the
-        record's bytes."""
+        """Add a record of the span and set in `at` the offset before which the partition is completely read; returns
+        the record's bytes."""
         error, offset = message.error(), _number(message.offset())
         if error is None and at[span.partition] <= offset < span.end:
             at[span.partition] = offset + 1
@@ -136,7 +136,7 @@ class Kafka:
         return 0
 
     def _begin_again(self, span: Span, at: dict[int, int]) -> None:
-        """The broker has no such offset: the records have expired meanwhile, or it is behind."""
+        """Handle an offset that the broker does not have: the records expired, or the broker lags behind."""
         kept = self.kept(span.topic, span.partition)
         if kept <= at[span.partition]:
             time.sleep(RETRY_S)
@@ -145,7 +145,7 @@ class Kafka:
         self._consumer.incremental_assign([TopicPartition(span.topic, span.partition, at[span.partition])])
 
     def _behind(self, left: Iterable[Span], at: dict[int, int]) -> UnreachableError:
-        """Why nothing more comes."""
+        """The error for a timeout: a lagging broker, or one that sends no records."""
         for span in left:
             end = self._bounds(span.topic, span.partition)[1]
             if end < span.end:
@@ -159,7 +159,7 @@ class Kafka:
         )
 
     def _unreachable(self, error: KafkaException) -> ProtolakeError:
-        self._admin.poll(0)  # calls back with what was said meanwhile
+        self._admin.poll(0)  # runs the error callbacks that are due
         reason: KafkaError = error.args[0]
         refused = broker_access.refusal([reason, *self._said], self._settings)
         if refused:
@@ -173,7 +173,7 @@ def _number(value: int | None) -> int:
 
 
 def _add(records: Records, message: Message, most: int) -> int:
-    """Keep a message, of a value of more than `most` bytes its size and hash; returns its bytes."""
+    """Add a message, with size and hash instead of a value over `most` bytes; returns its bytes."""
     kind, millis = message.timestamp()
     key, value = message.key(), message.value()
     records.partition.append(_number(message.partition()))
@@ -189,7 +189,7 @@ def _add(records: Records, message: Message, most: int) -> int:
 
 
 def _headers(message: Message) -> Any:
-    """None where one's name is not UTF-8: the client has no other way to give it, and fails."""
+    """The headers; None if a name is not UTF-8, because the client fails on such a name."""
     try:
         return message.headers() or ()
     except (SystemError, UnicodeDecodeError):

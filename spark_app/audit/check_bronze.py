@@ -1,4 +1,4 @@
-"""Raw rows against Kafka: bronze has each record once, and what it and quarantine keep of a record is what it was."""
+"""Checks bronze: each record exactly once, with the bytes of Kafka. Also checks the raw columns of quarantine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNREADABLE = "records whose headers the client cannot read (a name is not UTF-8)
 
 
 def check_bronze(chunk: Chunk, acks: Acknowledged) -> None:
-    """Also against what producers were told is safe, whether or not Kafka still has it."""
+    """Compare bronze with Kafka, and with the acknowledged records even if Kafka has deleted them."""
     name = chunk.snapshot.layout.bronze
     bronze, counts = chunk.tables.get(name), chunk.counts(name)
     safe, digests = _safe(chunk, acks)
@@ -34,7 +34,7 @@ def check_bronze(chunk: Chunk, acks: Acknowledged) -> None:
 
 
 def _safe(chunk: Chunk, acks: Acknowledged) -> tuple[np.ndarray, np.ndarray]:
-    """(slots of records that a producer was told to be safe, their digests)."""
+    """(slots of the acknowledged records, their digests)."""
     slots, digests = [], []
     for span in chunk.slots.spans:
         offsets, own = acks.of(span)
@@ -60,7 +60,7 @@ def _digest(value: bytes | None) -> str:
 
 
 def compare_raw(chunk: Chunk, found: Found) -> None:
-    """Each column of the rows, of bronze or quarantine, whose records are known."""
+    """Compare the raw columns of bronze or quarantine, for rows whose records are known."""
     records = chunk.record_at[found.slots]
     known = np.flatnonzero(records >= 0)
     rows, slots, own = found.rows.take(pa.array(known)), found.slots[known], records[known]
@@ -90,7 +90,8 @@ def _headers_differ(chunk: Chunk, texts: pa.ChunkedArray, records: np.ndarray) -
 
 
 def _schemas_differ(chunk: Chunk, rows: pa.Table, records: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """A bare record has the schema that the settings once named, or none; one with a broken index perhaps none."""
+    """Which rows have another schema than their frame. A bare record may have any schema, or none: the settings may
+    have named another one. A record with an unreadable message index may have none."""
     keys = [chunk.places.keys[record] for record in records]
     ids = pa.array([key if isinstance(key, int) else None for key in keys], pa.int64())
     guids = pa.array([key if isinstance(key, str) else None for key in keys], pa.string())

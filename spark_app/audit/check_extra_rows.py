@@ -1,4 +1,4 @@
-"""Rows that are of no record under audit: beyond its end, of a topic that was deleted, or of nothing at all."""
+"""Finds rows that belong to no audited record: rows of a deleted topic, and rows without any record."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ OTHER_TOPIC = "rows belong to a topic that was deleted and recreated, or that is
 
 
 def check_outside(snapshot: Snapshot, spans: Iterable[Span], seen: Mapping[str, int], verdict: Verdict) -> None:
-    """Look through the tables that have more rows than were seen.
+    """Check the tables that have more rows than the audited records.
 
     Args:
-        spans: all that was audited.
+        spans: all audited offsets.
+        seen: table -> rows of audited records.
     """
     own = {(span.topic, span.partition): span for span in spans}
     layout = snapshot.layout
@@ -40,5 +41,5 @@ def _look(snapshot: Snapshot, table: Table, own: Mapping[tuple[str, int], Span],
 
 
 def _is_phantom(span: Span | None, offset: int | None, same: bool) -> bool:
-    """What is at or beyond the end was taken after the audit began."""
+    """Rows at or after the span's end are no phantoms: they were ingested after the audit began."""
     return span is None or offset is None or offset < span.start or (offset < span.end and not same)

@@ -1,4 +1,4 @@
-"""Gold against silver: each key's row, computed by Arrow from the silver that gold has folded."""
+"""Checks gold: computes each key's row with Arrow from the version of silver that gold includes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from spark_app.settings.models import Aggregate
 
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-ODD_NUMBER = re.compile(r"[+-]?(nan|inf|infinity|.*[0-9.][dDfF])", re.IGNORECASE)  # a cast may take it for one
+ODD_NUMBER = re.compile(r"[+-]?(nan|inf|infinity|.*[0-9.][dDfF])", re.IGNORECASE)  # Spark's cast may accept it
 BY_ARROW = {"min": "min", "max": "max"}
 PRECISE = 1e-9  # sums of floating-point numbers depend on the order of the rows
 OF_A_MEAN = Decimal("0.0001")  # a mean of decimals is rounded
-BATCH = 1 << 20  # rows folded at once
+BATCH = 1 << 20  # rows aggregated at once
 
 NOT_YET = "gold tables are behind silver, and silver's log no longer shows by how much"
 NO_GOLD = "gold tables do not exist yet"
@@ -41,7 +41,7 @@ class NotComparable(ValueError):
 
 
 def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
-    """Every gold table of a silver table that has the key; and those that have no silver."""
+    """Check the gold table of every silver table that has the key."""
     key, layout = snapshot.settings.event.key, snapshot.layout
     due = {layout.silver_of(name): layout.gold_of(name) for name in set(snapshot.names.values())}
     for silver_name, gold_name in sorted(due.items()):
@@ -61,7 +61,7 @@ def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
 
 
 def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
-    """The last unit that the table has, by its own transactions."""
+    """The last unit that the table includes, from its Delta transactions."""
     return int(table.delta.transaction_version(f"{snapshot.identity}{writer}") or 0)
 
 
@@ -95,7 +95,7 @@ def compute(silver: Table, key: str, field: str, aggregate: Aggregate) -> Iterat
     """(key, value) of one aggregate over all rows.
 
     Raises:
-        Unordered
+        NotComparable: Arrow cannot order or add the values as Spark does.
     """
     function = aggregate.function
     if not field:
@@ -168,7 +168,7 @@ def _by_arrow(keys: pa.ChunkedArray, values: Any, function: str) -> Iterator[tup
 
 
 def _suited(values: Any, function: str) -> Any:
-    """The field as the function takes it; all NULL where its type does not suit."""
+    """The field in the type that the function needs; all NULL if its type does not suit the function."""
     kind = values.type
     if function in OF_NUMBERS and pa.types.is_string(kind):
         return pa.array([_number(text) for text in values.to_pylist()], pa.float64())
@@ -194,7 +194,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _aggregate(values: pa.Array, function: str) -> Any:
-    """Of values without NULLs; NULL of none, but that `distinct` is 0. NaN is the greatest number."""
+    """The aggregate of values without NULLs. Without values it is NULL (`distinct`: 0). NaN is the greatest number."""
     if function == "distinct":
         return (
             len({_key(value) for value in values.to_pylist()})
@@ -244,14 +244,14 @@ def _extreme(values: pa.Array, function: str) -> Any:
 
 
 def _key(value: Any) -> Any:
-    """A key by which groups are told apart: NaN is one value, and -0.0 is 0.0."""
+    """A hashable key in which all NaNs are equal and -0.0 equals 0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return repr(value) if isinstance(value, list | dict) else value
 
 
 def same(due: Any, found: Any) -> bool:
-    """Numbers that rounding cannot tell apart are the same; all else must be equal."""
+    """Whether the values are equal; floating-point numbers and decimals may differ by rounding."""
     if due is None or found is None or isinstance(due, str | bytes | bool | datetime.datetime):
         return bool(due == found)
     if isinstance(due, float) or isinstance(found, float):

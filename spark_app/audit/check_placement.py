@@ -1,4 +1,4 @@
-"""Where each record landed: one with a value is once in silver, open in quarantine or waiting; a tombstone is not."""
+"""Checks that a record with a value is exactly once in silver, open in quarantine or deferred, and no tombstone is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from spark_app.audit.verdict import DOUBLED, LOST, PHANTOM
 
 
 def check_placed(chunk: Chunk, absent: Absent) -> None:
+    """Report records in no table or in too many, and rows of `resolved_events` without a quarantined record."""
     layout = chunk.snapshot.layout
     counts = {name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.resolved)}
     placed = counts[layout.quarantine] + counts[layout.deferred] - counts[layout.resolved]
@@ -27,7 +28,7 @@ def check_placed(chunk: Chunk, absent: Absent) -> None:
 
 
 def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:
-    """Name the table where each should be."""
+    """Report each lost record for the table that should have it."""
     quarantine = chunk.snapshot.layout.quarantine
     where = np.array([absent.belongs.get(int(record), quarantine) for record in chunk.record_at[lost]], object)
     for name in sorted(set(where)):
@@ -35,7 +36,7 @@ def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:
 
 
 def _add_surplus(chunk: Chunk, surplus: np.ndarray, due: np.ndarray, counts: Mapping[str, np.ndarray]) -> None:
-    """Name the tables where each is once too often."""
+    """Report each surplus record with the tables that have it."""
     for slot in surplus:
         tables = [found.table.name for found in chunk.silver if slot in found.slots]
         tables += [name for name, count in counts.items() if count[slot] and name != chunk.snapshot.layout.resolved]

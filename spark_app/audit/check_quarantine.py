@@ -1,4 +1,4 @@
-"""Quarantine against Kafka: whether it keeps what a record was, and whether the record's bytes allow its cause."""
+"""Checks quarantine: the raw columns equal Kafka's, and the record's bytes allow its cause."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
 BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 
-LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record that was left out
+LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record whose value was omitted
 
 OTHER_LIMIT = "values were omitted although they are within batch.max_record_bytes, which may have been smaller"
 NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
 
 
 def check_quarantine(chunk: Chunk, absent: Absent) -> None:
+    """Check raw columns and causes of the chunk's quarantined records."""
     found = chunk.tables.get(chunk.snapshot.layout.quarantine)
     if found is not None:
         compare_raw(chunk, found)
@@ -48,7 +49,7 @@ def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
 
 
 def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:
-    """Whether the value is larger than the limit that the row names; a row that was rebuilt names none."""
+    """Whether the value is larger than the limit in `detail`; the detail of a rebuilt row has no limit."""
     size, _ = chunk.records.omitted[record]
     limit = LIMIT.search(detail)
     if limit is not None and size <= int(limit[1]):
@@ -59,7 +60,8 @@ def _had_to_be_left_out(chunk: Chunk, record: int, detail: str) -> bool:
 
 
 def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: Absent) -> bool:
-    """What cannot be told from the bytes may be: settings, ledger and tables were others once."""
+    """Whether the record may be in quarantine with this cause. A cause that the bytes cannot prove is accepted: the
+    settings, the ledger or the tables may have been different when the record was quarantined."""
     places = chunk.places
     proven = places.causes.get(record, frozenset())
     if record in chunk.records.omitted:
@@ -70,7 +72,7 @@ def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: A
         chunk.verdict.note(OTHER_BARE)
         return True
     if record in places.unknown or cause in NEVER_PROVEN:
-        named = places.keys[record] is not None  # a schema may have been unknown once, whatever the frame is
+        named = places.keys[record] is not None  # the schema may have been unknown at ingest, whatever the frame is
         return cause in NEVER_PROVEN and (named or not any(one.hop == "frame" for one in proven))
     if cause == Cause.DECODE_TYPE and not proven:
         if record not in absent.misfits:

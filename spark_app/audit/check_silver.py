@@ -1,4 +1,4 @@
-"""Silver against what the records must become: the content of each row, and whether it is in its table."""
+"""Checks silver: the content of each row, and that it is in the right table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_app.audit.verdict import MISPLACED
 from spark_app.model.causes import Cause
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 
-OWN = {*LINEAGE_SCHEMA.names, "_schema_guid"}  # columns that say where a row is from
+OWN = {*LINEAGE_SCHEMA.names, "_schema_guid"}  # lineage columns, compared apart from the content
 
 OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
 NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
@@ -39,8 +39,8 @@ class Absent:
 
 
 def check_silver(chunk: Chunk) -> Absent:
-    """Goes through the chunk's pieces."""
-    table_at = np.full(chunk.slots.count, -1, np.int64)  # slot -> its table, -1 = it is not in silver
+    """Check the chunk's pieces; returns the records that are not in silver."""
+    table_at = np.full(chunk.slots.count, -1, np.int64)  # slot -> position in `chunk.silver`, -1 = not in silver
     row_at = np.full(chunk.slots.count, -1, np.int64)
     for number, found in enumerate(chunk.silver):
         table_at[found.slots] = number
@@ -73,7 +73,7 @@ def _compare_lineage(chunk: Chunk, found: Found) -> None:
 
 
 def _remember(chunk: Chunk, piece: Piece, absent: Absent) -> None:
-    """Of records that are not in silver: where they belong, and whether they fit there."""
+    """Note for records that are not in silver to which table they belong, or that its columns cannot hold them."""
     for place, (record, name) in enumerate(zip(piece.rows, piece.tables, strict=True)):
         if name is None:
             continue
@@ -91,7 +91,7 @@ def _fits(piece: Piece, place: int, schema: pa.Schema) -> bool:
 
 
 def _judge_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
-    """The rows of one table that one piece is about, in its order."""
+    """Check the rows of one table that have a piece's records; `rows` are in the order of the piece."""
     name, actual, slots = found.table.name, found.rows.take(pa.array(rows)), found.slots[rows]
     belongs = np.array([table or chunk.snapshot.layout.quarantine for table in piece.tables], object)
     for due in sorted(set(belongs) - {name}):
@@ -106,7 +106,7 @@ def _judge_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> N
 
 
 def _compare(chunk: Chunk, piece: Piece, actual: pa.Table) -> np.ndarray:
-    """For each row the first column that is not as expected, "" = none."""
+    """For each row the first column that differs, "" = none."""
     wrong = np.full(len(actual), "", object)
     kinds = {column.name: column.kind for column in piece.columns}
     for name in actual.column_names:
@@ -152,7 +152,7 @@ def _compare_schema(wrong: np.ndarray, piece: Piece, actual: pa.Table) -> None:
 
 
 def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str) -> str:
-    """Why a row may say something else after all; "" = it may not."""
+    """Why a difference in the column is acceptable; "" = it is not."""
     if column not in piece.values:
         return ""
     message, decode = piece.messages[place], chunk.snapshot.settings.decode
@@ -172,7 +172,7 @@ def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
 
 
 def _judge_unread(chunk: Chunk, table_at: np.ndarray, judged: np.ndarray) -> None:
-    """Rows of silver whose records cannot be read by any schema, or have no row at all in their place."""
+    """Check rows of silver whose records are in no piece, because their frame or payload cannot be decoded."""
     places = chunk.places
     for slot in np.flatnonzero((table_at >= 0) & ~judged & (chunk.record_at >= 0)):
         record, name = int(chunk.record_at[slot]), chunk.silver[table_at[slot]].table.name

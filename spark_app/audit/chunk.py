@@ -1,4 +1,4 @@
-"""What is known of a chunk: the records that Kafka has of some offsets, and the rows that every table has of them."""
+"""One chunk of an audit: Kafka's records of some offsets, and every table's rows of these records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_BARE = "records without a frame may have been decoded under another decode
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of a table that are in the chunk. `rows` are sorted by nothing; `slots` has one entry per row."""
+    """Rows of a table that are in the chunk. `rows` are in no order; `slots` has one entry per row."""
 
     table: Table
     rows: pa.Table
@@ -41,22 +41,24 @@ class Found:
         return self.rows[name].combine_chunks()
 
     def landed(self) -> np.ndarray:
-        """When each row landed, in microseconds since 1970; -1 = it does not say."""
+        """When each row's record was ingested, in microseconds since 1970; -1 = unknown."""
         times: np.ndarray = self.column(f"{self.table.prefix}landed_at").cast(pa.int64()).fill_null(-1).to_numpy()
         return times
 
 
 class Chunk:
-    """One chunk under audit: what is found wrong with it goes to `verdict`.
+    """One chunk under audit. The checks add its discrepancies to `verdict`.
+
+    A record is named by its position in `records`, an offset by its slot in `slots`.
 
     Attributes:
-        records: what Kafka has, then what it no longer has, from bronze.
-        tables: name -> its rows; a table that the lake lacks is not there.
-        given_up: slot -> whether a person gave its record up, which is nowhere then.
+        records: first the records of Kafka, then the deleted ones from bronze.
+        tables: name -> its rows; only tables that the lake has.
+        given_up: slot -> whether the offset is an accepted loss; no table has its record.
         slot_of: record -> its slot.
-        record_at: slot -> its record; -1 = there is none, or it was given up.
-        pieces: what the records must become, to be gone through once.
-        places: what else is known of them, complete after `pieces`.
+        record_at: slot -> its record; -1 = there is none, or its loss was accepted.
+        pieces: the rows that the records must become; an iterator that can be read once.
+        places: facts about the records; complete after `pieces` was read.
     """
 
     def __init__(
@@ -70,8 +72,8 @@ class Chunk:
     ):
         """
         Args:
-            records: what Kafka has; what it no longer has is added from bronze.
-            expired: slot -> whether Kafka may have dropped its record.
+            records: the records of Kafka; records that Kafka has deleted are added from bronze.
+            expired: slot -> whether Kafka may have deleted its record.
         """
         self.snapshot = snapshot
         self.rules = rules
@@ -91,7 +93,7 @@ class Chunk:
         self.places, self.pieces = rules.pieces(records)
 
     def _fill(self, expired: np.ndarray) -> None:
-        """Take from bronze what Kafka no longer has."""
+        """Add the records that Kafka has deleted from bronze."""
         bronze = self.tables.get(self.snapshot.layout.bronze)
         if bronze is None or not np.any(expired):
             return
@@ -104,8 +106,8 @@ class Chunk:
         self.records.add_bronze(rows)
 
     def _align_omitted(self) -> None:
-        """Have of each record what bronze has of it, its value or size and hash: the limit on sizes may have been
-        another one. Bronze is not believed: a value comes back only if it has the hash of Kafka's."""
+        """Give each record the form that it has in bronze: the value, or the value's size and hash. The limit on sizes
+        may have been different at ingest. A value of bronze is used only if it has the hash of Kafka's value."""
         bronze = self.tables.get(self.snapshot.layout.bronze)
         if bronze is None:
             return
@@ -129,14 +131,14 @@ class Chunk:
 
     @cached_property
     def omitted(self) -> pa.Table:
-        """Size and hash of the values that were left out, NULL for all other records."""
+        """Size and hash of the omitted values, NULL for all other records."""
         found = [self.records.omitted.get(record, (None, None)) for record in range(len(self.records))]
         columns = zip(*found, strict=True) if found else ((), ())
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, OMITTED_SCHEMA, strict=True)], OMITTED_SCHEMA)
 
     @cached_property
     def has_value(self) -> np.ndarray:
-        """record -> whether it is no tombstone, also where its value was left out."""
+        """record -> whether it is no tombstone; a record with an omitted value is none."""
         return np.asarray(pc.or_(self.values.is_valid(), self.omitted[OMITTED].combine_chunks().is_valid()))
 
     @cached_property
@@ -153,7 +155,7 @@ class Chunk:
 
     @cached_property
     def once_read(self) -> np.ndarray:
-        """slot -> whether its frame was once read: it is in silver, or was refused by a later hop."""
+        """slot -> whether its frame was read: it is in silver, or a later stage quarantined it."""
         read = np.zeros(self.slots.count, bool)
         for found in self.silver:
             read[found.slots] = True
@@ -164,7 +166,7 @@ class Chunk:
 
     @cached_property
     def _landed(self) -> np.ndarray:
-        """slot -> when its record landed, by bronze, in microseconds since 1970; 0 = bronze has no such record."""
+        """slot -> bronze's `landed_at` in microseconds since 1970; 0 = bronze has no such record."""
         landed = np.zeros(self.slots.count, np.int64)
         bronze = self.tables.get(self.snapshot.layout.bronze)
         if bronze is not None:
@@ -172,13 +174,13 @@ class Chunk:
         return landed
 
     def landed_otherwise(self, found: Found) -> np.ndarray:
-        """Which rows say that they landed at another time than bronze says, where it has their record."""
+        """Which rows have another `landed_at` than bronze, if bronze has their record."""
         due = self._landed[found.slots]
         differ: np.ndarray = (due != 0) & (found.landed() != due)
         return differ
 
     def counts(self, table: str) -> np.ndarray:
-        """slot -> rows that the table has of it."""
+        """slot -> the number of its rows in the table."""
         found = self.tables.get(table)
         slots = np.empty(0, np.int64) if found is None else found.slots
         return np.bincount(slots, minlength=self.slots.count)
@@ -187,6 +189,6 @@ class Chunk:
         self.verdict.add(kind, table, self.slots.names(slots), why)
 
     def add_altered(self, table: str, slots: np.ndarray, wrong: np.ndarray) -> None:
-        """Those of the slots that have something in `wrong`, which says why; "" = nothing."""
+        """Report the slots with a reason in `wrong` as altered; "" = no reason."""
         for why in sorted(set(wrong) - {""}):
             self.add(ALTERED, table, slots[wrong == why], why)

@@ -1,6 +1,6 @@
-"""What a message must land as, told by Google's classes alone and the rules of the documentation.
+"""Computes the row that a message must become, from Google's classes and the documented rules only.
 
-Nothing here knows the app's decoder.
+This module does not use the app's decoder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FLAT = {
 
 
 class TimestampOutOfRange(ValueError):
-    """The message holds a timestamp or duration beyond the calendar."""
+    """The message holds a timestamp or duration outside the supported range."""
 
 
 class NotUtf8(ValueError):
@@ -44,7 +44,7 @@ class NotUtf8(ValueError):
 
 @dataclass
 class Json:
-    """Equals every text of the same JSON value: the order of a map is nobody's promise."""
+    """Equals every JSON text with the same value; the order of map entries does not matter."""
 
     value: Any
 
@@ -53,7 +53,7 @@ class Json:
 
 
 def judged(kind: type[Message], payload: bytes, defaults: bool = True) -> object:
-    """The row by Google's parser, or the cause why there is none."""
+    """The row according to Google's parser, or the cause for which the payload is quarantined."""
     try:
         return expected(kind.FromString(payload), defaults)
     except (DecodeError, NotUtf8):
@@ -63,11 +63,11 @@ def judged(kind: type[Message], payload: bytes, defaults: bool = True) -> object
 
 
 def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
-    """The row that the message must become, in the form that `plain` gives. Without `defaults`, a field that has no
+    """The row that the message must become, in the form that `plain` returns. Without `defaults`, a field without
     presence is NULL unless it is on the wire.
 
     Raises:
-        NoTime, NoText: it cannot land.
+        TimestampOutOfRange, NotUtf8: the message has a value that no column can hold.
     """
     try:
         return {column.name: told(column.read(message)) for column in columns_of(message.DESCRIPTOR, defaults)}
@@ -76,7 +76,7 @@ def expected(message: Message, defaults: bool = True) -> dict[str, Any]:
 
 
 def told(value: Any) -> Any:
-    """A value in the form that `plain` gives."""
+    """A value in the form that `plain` returns."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, list):
@@ -89,9 +89,9 @@ class Column:
     """One field of a message.
 
     Attributes:
-        kind: the type of its column where it is neither nested nor JSON.
-        read: from the message; raises NoTime, NoText or UnicodeDecodeError. Structs are dicts, maps are sorted lists of
-            pairs.
+        kind: the type of its column; None if the column is nested or JSON.
+        read: returns the field's value of a message; structs are dicts, maps are sorted lists of pairs. It raises
+            TimestampOutOfRange, NotUtf8 or UnicodeDecodeError.
     """
 
     name: str
@@ -129,7 +129,7 @@ def _is_wrapper(kind: Descriptor) -> bool:
 
 
 def names_of(message: Descriptor, taken: set[str]) -> dict[int, str]:
-    """Column names by field number."""
+    """Field number -> column name; no name is in `taken`, and no two are equal when case is ignored."""
     fields = sorted(message.fields, key=lambda f: f.number)
     first: dict[str, int] = {}
     for field in fields:
@@ -162,7 +162,7 @@ def _reader(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> C
 
 
 def _value(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Callable[[Any], Any]:
-    """Converts one value of the field, whether or not it is repeated."""
+    """The function that converts one value of the field; a repeated field calls it for each item."""
     kind = field.message_type
     if kind is None:
         return _scalar(field)
@@ -220,7 +220,7 @@ def _is_text(field: FieldDescriptor, value: Any) -> bool:
 
 
 def _scalars(message: Any) -> Iterator[tuple[FieldDescriptor, Any]]:
-    """Every value in a message that is none, and in what it holds as Any where its type is known."""
+    """Every scalar value in a message, including those in an Any whose type is known."""
     if message.DESCRIPTOR.full_name == "google.protobuf.Any":
         try:
             kind = message.DESCRIPTOR.file.pool.FindMessageTypeByName(message.TypeName())
@@ -248,7 +248,7 @@ def _scalars(message: Any) -> Iterator[tuple[FieldDescriptor, Any]]:
 
 
 def _micros(value: Any) -> int:
-    """Nanoseconds are cut towards zero."""
+    """Microseconds; the nanoseconds are rounded towards zero."""
     seconds, nanos = value.seconds, value.nanos
     return int(seconds * 1_000_000 + (nanos // 1000 if nanos >= 0 else -(-nanos // 1000)))
 
@@ -268,7 +268,7 @@ def _timestamp(value: Any) -> datetime.datetime:
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:
-    """A value of Arrow's `to_pylist`, its maps sorted, its floats as text: NaN equals NaN, and -0.0 is not 0.0."""
+    """A value of Arrow's `to_pylist` with sorted maps and floats as text: NaN equals NaN, and -0.0 differs from 0.0."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -281,6 +281,7 @@ def plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as dicts, with values in the form that `plain` returns."""
     return [
         {name: plain(value, table.schema.field(name).type) for name, value in row.items()} for row in table.to_pylist()
     ]

@@ -1,6 +1,6 @@
-"""Which schema wrote a record, which of its messages it is, and where its payload begins; or why that cannot be told.
+"""Reads a record's frame: schema id, message index and start of the payload, or the cause why the frame is invalid.
 
-The format is described in `decoding.md`; this is the second reader of it.
+This is a second implementation of the format in `decoding.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_app.model.causes import Cause
 Header = tuple[str, bytes | None]
 FIRST: MessageIndex = (0,)
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
-SIZES = {0: 5, 1: 17}  # by the magic byte: of the frame without its message index
+SIZES = {0: 5, 1: 17}  # magic byte -> bytes of the frame without its message index
 LARGEST_ID = 2**31 - 1
 DEEPEST = 32
 LONGEST_VARINT = 5
@@ -23,8 +23,13 @@ LONGEST_VARINT = 5
 
 @dataclass(frozen=True)
 class Frame:
-    """`key` is None where nothing names the schema: a bare record. `body` is where the payload begins. `broken` is what
-    the record is refused for if its schema is Protobuf, because its message index cannot be read."""
+    """The frame of a record or key.
+
+    Attributes:
+        key: schema id or GUID; None for a bare record, whose schema is named nowhere.
+        body: position of the payload's first byte.
+        broken: the cause if the message index cannot be read; it applies if the schema is Protobuf.
+    """
 
     key: SchemaKey | None
     index: MessageIndex
@@ -36,7 +41,7 @@ BARE = Frame(None, FIRST, 0)
 
 
 def frame_of(value: bytes, headers: Sequence[Header] | None = (), header: str = VALUE_HEADER) -> Frame | Cause:
-    """The frame of a value that is no tombstone, or the cause why it has none."""
+    """The frame of a value that is no tombstone, or the cause why the frame is invalid."""
     named = [data for name, data in headers if name == header and data is not None] if headers else []
     if named:
         return _header_frame(named[-1])
@@ -53,7 +58,7 @@ def frame_of(value: bytes, headers: Sequence[Header] | None = (), header: str = 
 
 
 def cause_of_bare(value: bytes) -> Cause:
-    """Why a bare record is refused where no schema is set for such."""
+    """The cause of a bare record if the settings name no schema for bare records."""
     return Cause.FRAME_MAGIC if value else Cause.FRAME_SHORT
 
 
@@ -76,7 +81,7 @@ def _key(frame: bytes) -> SchemaKey:
 
 
 def _read_index(data: bytes, start: int) -> tuple[MessageIndex, int]:
-    """(message index, bytes that it takes)."""
+    """(message index, its length in bytes)."""
     if data[start : start + 1] == b"\0":
         return FIRST, 1
     count, position = _read_number(data, start)
@@ -92,7 +97,7 @@ def _read_index(data: bytes, start: int) -> tuple[MessageIndex, int]:
 
 
 def _read_number(data: bytes, start: int) -> tuple[int, int]:
-    """(a zig-zag varint, where the next one begins)."""
+    """(value of a zig-zag varint, position of the next one)."""
     raw = 0
     for place, byte in enumerate(data[start : start + LONGEST_VARINT]):
         raw |= (byte & 0x7F) << (7 * place)

@@ -1,4 +1,4 @@
-"""Which offsets a chunk covers: each has a slot, its place among all of them, so identities are compared as numbers."""
+"""Numbers the offsets of a chunk consecutively (slots), so that records are compared as integers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from spark_app.model.offsets import Span
 
 
 class OffsetIndex:
-    """Numbers for the offsets of some spans.
+    """Slots of the offsets of some spans.
 
     Attributes:
-        spans: of one topic, no partition twice.
-        topic_id: Kafka's id of the topic; None where the lake knows none.
+        spans: spans of one topic, at most one per partition.
+        topic_id: Kafka's id of the topic; None if the lake has none.
+        count: the number of slots.
     """
 
     def __init__(self, spans: Sequence[Span], topic_id: str | None):
@@ -27,14 +28,14 @@ class OffsetIndex:
         self._shift = {s.partition: first - s.start for s, first in zip(spans, self._first, strict=False)}
 
     def of(self, partitions: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """The slots of records that are in the spans."""
+        """The slots of records; all must be in the spans."""
         distinct, codes = np.unique(partitions, return_inverse=True)
         shifts = np.array([self._shift[int(partition)] for partition in distinct], np.int64)
         found: np.ndarray = offsets + shifts[codes]
         return found
 
     def within(self, spans: Iterable[Span]) -> np.ndarray:
-        """slot -> whether it is in these spans, of the same topic."""
+        """slot -> whether it is in one of the given spans, which are of the same topic."""
         inside = np.zeros(self.count, bool)
         for own, first in zip(self.spans, self._first, strict=False):
             for span in spans:
@@ -44,13 +45,13 @@ class OffsetIndex:
         return inside
 
     def invert(self, slots: np.ndarray) -> np.ndarray:
-        """slot -> the last place that it has among these; -1 = it is not there."""
+        """slot -> its last position in `slots`; -1 = it is not in `slots`."""
         places = np.full(self.count, -1, np.int64)
         places[slots] = np.arange(len(slots))
         return places
 
     def names(self, slots: np.ndarray) -> list[str]:
-        """Each as "topic/partition@offset"."""
+        """Each slot as "topic/partition@offset"."""
         places = np.searchsorted(self._first, slots, side="right") - 1
         return [
             f"{self.spans[place].topic}/{self.spans[place].partition}@{self.spans[place].start + slot - first}"

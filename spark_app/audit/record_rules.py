@@ -1,7 +1,7 @@
-"""Where records belong, and with what content: by their bytes, the lake's schemas and the settings.
+"""Computes from a record's bytes, the lake's schemas and the settings in which silver table it must be, and how.
 
-A record belongs in a silver table, or its bytes prove causes for which it is refused. What cannot be told from its
-bytes alone (a schema that the ledger cannot decode, a value that has no table yet) may wait or be refused.
+Either a record belongs to a silver table, or its bytes prove causes for which it is quarantined. If the bytes prove
+neither (the ledger cannot decode the schema, the routing value has no table), it may be deferred or quarantined.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 @dataclass(frozen=True)
 class Piece:
-    """Records that one schema wrote as one message and Google's parser reads.
+    """Records of one schema and one message that Google's parser reads.
 
     Attributes:
-        rows: their places among the records.
-        payloads, messages: of the event itself.
-        columns: those of the event.
-        rest: for each record what else its wrapper says; None where there are no wrappers.
-        tables: for each record the silver table it belongs in; None where its routing value has none.
+        rows: the records' positions in the chunk's records.
+        payloads, messages: of the event itself, without a wrapper.
+        columns: the columns of the event.
+        values: column -> one value per record.
+        rest: for each record the other fields of its wrapper; None if there are no wrappers.
+        tables: for each record its silver table; None if its routing value has no table.
     """
 
     rows: list[int]
@@ -50,7 +51,7 @@ class Piece:
     tables: list[str | None]
 
     def take(self, places: list[int]) -> Piece:
-        """What it says of these of its records; `places` ascend."""
+        """The piece with only the records at these positions; `places` ascend."""
         if len(places) == len(self.rows):
             return self
         return Piece(
@@ -67,14 +68,14 @@ class Piece:
 
 @dataclass
 class RecordFacts:
-    """What is known of the records besides their pieces.
+    """Facts about the records besides their pieces.
 
     Attributes:
-        keys: the schema that each record's frame names; None where it has none.
-        bare: whether the record has no frame of its own, so that the settings decide what it is.
+        keys: the schema of each record's frame; None if it has none.
+        bare: whether the record has no frame of its own, so that the settings name its schema.
         causes: record -> causes that its bytes prove.
         unknown: records whose schema the ledger cannot decode.
-        broken: records whose message index cannot be read. Earlier releases did not keep the schema of such.
+        broken: records whose message index cannot be read. Earlier releases did not store their schema.
     """
 
     keys: list[SchemaKey | None]
@@ -85,7 +86,7 @@ class RecordFacts:
 
 
 class RecordRules:
-    """Knows the rules of one lake."""
+    """The rules of one lake."""
 
     def __init__(self, settings: Settings, schemas: Schemas, names: dict[str, str]):
         self._settings = settings
@@ -98,10 +99,11 @@ class RecordRules:
 
     @property
     def takes_bare(self) -> bool:
+        """Whether the settings name a schema for bare records."""
         return self._unframed_schema is not None
 
     def frame(self, records: Records) -> tuple[RecordFacts, dict[tuple[SchemaKey, tuple[int, ...], int], list[int]]]:
-        """(what the frames say, the framed records by schema, message index and place of the payload)."""
+        """(facts from the frames, the framed records by schema, message index and position of the payload)."""
         places = RecordFacts([None] * len(records), [False] * len(records))
         groups: dict[tuple[SchemaKey, tuple[int, ...], int], list[int]] = {}
         for row, value in enumerate(records.value):
@@ -125,7 +127,7 @@ class RecordRules:
         return places, groups
 
     def _break(self, row: int, frame: Frame, places: RecordFacts) -> None:
-        """Note a record whose message index cannot be read: what its schema is decides, where that is known."""
+        """Note a record whose message index cannot be read. Its schema must be known to prove the cause."""
         assert frame.key is not None
         assert frame.broken is not None
         places.causes[row] = frozenset({frame.broken})
@@ -143,7 +145,7 @@ class RecordRules:
         )
 
     def pieces(self, records: Records) -> tuple[RecordFacts, Iterator[Piece]]:
-        """(what is known at once, the pieces, whose making fills in the rest)."""
+        """(facts about the records, the pieces). Reading the pieces completes the facts."""
         places, groups = self.frame(records)
         return places, self._pieces(records, places, groups)
 
@@ -188,7 +190,7 @@ class RecordRules:
     def _read(
         self, parsed: list[tuple[int, bytes, Message]], columns: list[Column], places: RecordFacts
     ) -> tuple[list[tuple[int, bytes, Message]], dict[str, list[Any]]]:
-        """The columns' values of those messages that can land."""
+        """(the messages whose values the columns can hold, these values by column)."""
         causes: dict[int, set[Cause]] = {}
         values = {column.name: _read_column(column, parsed, causes) for column in columns}
         if not causes:
@@ -206,7 +208,7 @@ class RecordRules:
     def _unwrapped(
         self, rows: list[int], payloads: list[bytes], reading: Reading, places: RecordFacts
     ) -> Iterator[Piece]:
-        """What wrappers hold. Their own fields that are not set have their defaults, whatever the settings say."""
+        """The pieces inside wrappers. Unset fields of a wrapper have their defaults, whatever `decode.defaults` is."""
         columns = self.columns(reading.kind, True)
         if not columns:
             places.causes |= dict.fromkeys(rows, frozenset({Cause.FRAME_WRAPPER}))
@@ -295,7 +297,7 @@ class RecordRules:
         return None
 
     def key_text(self, key: bytes | None, headers: Sequence[Any] | None) -> Json | None:
-        """The record key as JSON, None where it has no frame or cannot be decoded."""
+        """The record key as JSON; None if it has no frame or cannot be decoded."""
         frame = None if key is None else frame_of(key, headers, KEY_HEADER)
         if not isinstance(frame, Frame) or frame.key is None or frame.broken is not None:
             return None
@@ -313,7 +315,7 @@ class RecordRules:
 
 @dataclass(frozen=True)
 class _Outer:
-    """The fields of wrappers, one entry per record; `rest` names those that silver keeps."""
+    """The fields of wrappers, one entry per record; `names` are the fields that silver keeps."""
 
     values: dict[str, list[Any]]
     names: list[str]
@@ -337,7 +339,7 @@ def _inner_frame(payload: bytes | None, number: int | None) -> Frame | Cause:
 
 
 def _read_column(column: Column, parsed: list[tuple[int, bytes, Message]], causes: dict[int, set[Cause]]) -> list[Any]:
-    """The column's values; what cannot land is None, and its causes are noted."""
+    """The column's values. A value that the column cannot hold is None, and `causes` gets its cause."""
     read = column.read
     try:
         return [read(message) for _, _, message in parsed]
@@ -360,7 +362,7 @@ HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def _name_of(value: str, by: str) -> str:
-    """The table name that a routing value asks for."""
+    """The table name that a routing value stands for."""
     if by != "field":
         message, _, rest = value.partition("/")
         value = HUMP.sub("_", message.rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""What a schema id means, from the lake's ledger, descriptor sets and rules, as Google's classes."""
+"""Google's message classes of the lake's schemas, from its ledger, descriptor sets and rules."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from google.protobuf.message import DecodeError, Message
 from spark_app.model.catalog import MessageIndex, SchemaKey
 from spark_app.storage.lake import Lake, read_durable
 
-COUNTS, SKIPS = True, False  # what a writer does with the entries of maps when it numbers messages
+COUNTS, SKIPS = True, False  # whether a writer counts map entries when it numbers messages
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The class of a message that an index names, and of the one that it names to other writers, if that is another
-    and the lake has a rule."""
+    """The class of the message that an index names; and, if the lake has a rule for message indexes, the class of the
+    message that the same index names for writers of the other kind."""
 
     kind: type[Message]
     other: type[Message] | None = None
 
     def belongs_to_other_index(self, payload: bytes) -> bool:
-        """Whether only the other class knows all of the payload's fields."""
+        """Whether only the other class has all fields of the payload."""
         return self.other is not None and not _knows(self.kind, payload) and _knows(self.other, payload)
 
 
 class Schemas:
-    """The ledger and the lake's rule for message indexes as they were when the audit began."""
+    """The ledger and the lake's rule for message indexes at the start of the audit."""
 
     def __init__(self, lake: Lake):
         self._folder = lake.schemas
@@ -44,7 +44,7 @@ class Schemas:
         return bool(self._entries.get(key, {}).get("outcome") == "decodable")
 
     def reading(self, key: SchemaKey, index: MessageIndex) -> Reading | None:
-        """Of a decodable schema's message; None where the index names none."""
+        """The classes for a message of a decodable schema; None if the index names no message."""
         if (key, index) not in self._readings:
             self._readings[key, index] = self._find(key, index)
         return self._readings[key, index]
@@ -64,8 +64,8 @@ class Schemas:
         return Reading(message_factory.GetMessageClass(one), message_factory.GetMessageClass(other))
 
     def _way(self, key: SchemaKey) -> bool | None:
-        """Whether the schema's writers count map entries, by the lake's rule; None = the ledger does not say how it was
-        registered."""
+        """Whether the schema's writers count map entries, by the lake's rule; None = the ledger lacks the form in which
+        the schema was registered."""
         if self._rule == "without_map_entries":
             return SKIPS
         if self._rule == "registered":
@@ -73,25 +73,25 @@ class Schemas:
         return COUNTS
 
     def index_of(self, key: SchemaKey, full_name: str) -> MessageIndex:
-        """The index of the message, () where the schema has none of that name."""
+        """The index of the message; () if the schema has no message of that name."""
         every = _all(self._own(key), self._way(key) is not SKIPS)
         return next((index for index, message in every if message.full_name == full_name), ())
 
     def _own(self, key: SchemaKey) -> list[Descriptor]:
-        """The top-level messages of the schema's own file, or of the one that it re-exports if it declares nothing."""
+        """The top-level messages of the schema's own file, or of the file that it re-exports if it declares no type."""
         digest = self._entries[key]["digest"]
         files = FileDescriptorSet.FromString((self._folder / f"{digest}.fds").read_bytes()).file
         if digest not in self._pools:
             self._pools[digest] = DescriptorPool()
             for file in files:
                 self._pools[digest].Add(file)
-        told = _declaring_file(files[-1], {file.name: file for file in files}) or files[-1]
-        own = self._pools[digest].FindFileByName(told.name)
-        return [own.message_types_by_name[message.name] for message in told.message_type]
+        declaring = _declaring_file(files[-1], {file.name: file for file in files}) or files[-1]
+        own = self._pools[digest].FindFileByName(declaring.name)
+        return [own.message_types_by_name[message.name] for message in declaring.message_type]
 
 
 def _declaring_file(file: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> FileDescriptorProto | None:
-    """The file, or the nearest that it imports publicly, that declares a type."""
+    """The file itself or its nearest public import that declares a type."""
     level = [file]
     for _ in files:
         for one in level:
@@ -123,7 +123,7 @@ def _all(messages: list[Descriptor], way: bool) -> Iterator[tuple[MessageIndex, 
 
 
 def _knows(kind: type[Message], payload: bytes) -> bool:
-    """Whether the class reads the payload and knows all of its fields."""
+    """Whether the class parses the payload and has all of its fields."""
     try:
         message, known = kind.FromString(payload), kind.FromString(payload)
     except DecodeError:

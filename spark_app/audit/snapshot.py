@@ -1,4 +1,4 @@
-"""The lake at one moment: every table's version between two units, and what the app has written down of itself."""
+"""A consistent snapshot of a lake: one version of each table between two units, and the state files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RETRY_S = 0.2
 
 
 class Table:
-    """One version of a Delta table: its files by delta-rs, their rows by Arrow.
+    """One version of a Delta table: delta-rs lists its files, Arrow reads their rows.
 
-    Not by delta-rs's own dataset: in 1.6.6 it takes a file that has no bounds of a column for one without any value, so
-    that a filter on that column finds nothing.
+    delta-rs's own dataset is not used: version 1.6.6 assumes that a file without bounds of a column has no values in
+    it, so a filter on that column finds no rows.
     """
 
     def __init__(self, folder: Path, version: int | None = None):
@@ -52,7 +52,7 @@ class Table:
         self._dataset: ds.Dataset = ds.FileSystemDataset(fragments, self.schema, parquet, disk)
 
     def _files(self) -> Iterator[tuple[str, Any]]:
-        """Paths, and what is known of the offsets in the file."""
+        """(path, condition that all offsets of the file satisfy)."""
         actions, offset = self.delta.get_add_actions(flatten=True), f"{self.prefix}offset"
         bounds = (f"min.{offset}", f"max.{offset}")
         known = [actions[b].to_pylist() if b in actions.schema.names else [None] * len(actions) for b in bounds]
@@ -62,18 +62,23 @@ class Table:
 
     @property
     def prefix(self) -> str:
-        """Of the coordinates: silver's begin with "_"."""
+        """Prefix of the coordinate columns: "_" in silver, else ""."""
         return "_" if "_offset" in self.schema.names else ""
 
     def count(self) -> int:
         return int(self._guard(self._dataset.count_rows))
 
     def read(self, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
-        """Rows, all columns unless some are named."""
+        """Rows that satisfy the condition; all columns unless `columns` names some.
+
+        Raises:
+            UnreachableError: a newer version removed files during the audit.
+            ContractError: the files are damaged or missing.
+        """
         return self._guard(lambda: self._dataset.to_table(columns=columns and list(columns), filter=condition))
 
     def within(self, topic_id: str | None, spans: Sequence[Span]) -> Any:
-        """The condition that a row is of one of the spans, all of one topic."""
+        """The condition that a row is in one of the spans; all spans are of one topic."""
         topic, own_id, partition, offset = (ds.field(f"{self.prefix}{name}") for name in COORDINATES)
         inside = ds.scalar(False)
         for span in spans:
@@ -87,12 +92,12 @@ class Table:
             yield batch
 
     def as_of(self, unit: int) -> Table | None:
-        """The table without the units after this one; None when its log no longer tells where they begin.
+        """The table without the units after this one; None if its log no longer has the first commit of these units.
 
-        Not by delta-rs's history: in 1.6.6 it counts versions back from the one that was loaded, but starts at the
-        newest commit, which beside a running app is another one.
+        delta-rs's history is not used: version 1.6.6 counts versions back from the loaded one but starts at the newest
+        commit, which is a different one while the app runs.
         """
-        first = self.delta.version() + 1  # commit of the units after it
+        first = self.delta.version() + 1  # first commit of the units after `unit`
         for version in reversed(range(first)):
             try:
                 found = self._unit_of(version)
@@ -107,14 +112,14 @@ class Table:
             return None
 
     def _unit_of(self, version: int) -> int | None:
-        """The unit that a commit is of; None for one that no unit made."""
+        """The unit of a commit; None if the commit belongs to no unit."""
         entry = self.folder / "_delta_log" / f"{version:020d}.json"
         infos = (json.loads(line).get("commitInfo") for line in entry.read_bytes().splitlines())
         unit = next((info.get("protolake.sequence") for info in infos if info), None)
         return None if unit is None else int(unit)
 
     def _is_outdated(self) -> bool:
-        """Whether a newer version does without files of this one that are gone."""
+        """Whether files are missing and a newer version of the table removed all of them."""
         newer = set(DeltaTable(str(self.folder)).get_add_actions()["path"].to_pylist())
         gone = {path for path, _ in self._files() if not (self.folder / path).exists()}
         return bool(gone) and not gone & newer
@@ -136,17 +141,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is audited, and against which rules.
+    """The audited tables and the rules for them.
 
     Attributes:
         upto: the last unit in the tables.
-        start, end: where ingest began, and where it is. Partitions that came later began at 0.
-        assumed: how `start` was found where nobody wrote it down, else "".
-        topic_ids: topic -> Kafka's id of it.
-        mean_bytes: of a record value.
+        start, end: first offset of ingest, and offset after the last ingested one. A partition that is missing in
+            `start` was added later and began at 0.
+        assumed: how `start` was found if the lake does not record it, else "".
+        topic_ids: topic -> Kafka's topic id.
+        mean_bytes: mean size of a record value.
         names: routing value -> routing name.
-        given_up: ranges that a person gave up, by topic and topic id.
-        folded: the last unit that every gold table has.
+        given_up: (topic id, span) of the accepted losses.
+        folded: the last unit that every gold table includes.
     """
 
     lake: Lake
@@ -179,7 +185,7 @@ class Snapshot:
             before = _moment(lake)
             try:
                 found = _read(lake, settings, before[0]) if before[0] == before[1] else None
-            except (DeltaError, FileNotFoundError):  # a log entry that was cleaned up meanwhile
+            except (DeltaError, FileNotFoundError):  # the app removed a log entry during the read
                 if time.monotonic() > deadline:
                     raise
                 found = None
@@ -198,7 +204,7 @@ class Snapshot:
 
     @property
     def identity(self) -> str:
-        """Of the lake: the application id of its transactions."""
+        """The lake's id, which is the application id of its transactions."""
         return (self.lake.state / "id").read_text().strip()
 
     def silver(self) -> dict[str, Table]:
@@ -206,7 +212,7 @@ class Snapshot:
 
 
 def _moment(lake: Lake) -> tuple[int, int]:
-    """(the last unit decided, the last one finished)."""
+    """(the last committed unit, the last applied unit)."""
     try:
         finished = int((lake.manifests / "finished").read_text())
     except (FileNotFoundError, ValueError):
@@ -224,7 +230,7 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
-    folded = int((read_json(lake.synced) or {}).get("folded", 0))  # before the tables, which may get further meanwhile
+    folded = int((read_json(lake.synced) or {}).get("folded", 0))  # before the tables: a running app may update gold
     tables = {name: Table(lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
@@ -249,8 +255,8 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
 
 
 def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple[Offsets, str]:
-    """Where ingest of the topics began, and how that was found out where it was not written down. One that was made
-    again since begins anew."""
+    """(first offsets of ingest, how they were found if the lake does not record them, else ""). A topic that was
+    recreated since is left out: its ingest began at 0."""
     began = read_durable(lake.manifests / "began")
     if began is None and lake.units()[0] == 1:
         began = _manifest(lake, 1)["source"]

@@ -1,4 +1,4 @@
-"""The records themselves, and whoever has them: the brokers, or, of what Kafka no longer has, bronze."""
+"""The records of an audit and their source: the brokers, or bronze for records that Kafka has deleted."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ NO_TYPE = -1
 
 @dataclass
 class Records:
-    """Records of one topic, one entry each. Times are in microseconds since 1970, their types as in Kafka.
+    """Records of one topic, one entry per record in each list.
 
-    `omitted` has size and SHA-256 (hex) of the values that are not here although their records have one. Headers are
-    None where the client cannot give them.
+    Attributes:
+        time, time_type: microseconds since 1970, and Kafka's type of the timestamp.
+        headers: None if the client cannot read them.
+        omitted: record -> (size in bytes, SHA-256 as hex) of a value that is left out of `value`.
     """
 
     partition: list[int] = field(default_factory=list)
@@ -39,11 +41,11 @@ class Records:
         return len(self.offset)
 
     def add_bronze(self, rows: pa.Table) -> None:
-        """What bronze keeps of records."""
+        """Add the records of rows of bronze."""
         first = len(self)
         if set(OMITTED_SCHEMA.names) <= set(rows.column_names):
             kept = zip(*(rows[name].to_pylist() for name in OMITTED_SCHEMA.names), strict=True)
-            self.omitted |= {first + row: said for row, said in enumerate(kept) if said[0] is not None}
+            self.omitted |= {first + row: stored for row, stored in enumerate(kept) if stored[0] is not None}
         self.partition += rows["partition"].to_pylist()
         self.offset += rows["offset"].to_pylist()
         self.key += rows["key"].to_pylist()
@@ -53,21 +55,21 @@ class Records:
         self.time_type += [NO_TYPE if kind is None else kind for kind in rows["timestamp_type"].to_pylist()]
 
     def leave_out(self, record: int) -> None:
-        """Keep size and hash of the record's value only."""
+        """Replace the record's value by its size and hash."""
         value = self.value[record]
         if value is not None:
             self.omitted[record] = (len(value), hashlib.sha256(value).hexdigest())
             self.value[record] = None
 
     def take_back(self, record: int, value: bytes) -> None:
-        """Have the value again that was left out, if this is it."""
+        """Restore an omitted value if the given one has its hash."""
         if hashlib.sha256(value).hexdigest() == self.omitted[record][1]:
             self.value[record] = value
             del self.omitted[record]
 
 
 def headers_of(text: str | None) -> list[Header] | None:
-    """The headers that bronze keeps as JSON; one without a value has None. None for what is damaged."""
+    """The headers from bronze's JSON, with None for a header without a value; None if the text is damaged."""
     try:
         found = json.loads(text) if text else []
         return [(h["key"], base64.b64decode(h["value"]) if h.get("value") is not None else None) for h in found]
@@ -76,18 +78,19 @@ def headers_of(text: str | None) -> list[Header] | None:
 
 
 class Source(Protocol):
-    """Whoever still has the records of a topic."""
+    """A source of the records of a topic."""
 
     def topic_id(self, topic: str) -> str | None:
-        """None when there is no such topic."""
+        """Kafka's topic id; None if there is no such topic."""
 
     def is_compacted(self, topic: str) -> bool: ...
 
     def kept(self, topic: str, partition: int) -> int:
-        """The first offset that is still there."""
+        """The first offset that Kafka still has."""
 
     def ends(self, topic: str) -> dict[int, int]:
         """Partition -> the offset after its last readable record."""
 
     def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
-        """The records, and those of the spans that were read: fewer than were asked for beyond `most_bytes`."""
+        """(records, the part of each span that was read). Reading stops after about `most_bytes`, so that a part may be
+        shorter than its span."""

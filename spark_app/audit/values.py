@@ -1,4 +1,4 @@
-"""Whether rows hold what is expected of them, column by column, and which do not."""
+"""Compares the columns of rows with their expected values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spark_app.audit.expected import Json, plain, told
 
 
 class DoesNotFit(ValueError):
-    """A value that the column cannot hold without a change."""
+    """The column cannot hold the value unchanged."""
 
 
 def differing(expected: Sequence[Any], kind: pa.DataType | None, actual: pa.Array) -> np.ndarray:
-    """Which values of the column are not the expected ones.
+    """Which values of the column differ from the expected ones.
 
     Args:
-        kind: the type that the values have by nature, None where they are nested or JSON.
+        kind: the Arrow type of the expected values; None if they are nested or JSON.
     """
     if kind == actual.type:
         return unequal(pa.array(expected, kind), actual)
@@ -30,7 +30,7 @@ def differing(expected: Sequence[Any], kind: pa.DataType | None, actual: pa.Arra
 
 
 def unequal(one: pa.Array, other: pa.Array) -> np.ndarray:
-    """Which values differ; NULL equals NULL, NaN equals NaN, and -0.0 is not 0.0."""
+    """Which values differ; NULL equals NULL, NaN equals NaN, and -0.0 differs from 0.0."""
     nulls = pc.and_(one.is_null(), other.is_null())
     if pa.types.is_floating(one.type):
         nans = pc.and_(pc.is_nan(one), pc.is_nan(other)).fill_null(False)
@@ -41,11 +41,12 @@ def unequal(one: pa.Array, other: pa.Array) -> np.ndarray:
 
 
 def mark(wrong: np.ndarray, differ: np.ndarray, why: str) -> None:
-    """Note in `wrong` why rows are that were not until now; "" = they are not."""
+    """Set the reason in `wrong` for differing rows that have none yet; "" = no reason."""
     wrong[differ & (wrong == "")] = why
 
 
 def fits(value: Any, kind: pa.DataType) -> bool:
+    """Whether a column of the type can hold the value unchanged."""
     try:
         carried(value, kind)
     except DoesNotFit:
@@ -61,10 +62,10 @@ def _same(expected: Any, found: Any, kind: pa.DataType) -> bool:
 
 
 def carried(value: Any, kind: pa.DataType) -> Any:
-    """The value as a column of the type holds it, in the form that `plain` gives.
+    """The value as a column of the type holds it, in the form that `plain` returns.
 
     Raises:
-        Misfit: it cannot, or only changed.
+        DoesNotFit: the column cannot hold it unchanged.
     """
     if value is None:
         return None

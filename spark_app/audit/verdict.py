@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""The result of an audit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST_NAMED = 1000
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """One record, or one key of gold, that is not as it should be.
+    """One record, or one key of gold, that differs from its expected state.
 
     Attributes:
         what: "topic/partition@offset", or the key.
-        why: what is wrong with it, "" where the kind says all.
+        why: the reason; "" if the kind is the whole reason.
     """
 
     kind: str
@@ -35,16 +35,17 @@ class Discrepancy:
 
 @dataclass
 class Verdict:
-    """Clean when the promise holds.
+    """The result; `clean` if no record and no key of gold differs.
 
     Attributes:
-        counts: (kind, table) -> records or keys.
-        named: the first of each kind.
+        counts: (kind, table) -> number of records or keys.
+        named: kind -> its first discrepancies, at most `MOST_NAMED`.
         rows: table -> rows in the snapshot.
-        notes: what could not be audited or compared -> records.
-        records: audited.
-        upto: the last unit that is.
-        left: offsets that Kafka has and that no unit had taken.
+        notes: text on records that could not be audited or compared -> their number.
+        records: number of audited records.
+        upto: the last audited unit.
+        left: number of offsets in Kafka that no unit has ingested.
+        seconds: duration of the audit.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -61,6 +62,7 @@ class Verdict:
         return not self.counts
 
     def add(self, kind: str, table: str, whats: Iterable[str], why: str = "") -> None:
+        """Count discrepancies and store the first ones; attributes as in `Discrepancy`."""
         kept = self.named.setdefault(kind, [])
         for what in whats:
             self.counts[kind, table] += 1
@@ -70,11 +72,12 @@ class Verdict:
             del self.named[kind]
 
     def note(self, words: str, records: int = 1) -> None:
+        """Count records that could not be audited or compared; `words` is printed with their number."""
         if records:
             self.notes[words] += records
 
     def faults(self) -> dict[str, object]:
-        """Kind -> (how many, the first ones); empty when clean."""
+        """Kind -> (number of discrepancies, the first three); empty if clean."""
         totals: Counter[str] = Counter()
         for (kind, _), count in self.counts.items():
             totals[kind] += count

@@ -1,4 +1,4 @@
-"""What people read of a verdict."""
+"""The result of an audit as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST_SHOWN = 10
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """Each table, what could not be compared, then the first of what is wrong."""
+    """A line per table, the notes, the first discrepancies of each kind, then the totals."""
     lines = [f"{'table':<36}{'rows':>14}" + "".join(f"{kind:>11}" for kind in KINDS)]
     for table in sorted({*verdict.rows, *(table for _, table in verdict.counts)}):
         counts = "".join(f"{verdict.counts[kind, table]:>11,}" for kind in KINDS)

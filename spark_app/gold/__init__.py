@@ -1,6 +1,6 @@
-"""Gold: what is new in silver, folded into one row per key and table.
+"""Gold: one aggregated row per key and table, updated incrementally from the new silver files of applied units.
 
-The manifests since the last run name the new silver files. One Spark job folds them for all tables; then one merge per
-touched table, side by side, with the last manifest folded as its transaction, so that a crash between two merges is
-seen by the next run.
+It is the last stage of a record. The manifests name the new files, one Spark job aggregates them for all tables, and
+the changed tables are then merged in parallel. Each gold commit records the last merged unit, so that the next run
+continues correctly after a crash between two merges.
 """

@@ -1,6 +1,6 @@
-"""One run of an interval: plan, compute, write all touched tables side by side.
+"""One gold run: plan, compute, and write all changed tables in parallel.
 
-A table that fails costs the others nothing: it is computed anew by a later run, after a pause that grows.
+A table that fails does not affect the others: a later run recomputes it, after a growing pause.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from spark_app.storage.disk import is_full
 from spark_app.store.commit import THREADS
 
 SYNC_EVERY_S = 30.0
-OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # what a write raises for what is in its table
+OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern only its table
 
 
 class Aggregator:
-    """Keeps the gold tables.
+    """Updates the gold tables.
 
     Args:
-        between_units: the lock that a unit in the making holds.
+        unit_lock: the lock that is held while a unit is built.
     """
 
     def __init__(self, calculator: AggregateComputer, opened: OpenLake, unit_lock: AbstractContextManager[object]):
@@ -47,26 +47,26 @@ class Aggregator:
         self._folded = self._synced.folded
         self._next_sync = time.monotonic() + SYNC_EVERY_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gold")
-        self._running = threading.Lock()  # `run` and `renew` must not meet
+        self._running = threading.Lock()  # `run` and `renew` must not overlap
         self._failures = TableFailures()
 
     def folded(self) -> int:
-        """The last manifest that is in every gold table."""
+        """The last unit that all gold tables include."""
         return self._folded
 
     def close(self) -> None:
-        """Make gold durable; the next start then has nothing to fold again."""
+        """Make gold durable, so that the next start need not merge units again."""
         with self._running:
             self._sync()
 
     def failed(self) -> dict[str, str]:
-        """Gold table -> why it is not what silver says."""
+        """Gold table -> the error because of which it is out of date."""
         return {self._layout.gold_of(name): reason for name, reason in self._failures.reasons().items()}
 
     def run(self) -> dict[str, int]:
-        """Bring gold up to the last finished unit; returns routing name -> rows of each touched gold table.
+        """Update gold up to the last applied unit; returns routing name -> rows of each changed gold table.
 
-        A table that fails is left as it was, and computed anew: at once, then by a later run.
+        A table that fails keeps its rows and is recomputed: immediately, then by later runs.
         """
         rows = self._run()
         return rows | (self._run() if self._failures.any_due() else {})
@@ -81,14 +81,16 @@ class Aggregator:
             return self._carry_out(work)
 
     def renew(self, names: set[str], dry_run: bool) -> dict[str, dict[str, Any]]:
-        """Compute gold of the routing names from silver; returns per gold table what differed and was replaced, as
-        `GoldTables.compare` has it.
+        """Recompute gold of the routing names from silver and replace tables that differ, unless `dry_run`.
 
-        What is only behind does not differ: new files are folded first, but for tables that are gone, or whose silver
-        was rebuilt.
+        New silver files are merged first, so that a table that is only out of date does not count as differing. Missing
+        tables, and tables whose silver was rebuilt, are not merged first.
+
+        Returns:
+            Gold table -> its differences, as `GoldTables.compare` returns them.
 
         Raises:
-            ContractError: a unit is not finished yet.
+            ContractError: a unit is committed but not applied.
         """
         with self._running:
             with self._unit_lock:
@@ -105,8 +107,8 @@ class Aggregator:
             return found | self._check(files, work, replace=not dry_run)
 
     def _check(self, files: dict[str, list[str]], work: GoldPlan, replace: bool) -> dict[str, dict[str, Any]]:
-        """Compare gold with what the silver files say. Tables whose silver was rebuilt are replaced in any case: their
-        transaction has to move on."""
+        """Compare gold with aggregates of the silver files. With `replace`, tables whose silver was rebuilt are always
+        replaced, because their transaction has to advance."""
         found = {}
         computed = self._calculator.of_files(files, work.fields)
         for error in computed.failed.values():
@@ -125,7 +127,7 @@ class Aggregator:
             parts, failed = self._calculator.of_touched_keys(work.fold, work.rows, work.fields)
         whole, failed_whole = self._calculator.of_files(work.whole, work.fields)
         jobs = self._submit(self._tables.merge, parts, work) | self._submit(self._tables.replace, whole, work)
-        wait(jobs.values())  # all: if one fails, the next run must not fold the same files beside those that go on
+        wait(jobs.values())  # for all, also after an error: the next run must not merge files that a job still merges
         rows, failed_jobs = _results(jobs)
         self._set_apart(failed | failed_whole | failed_jobs, work)
         self._failures.clear(rows)
@@ -136,7 +138,7 @@ class Aggregator:
         return {name: self._pool.submit(write, name, part, work.upto) for name, part in parts.items()}
 
     def _set_apart(self, failed: dict[str, Exception], work: GoldPlan) -> None:
-        """Without a definition a table is computed anew: its new files need not be known any longer."""
+        """Remove the failed tables' definitions, so that a later run recomputes them from all silver files."""
         if failed:
             work.leave_out(failed)
             known = self._planner.definitions()
@@ -158,10 +160,10 @@ class Aggregator:
 
 
 def _results(jobs: dict[str, Future[int]]) -> tuple[dict[str, int], dict[str, Exception]]:
-    """(rows of the tables written, what the others failed with).
+    """(routing name -> rows of each written table, routing name -> error of each failed one).
 
     Raises:
-        Exception: no table is to blame for it, as where the disk is full.
+        Exception: the error does not concern a single table; for example, the disk is full.
     """
     rows: dict[str, int] = {}
     failed: dict[str, Exception] = {}

@@ -1,4 +1,4 @@
-"""A gold table next to what it should be, column by column in Arrow."""
+"""Compares a gold table with its expected content, column by column in Arrow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLOSE = 1e-9  # relative: floating-point sums depend on the order of the rows
 
 
 def differing_keys(found: pa.Table, due: pa.Table, key: str) -> list[Any]:
-    """Keys with another row than they should have, with none, or with one too many. NaN is equal to itself."""
+    """Keys whose row differs, is missing, is doubled or should not exist. NaN equals NaN."""
     counted = found[key].value_counts()
     doubled = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     strange = found[key].filter(pc.is_null(pc.index_in(found[key], value_set=due[key])))
@@ -23,7 +23,7 @@ def differing_keys(found: pa.Table, due: pa.Table, key: str) -> list[Any]:
 
 
 def _same_rows(found: pa.Table, due: pa.Table) -> np.ndarray:
-    """For each row of `due` whether the one beside it says the same."""
+    """For each row of `due` whether the row of `found` at the same position is equal."""
     if set(found.column_names) != set(due.column_names):
         return np.zeros(due.num_rows, bool)
     same: np.ndarray = np.logical_and.reduce([_same(found[name], due[name]) for name in due.column_names])
@@ -36,7 +36,7 @@ def _same(found: pa.ChunkedArray, due: pa.ChunkedArray) -> np.ndarray:
     neither = pc.and_(found.is_null(), due.is_null())
     try:
         equal = _close(found, due) if _is_floating(found, due) else pc.equal(found, due)
-    except pa.ArrowException:  # of types that cannot be compared
+    except pa.ArrowException:  # the types cannot be compared
         equal = pa.scalar(False)
     same: np.ndarray = np.broadcast_to(np.asarray(pc.or_(neither, pc.fill_null(equal, False))), len(due))
     return same

@@ -1,12 +1,11 @@
-"""From silver files to aggregates: all that gold asks of Spark.
+"""Computes aggregates from silver files, with Python workers or Spark SQL.
 
-What Arrow aggregates just as Spark SQL does, workers aggregate by themselves. What is left, or what they could not
-read, is Spark SQL's, and so is the word on what is wrong with a file.
+Python workers compute the aggregates for which Arrow gives exactly Spark SQL's results. Spark SQL computes the others,
+and reads the files that the workers cannot read; its error is the one that is reported.
 
-One job of Spark SQL reads the tables that have the same fields. A field that does not suit its function in one table (a
-sum over text that is no number) is NULL there. A sum of integers is exact: where one is beyond 64 bits, the column of
-its table is `WIDE_SUM`. Where a job fails, its tables are asked for in halves, so that one table costs the others no
-gold.
+One job of Spark SQL reads all tables with the same fields. If a field does not suit its function in one table (a sum
+over text that is no number), it is NULL in that table. A sum of integers is exact: if one exceeds 64 bits, the column
+of its table is `WIDE_SUM`. If a job fails, its tables are split in halves until the failing tables are isolated.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ FUNCTIONS: dict[str, Callable[[Column], Column]] = {
     "median": F.median,
 }
 OF_NUMBERS, OF_ORDER = ("sum", "mean", "median"), ("min", "max")
-SUMMED = "_protolake_summed_"  # + gold column: how many values its sum is of
+SUMMED = "_protolake_summed_"  # + gold column: the number of values in its sum
 WIDE = "decimal(38,0)"
 
-Read = Callable[[list[str]], DataFrame]  # routing names -> the rows that count, with `TABLE`
+Read = Callable[[list[str]], DataFrame]  # routing names -> the rows to aggregate, with `TABLE`
 
 
 class Computed(NamedTuple):
-    """By routing name: a row per key, or why there is none."""
+    """By routing name: the table of one row per key, or the error of a failed table."""
 
     parts: dict[str, pa.Table]
     failed: dict[str, Exception]
@@ -78,7 +77,7 @@ class AggregateComputer:
     def of_touched_keys(
         self, new: dict[str, list[str]], rows: dict[str, list[str]], fields: dict[str, pa.Schema]
     ) -> Computed:
-        """Aggregates over all `rows` of the keys that the new files touch."""
+        """Aggregates of the keys in the `new` files, over all silver files of their tables (`rows`)."""
         key = self._definition.key
         computed = Computed({}, {})
 
@@ -99,10 +98,10 @@ class AggregateComputer:
         return Grouping(definition.key, wanted, fields)
 
     def _compute(self, names: list[str], read: Read, computed: Computed) -> None:
-        """One job for all; where it fails, one for each half, down to the tables that fail alone.
+        """Compute all tables in one job; if it fails, each half in a job of its own, down to single tables.
 
         Raises:
-            Exception: the disk is full, or the JVM is gone: no table is to blame.
+            Exception: the disk is full or the JVM has ended, so the error concerns no single table.
         """
         try:
             computed.parts.update(self._collect(read, names))
@@ -110,7 +109,7 @@ class AggregateComputer:
             if is_full(error):
                 raise
             if len(names) == 1:
-                self._session.range(1).collect()  # where Spark itself is gone, no table is to blame
+                self._session.range(1).collect()  # raises if Spark itself has ended: then the table is not the cause
                 computed.failed[names[0]] = error
                 return
             middle = len(names) // 2
@@ -118,7 +117,7 @@ class AggregateComputer:
                 self._compute(some, read, computed)
 
     def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
-        """The fields of all files of the tables in one DataFrame, with the table's name. Missing columns are NULL."""
+        """The fields of all files in one DataFrame, with the table's name in `TABLE`. Missing columns are NULL."""
         paths = [path for name in names for path in files[name]]
         rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*paths)
         return rows.withColumn(TABLE, folder_of_row())
@@ -131,8 +130,8 @@ class AggregateComputer:
         return {name: narrow(part.select(_result(part))) for name, part in parts.items()}
 
     def _aggregate(self, rows: DataFrame, names: Iterable[str], sums: str | None = None) -> dict[str, pa.Table]:
-        """A row per key of each table, with the count of `SUMMED` beside each sum of integers; `sums` is the type that
-        these are summed in, if it is not their own."""
+        """Routing name -> one row per key, with a `SUMMED` column for each sum of integers. `sums` is the type in which
+        integers are summed; None = their own type."""
         columns = []
         for name, aggregate in self._definition.aggregates.items():
             field = self._definition.field_of(aggregate)
@@ -147,7 +146,7 @@ class AggregateComputer:
 
 
 def _is_beyond(part: pa.Table) -> bool:
-    """Whether a sum of integers did not fit: it is NULL, although it has values."""
+    """Whether a sum of integers exceeds 64 bits: it is NULL although it has values."""
     sums = [name for name in part.column_names if name.startswith(SUMMED)]
     return any(
         pc.any(pc.and_(pc.is_null(part[name.removeprefix(SUMMED)]), pc.greater(part[name], 0))).as_py() for name in sums
@@ -159,8 +158,8 @@ def _result(part: pa.Table) -> list[str]:
 
 
 def _suited(rows: DataFrame, field: str, function: str) -> Column:
-    """The field as the function takes it, NULL where it cannot: each table has types of its own, and one that does not
-    suit must not end the gold of all."""
+    """The field in the type that the function needs, or NULL: each table has its own types, and a type that does not
+    suit must not fail the job of all tables."""
     kind = rows.schema[field].dataType
     if function in OF_NUMBERS and isinstance(kind, T.StringType):
         return F.col(field).try_cast("double")
@@ -172,7 +171,7 @@ def _suited(rows: DataFrame, field: str, function: str) -> Column:
 
 
 def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.Schema, list[str]]]:
-    """The tables by their fields."""
+    """(fields, names of the tables with these fields)."""
     found: dict[pa.Schema, list[str]] = {}
     for name in names:
         found.setdefault(fields[name], []).append(name)

@@ -1,7 +1,7 @@
-"""What a gold row is: the key, and a column per declared aggregate over the key's rows in silver.
+"""The definition of a gold row: the key, and one column per aggregate over the key's rows in silver.
 
-`count`, `sum`, `min` and `max` are folded; tables with any other function have the touched keys recomputed. A silver
-table without the key has no gold.
+If all functions are `count`, `sum`, `min` or `max`, new rows are merged incrementally; with any other function the
+changed keys are recomputed from all their rows. A silver table without the key has no gold.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 
 @dataclass(frozen=True)
 class Definition:
-    """Of all gold tables, by the settings.
+    """The definition of all gold tables, from the settings.
 
     Attributes:
-        time: field that an aggregate is taken of when it names none.
-        aggregates: gold column -> how it is made.
+        key: the field that groups the rows.
+        time: the field of an aggregate that names none.
+        aggregates: gold column -> its function and field.
     """
 
     key: str
@@ -36,21 +37,21 @@ class Definition:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether a key's row and an aggregate of its new rows make its new row."""
+        """Whether a key's new row can be computed from its old row and an aggregate of its new silver rows."""
         return all(aggregate.function in FOLDED for aggregate in self.aggregates.values())
 
     def field_of(self, aggregate: Aggregate) -> str:
-        """The field that it is taken of; "" for all rows."""
+        """The field of the aggregate; "" = it counts all rows."""
         return aggregate.field or ("" if aggregate.function == "count" else self.time)
 
     def fields(self, columns: pa.Schema) -> pa.Schema:
-        """Key and aggregated fields of a silver table with these columns: the key only if it has it; another that no
-        version knows yet is taken for text."""
+        """The key and the aggregated fields of a silver table with these columns. A missing key is left out; a missing
+        aggregated field has the type text."""
         wanted = {self.field_of(aggregate) for aggregate in self.aggregates.values()} - {""}
         wanted |= {self.key} & set(columns.names)
         return pa.schema([columns.field(f) if f in columns.names else (f, pa.string()) for f in sorted(wanted)])
 
     def digest(self, fields: pa.Schema) -> str:
-        """Of the settings and the types of the fields, for a field may have no version yet that knows its type."""
+        """SHA-256 of the settings and the field types: a field that is missing now may get another type later."""
         declared = {name: aggregate.model_dump() for name, aggregate in self.aggregates.items()}
         return hashlib.sha256(json.dumps([self.key, self.time, declared, str(fields)]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Gold tables that could not be computed or written, and when each is tried again."""
+"""Gold tables that could not be computed or written, and the time of each next attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ PAUSES_S = (0.0, 10.0, 60.0, 600.0)  # after the first failure in a row, the sec
 
 @dataclass(frozen=True)
 class Failure:
-    """`again_at` in monotonic seconds."""
+    """The last error of a table.
+
+    Attributes:
+        times: number of consecutive failures.
+        again_at: time of the next attempt in monotonic seconds.
+    """
 
     reason: str
     times: int
@@ -22,12 +27,13 @@ class Failure:
 
 
 class TableFailures:
-    """By routing name. They are forgotten with the process: the next one tries all tables at once."""
+    """Failures by routing name, in memory only: after a restart all tables are attempted immediately."""
 
     def __init__(self) -> None:
         self._found: dict[str, Failure] = {}
 
     def add(self, name: str, table: str, error: Exception) -> None:
+        """Store and log the failure of a table; the pause before the next attempt grows with each one."""
         times = self._found[name].times + 1 if name in self._found else 1
         pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
         self._found[name] = Failure(last_message_line(error), times, time.monotonic() + pause)
@@ -36,16 +42,16 @@ class TableFailures:
         )
 
     def clear(self, names: Iterable[str]) -> None:
-        """They have been written."""
+        """Remove tables that were written."""
         for name in names:
             self._found.pop(name, None)
 
     def any_due(self) -> bool:
-        """Whether there is one that need not wait."""
+        """Whether the pause of a failed table is over."""
         return len(self._found) > len(self.waiting())
 
     def waiting(self) -> set[str]:
-        """Those whose pause is not over."""
+        """The failed tables whose pause is not over."""
         now = time.monotonic()
         return {name for name, failure in self._found.items() if failure.again_at > now}
 

@@ -1,6 +1,7 @@
-"""The gold Delta tables: merges, and what they have already. The only writer of them.
+"""Reads and writes the gold Delta tables; no other module writes to them.
 
-Each commit carries the transaction (lake id + "/gold", last unit folded): a table so knows where it is.
+Each commit has the Delta transaction (lake id + "/gold", last merged unit), which records the units that a table
+includes.
 """
 
 from __future__ import annotations
@@ -31,20 +32,18 @@ from spark_app.store.table_handles import Tables, writer_properties
 from spark_app.worker import files
 
 MOST_NAMED = 20
-SMALL_BYTES = 8 << 20  # of a table that is folded in memory: a merge costs four times as much
+SMALL_BYTES = 8 << 20  # up to this size a table is merged in memory: Delta's MERGE costs four times as much
 CLEAN_EVERY = 20  # versions of a table between clean-ups
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a small table holds.
+    """The files and columns of one version of a gold table.
 
     Attributes:
-        version: of the table.
-        columns: of the table.
-        paths: of its files, relative to its folder.
+        paths: the files, relative to the table's folder.
         size: bytes of the files.
-        upto: the last unit that is in them.
+        upto: the last unit in the files.
     """
 
     version: int
@@ -55,7 +54,7 @@ class Content:
 
 
 class GoldTables:
-    """The gold tables of a lake, by routing name. Different ones may be written side by side."""
+    """The gold tables of a lake, by routing name. Different tables may be written in parallel."""
 
     def __init__(self, opened: OpenLake, definition: Definition):
         lake, settings = opened.lake, opened.settings
@@ -70,15 +69,15 @@ class GoldTables:
         self._unsynced = {name for name in lake.tables() if self._layout.is_gold(name)}
 
     def get(self, name: str) -> DeltaTable | None:
-        """The table's handle, or None when there is no such table yet."""
+        """The table's handle; None if there is no such table yet."""
         return self._handles.get(self._layout.gold_of(name))
 
     def is_there(self, name: str) -> bool:
-        """Whether there is such a table."""
+        """Whether the table exists."""
         return self._content(name) is not None or self.get(name) is not None
 
     def cursor(self, name: str) -> int:
-        """The last unit that is in the table; 0 when there is none."""
+        """The last unit that the table includes; 0 if there is none."""
         content = self._content(name)
         if content is not None:
             return content.upto
@@ -86,13 +85,19 @@ class GoldTables:
         return (table.transaction_version(self._app) or 0) if table else 0
 
     def sync(self, folded: int) -> None:
-        """Make what was written durable, and with it the last unit that all tables have."""
+        """Make all written tables durable, and `folded`, the last unit that all tables include."""
         self._synced.sync(self._unsynced, folded=folded)
         self._unsynced.clear()
 
     def merge(self, name: str, part: pa.Table, upto: int) -> int:
-        """Fold a row per key into the table, or let it take the row's place where it cannot be folded; returns the
-        rows that the table has then."""
+        """Merge one row per key into the table, or replace the key's row if the definition is not incremental.
+
+        Returns:
+            The number of rows of the table.
+
+        Raises:
+            DeltaError, pa.ArrowException: the table could not be written.
+        """
         gold = self._layout.gold_of(name)
         content = self._content(name) or self._look(name)
         if content is None:
@@ -103,11 +108,11 @@ class GoldTables:
                 return self._fold(gold, content, part, upto)
             return self._fold_large(gold, part, upto)
         except Exception:
-            self._forget(gold)  # it may have been committed: a stale handle must not be used again
+            self._forget(gold)  # the commit may exist: a stale handle must not be used again
             raise
 
     def _content(self, name: str) -> Content | None:
-        """What is known of the table, if its log still ends where it did."""
+        """The cached content of the table; None if there is none, or if its log has a newer version."""
         gold = self._layout.gold_of(name)
         content = self._known.get(gold)
         if content is not None and not self._handles.ends_with(gold, content.version):
@@ -116,7 +121,7 @@ class GoldTables:
         return content
 
     def _look(self, name: str) -> Content | None:
-        """None when there is no such table yet."""
+        """Read the content from the table; None if there is no such table yet."""
         table = self.get(name)
         if table is None:
             return None
@@ -140,8 +145,8 @@ class GoldTables:
         return int(rows.num_rows)
 
     def _overwrite(self, gold: str, content: Content, rows: pa.Table, upto: int) -> None:
-        """By a file and an entry of the log of our own: through delta-rs it takes four times as long. `sync` makes both
-        durable."""
+        """Replace the rows. The file and the log entry are written directly: delta-rs takes four times as long. `sync`
+        makes both durable."""
         demanding = gold not in self._known and log_entry.unsupported_features(self._handles.handle(gold))
         if demanding or rows.schema.types != content.columns.types:
             self._rewrite(gold, rows, upto)
@@ -160,11 +165,11 @@ class GoldTables:
 
     @contextlib.contextmanager
     def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
-        """For an entry of the log: where somebody else has made it, its file goes. After another error it may have
-        been made.
+        """Remove the data file if another process has written the log entry. After any other error the file stays,
+        because the log entry may exist.
 
         Raises:
-            DeltaError: the log is not what it was.
+            DeltaError: another process changed or removed the table.
         """
         try:
             yield
@@ -173,7 +178,7 @@ class GoldTables:
             raise DeltaError(f"another writer has changed or removed the table ({error})") from None
 
     def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
-        """With columns of other types."""
+        """Replace the rows through delta-rs, also with other column types."""
         table = self._current(gold)
         with failpoints.around("gold.merge"):
             write_deltalake(
@@ -187,9 +192,10 @@ class GoldTables:
         table.update_incremental()
 
     def _merge(self, table: DeltaTable, columns: pa.Schema, part: pa.Table, upto: int) -> None:
-        """
+        """Merge with Delta's MERGE.
+
         Raises:
-            DeltaError, pa.ArrowInvalid: a sum does not fit its column, among others.
+            DeltaError, pa.ArrowInvalid: a sum exceeds its column, or the table could not be written.
         """
         key = _quoted(self._definition.key)
         merge = table.merge(
@@ -205,7 +211,7 @@ class GoldTables:
             merge.when_matched_update(updates).when_not_matched_insert_all().execute()
 
     def replace(self, name: str, part: pa.Table, upto: int) -> int:
-        """Write the whole table anew; returns its rows."""
+        """Replace all rows of the table, or create it; returns its number of rows."""
         gold = self._layout.gold_of(name)
         self._unsynced.add(gold)
         table = self._handles.get(gold)
@@ -235,8 +241,8 @@ class GoldTables:
         self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
-        """The table with what it should be: {"rows": of `part`, "differing": keys with another row, or with one too
-        many or too few, "named": some of them}."""
+        """Compare the table with its expected rows: {"rows": number of expected rows, "differing": number of keys whose
+        row differs, is missing, is doubled or should not exist, "named": some of these keys}."""
         table = self.get(name)
         if table is not None:
             table.update_incremental()
@@ -245,7 +251,7 @@ class GoldTables:
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
 
     def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
-        """Once for each column that gets it: somebody reads the column's type."""
+        """Warn once per column that becomes `WIDE_SUM`: its type changes for the readers of the table."""
         for name, keys in beyond_64_bits(rows, self._definition.key).items():
             if name not in before.names or before.field(name).type != WIDE_SUM:
                 words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
@@ -255,15 +261,15 @@ class GoldTables:
         return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
 
     def _clean(self, gold: str) -> None:
-        """Each write leaves the files that it replaces: remove them and old log entries now and then."""
+        """Remove replaced files and old log entries. Each write leaves the files that it replaces."""
         vacuum_and_clean_log(gold, self._current(gold), self._synced)
         log.debug("old files of gold removed", table=gold)
 
     def _current(self, gold: str) -> DeltaTable:
-        """The handle, for whoever writes through it.
+        """The table's handle, to write through delta-rs. It invalidates the cached content.
 
         Raises:
-            DeltaError: the table is gone.
+            DeltaError: the table was removed.
         """
         self._known.pop(gold, None)
         table = self._handles.get(gold)
@@ -277,7 +283,7 @@ class GoldTables:
 
 
 def _sum(table: DeltaTable, what: str) -> int:
-    """Over the table's files."""
+    """The sum of a statistic over the table's files."""
     return int(sum(table.get_add_actions()[what].to_pylist()))
 
 
@@ -286,13 +292,13 @@ def _columns(table: DeltaTable) -> pa.Schema:
 
 
 def _read(files: list[str], columns: pa.Schema) -> pa.Table:
-    """A small table. Delta's own reader costs eight times as much."""
+    """Read a small table. delta-rs's reader costs eight times as much."""
     parts = [pq.ParquetFile(path).read(use_threads=False).select(columns.names).cast(columns) for path in files]
     return pa.concat_tables(parts) if parts else columns.empty_table()
 
 
 def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
-    """Column -> the SQL that folds the new value into the old one."""
+    """Column -> the SQL that merges the new value (`s`) into the old one (`t`)."""
     updates = {}
     for name, aggregate in definition.aggregates.items():
         column = _quoted(name)
@@ -308,7 +314,7 @@ def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:
 
 
 def _checked_sum(column: str) -> str:
-    """Integers that are added wrap around without a word; a cast from a decimal that is too large fails."""
+    """SQL of a sum that fails on overflow: integers wrap around silently, the cast of a too large decimal fails."""
     wide = (f"CAST({table}.{column} AS DECIMAL(38, 0))" for table in "ts")
     return f"CAST({' + '.join(wide)} AS BIGINT)"
 

@@ -1,7 +1,7 @@
-"""Folding a row per key into a table of rows per key, in memory. The same as the merge of `GoldTables`, which large
-tables go through: NULL gives way to any value, NaN is the greatest number, as for Spark.
+"""Merges new aggregates into a small gold table in memory; `GoldTables` merges large tables with Delta's MERGE.
 
-A sum of integers is exact: where one is beyond 64 bits, the column becomes `WIDE_SUM`, in which none can be.
+Both give the same rows: any value replaces NULL, and NaN is the greatest number, as in Spark. A sum of integers is
+exact: if one exceeds 64 bits, its column becomes `WIDE_SUM`, which no sum of 64-bit integers exceeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTEGER = pa.int64()
 
 
 def narrow(part: pa.Table) -> pa.Table:
-    """The table with each `WIDE_SUM` column as 64-bit integers, if all its values fit."""
+    """The table with each `WIDE_SUM` column cast to 64-bit integers, if all its values fit."""
     for position, field in enumerate(part.schema):
         if field.type == WIDE_SUM:
             with contextlib.suppress(pa.ArrowInvalid):
@@ -28,26 +28,27 @@ def narrow(part: pa.Table) -> pa.Table:
 
 
 def widen(columns: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """The columns, with those as `WIDE_SUM` that `other` has so."""
+    """The columns; integer columns that are `WIDE_SUM` in `other` become `WIDE_SUM`."""
     wide = {field.name for field in columns if field.type == INTEGER and other.field(field.name).type == WIDE_SUM}
     return pa.schema([field.with_type(WIDE_SUM) if field.name in wide else field for field in columns])
 
 
 def beyond_64_bits(rows: pa.Table, key: str) -> dict[str, list[Any]]:
-    """Column -> the keys whose sum does not fit 64 bits, of the columns that are wide."""
+    """`WIDE_SUM` column -> the keys whose sum exceeds 64 bits."""
     wide = [field.name for field in rows.schema if field.type == WIDE_SUM]
     outside = {name: pc.or_(pc.greater(rows[name], 2**63 - 1), pc.less(rows[name], -(2**63))) for name in wide}
     return {name: rows[key].filter(mask).to_pylist() for name, mask in outside.items()}
 
 
 def can_fold(columns: pa.Schema, part: pa.Schema) -> bool:
-    """Whether both have the same columns, whose values can be compared here."""
+    """Whether both have the same columns, and none is nested: Arrow cannot compare nested values."""
     return set(columns.names) == set(part.names) and not any(pa.types.is_nested(field.type) for field in columns)
 
 
 def fold(old: pa.Table, part: pa.Table, definition: Definition) -> pa.Table:
-    """The rows of `old` with those of `part` folded in, or in their place where that cannot be folded; then its new
-    keys. Columns and types are those of `old`, but for sums that have become wide."""
+    """Merge `part` (one row per key) into `old`: rows of known keys are merged, or replaced if the definition is not
+    incremental; rows of new keys are appended. Columns and types are those of `old`, except sums that became
+    `WIDE_SUM`."""
     old = old.cast(widen(old.schema, part.schema))
     part = part.select(old.column_names).cast(old.schema)
     key = definition.key
@@ -75,9 +76,10 @@ def _folded(how: str | None, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.C
 
 
 def _sum(old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
-    """
+    """The sums; NULL if either value is NULL.
+
     Raises:
-        ArrowInvalid: it has more digits than a decimal can.
+        ArrowInvalid: a sum has more digits than its decimal type.
     """
     kind = old.type
     if pa.types.is_decimal(kind):

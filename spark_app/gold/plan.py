@@ -1,6 +1,7 @@
-"""What is due: the units that each gold table lacks, and the silver files to read for it.
+"""Plans a gold run: which units each gold table lacks, and which silver files to read for it.
 
-A changed definition, a file that is gone, or silver that a rebuild has added to makes a table a recompute.
+A table is recomputed from all its silver files if its definition changed, a new file is missing, or a rebuild added
+rows to its silver table.
 """
 
 from __future__ import annotations
@@ -19,32 +20,35 @@ from spark_app.storage.lake import read_json, write_durably
 
 @dataclass
 class GoldPlan:
-    """What one run has to do. Paths are absolute.
+    """The plan of one run. Paths are absolute.
 
     Attributes:
-        upto: the last unit that is in gold after it.
-        fields: routing name -> key and aggregated fields of the table.
-        definitions: routing name -> digest of how its gold is made.
-        rebuilt: routing names whose silver a rebuild has added to.
+        upto: the last unit that gold includes after the run.
+        fields: routing name -> key and aggregated fields of the silver table.
+        definitions: routing name -> digest of its definition.
+        fold: routing name -> new silver files, to merge into gold.
+        whole: routing name -> all silver files, to recompute the table.
+        rows: names of `fold` -> all silver files, to recompute the changed keys.
+        rebuilt: routing names to whose silver table a rebuild added rows.
     """
 
     upto: int
     fields: dict[str, pa.Schema]
     definitions: dict[str, str]
-    fold: dict[str, list[str]] = field(default_factory=dict)  # routing name -> new silver files
-    whole: dict[str, list[str]] = field(default_factory=dict)  # routing name -> all silver files, recompute everything
-    rows: dict[str, list[str]] = field(default_factory=dict)  # of `fold`: all silver files, to recompute touched keys
+    fold: dict[str, list[str]] = field(default_factory=dict)
+    whole: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, list[str]] = field(default_factory=dict)
     rebuilt: set[str] = field(default_factory=set)
 
     def leave_out(self, names: Iterable[str]) -> None:
-        """Neither computed nor taken for what is defined: a later run computes these tables anew."""
+        """Remove these tables from the plan and from `definitions`, so that a later run recomputes them."""
         for name in names:
             for of_table in (self.definitions, self.fold, self.whole, self.rows):
                 of_table.pop(name, None)
 
 
 class Planner:
-    """Compares manifests, silver and definitions with what the gold tables have."""
+    """Compares manifests, silver and definitions with the gold tables."""
 
     def __init__(self, opened: OpenLake, definition: Definition, tables: GoldTables):
         self._opened = opened
@@ -64,7 +68,7 @@ class Planner:
         work = GoldPlan(self._manifests.applied(), fields, definitions)
         same = self._unchanged(definitions)
         if len(same) < len(fields):
-            self.define(same)  # some tables will be ahead
+            self.define(same)  # before gold changes: after a crash these tables are recomputed
             work.whole = {name: self.snapshot(name) for name in fields if name not in same}
         self._add_news(work, folded, set(same))
         if not self._definition.is_incremental:
@@ -72,17 +76,17 @@ class Planner:
         return work
 
     def definitions(self) -> dict[str, str]:
-        """Those of the gold tables as they are: routing name -> digest."""
-        stored: dict[str, str] | None = read_json(self._lake.gold)  # without it all gold is computed anew
+        """The stored definitions of the gold tables: routing name -> digest."""
+        stored: dict[str, str] | None = read_json(self._lake.gold)  # without the file all gold is recomputed
         return stored or {}
 
     def define(self, definitions: dict[str, str]) -> None:
-        """Write down how the gold tables are made now."""
+        """Store the definitions of the gold tables."""
         if definitions != read_json(self._lake.gold):
             write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
 
     def snapshot(self, name: str) -> list[str]:
-        """All files of the silver table."""
+        """All files of the silver table in its newest version."""
         silver = self._layout.silver_of(name)
         self._opened.units.refresh(silver)
         return self._opened.units.committer.tables.files(silver)
@@ -101,8 +105,8 @@ class Planner:
                 work.whole[name] = self.snapshot(name)
 
     def _new_files(self, folded: int, upto: int, of: set[str]) -> tuple[dict[str, list[str]], set[str]]:
-        """Silver files that are not yet in their gold table, by routing name; and the names that a rebuild touched,
-        whose gold may have rows of these files already: silver was removed, gold was not."""
+        """(routing name -> silver files that its gold table does not include, names whose silver was rebuilt). Gold of
+        a rebuilt table may include the added rows already: rows that silver lost are not removed from gold."""
         names = {self._layout.silver_of(name): name for name in of}
         files: dict[str, list[str]] = {}
         rebuilt = set()
@@ -115,7 +119,7 @@ class Planner:
         return files, rebuilt
 
     def _fields(self) -> dict[str, pa.Schema]:
-        """Routing name -> fields, of the silver tables that exist and have the key."""
+        """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
         known = self._opened.schemas.ledger.catalog().columns
         names = sorted(set(self._opened.tables.admitted.values()))
         tables = {name: self._lake.table(self._layout.silver_of(name)) for name in names}

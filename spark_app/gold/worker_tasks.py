@@ -1,5 +1,4 @@
-"""Silver files shared out to workers, which aggregate them by themselves: for Spark SQL, a file of a few rows is mostly
-a reader that begins."""
+"""Aggregates silver files in Python workers: with small files, Spark SQL spends most of its time on opening them."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ from spark_app.storage.disk import is_full
 from spark_app.worker.aggregates import Grouping
 from spark_app.worker.block_pandas import block_pandas
 
-TASK_BYTES = 4 << 20  # with fewer, a second task costs more than it takes over
-FILE_BYTES = 64 << 10  # what it costs to open a file, as bytes that are read
+TASK_BYTES = 4 << 20  # with fewer bytes per task, a second task costs more than it saves
+FILE_BYTES = 64 << 10  # the cost of opening a file, in bytes read
 
 Files = Mapping[str, list[str]]  # routing name -> paths
-Found = tuple[str, bytes | str]  # routing name, and a part as an Arrow stream or why there is none
+Found = tuple[str, bytes | str]  # (routing name, partial aggregate as an Arrow stream or error text)
 
 
 def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Grouping]) -> dict[str, pa.Table]:
-    """The result of each table, but for those whose files could not be read, and for all where no worker lived.
+    """Routing name -> one row per key. Tables with unreadable files are left out; if the job fails, all are.
 
     Raises:
-        Exception: the disk is full, or the JVM is gone: no table is to blame.
+        Exception: the disk is full or the JVM has ended.
     """
     shares = split_among_tasks(files, session.sparkContext.defaultParallelism)
     parts: dict[str, list[pa.Table]] = {}
@@ -44,8 +43,8 @@ def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Group
 
 
 def split_among_tasks(files: Files, most: int) -> list[dict[str, list[str]]]:
-    """As few shares as keep the tasks busy, at most so many, of about as many bytes. A table is in one share, or in
-    some that follow each other."""
+    """Split the files among at most `most` tasks of about equal bytes, at least `TASK_BYTES` each. A table is in one
+    task or in consecutive ones."""
     sizes = [(name, path, _size(path)) for name, paths in files.items() for path in paths]
     total = sum(size for *_, size in sizes)
     shares: list[dict[str, list[str]]] = [{} for _ in range(max(1, min(most, total // TASK_BYTES)))]
@@ -60,11 +59,11 @@ def _size(path: str) -> int:
     try:
         return os.path.getsize(path) + FILE_BYTES
     except OSError:
-        return FILE_BYTES  # the worker says what is wrong with it
+        return FILE_BYTES  # the worker reports the error
 
 
 def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]) -> list[Found]:
-    """What is asked travels as data: in the function of the job, more than 1 MB of it would become a broadcast."""
+    """Run the job. The requests are sent as data: in the closure, more than 1 MB would become a broadcast."""
 
     def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
         block_pandas()
@@ -85,7 +84,8 @@ def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: M
 
 
 def _reduce(grouping: Grouping, paths: list[str]) -> bytes | str:
-    """What could not be read is no error of the task: Spark would try it again, and the other tables with it."""
+    """The partial aggregate, or the error text of an unreadable file. After an exception Spark would repeat the task,
+    with the other tables in it."""
     try:
         part = grouping.reduce(paths)
     except (OSError, pa.ArrowException) as error:

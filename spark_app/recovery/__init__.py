@@ -1,1 +1,4 @@
-"""Decode again what is in the lake: `replay` what is in quarantine, `rebuild` what silver and gold should hold."""
+"""Decodes records again: `replay` for quarantine, `rebuild` for silver and gold; `doctor` checks and repairs a lake.
+
+The package runs on request, after all stages of a record. `replay` and `rebuild` read bronze instead of Kafka.
+"""

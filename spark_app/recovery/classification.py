@@ -1,4 +1,4 @@
-"""Compares where records should be, by a pass from bronze, with where they are: by identity and by content."""
+"""Compares the tables with a fresh job from bronze: in which table each record is, and with what content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_app.worker.table_rows import COORDINATES
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"
 REPLAYABLE, WAITING = "replayable", "waiting"
-EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: by the pass, by the tables, by a replay
+EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: fresh job, tables, `resolved_events`
 
 JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "true"}
 
@@ -47,7 +47,7 @@ def within(ranges: Sequence[Range], prefix: str = "") -> Column:
 
 @dataclass
 class Silver:
-    """Files of one silver table: what a pass expects, and what the table has. Paths are absolute."""
+    """Files of one silver table: those of the fresh job (expected) and those of the table. Paths are absolute."""
 
     schema: pa.Schema
     expected: list[str] = field(default_factory=list)
@@ -55,9 +55,9 @@ class Silver:
 
 
 def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequence[Range]) -> list[DataFrame]:
-    """Places of the rows of silver tables, from their files; the folder of a file is its table.
+    """Read coordinates, table, side and content hash of the silver rows; the folder of a file names its table.
 
-    Tables of one schema are read together: the number of Spark's jobs does not grow with the tables.
+    Tables of one schema are read together, so that the number of Spark jobs does not grow with the tables.
     """
     groups: dict[str, Silver] = {}
     for table in tables:
@@ -75,7 +75,7 @@ def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Seque
 
 
 def locate_others(rows: DataFrame, table: str, side: str) -> DataFrame:
-    """Places of rows of quarantine or deferred: being there is all that counts."""
+    """Coordinates, table and side of rows outside silver. Only their presence counts: the content hash is 0."""
     return rows.select(*COORDINATES, *_place(F.lit(table), side, F.lit(0).cast("bigint")))
 
 
@@ -84,7 +84,7 @@ def _place(table: Column, side: str, fingerprint: Column) -> list[Column]:
 
 
 def _fingerprint(schema: T.StructType) -> Column:
-    """Of the content of a row; a column that a file does not have is NULL. The hash skips NULL, hence the flags."""
+    """The hash of a row's content; a column that a file lacks is NULL. The hash skips NULL, hence the flags."""
     parts = []
     for part in schema.fields:
         column = F.col(f"`{part.name}`")
@@ -95,7 +95,7 @@ def _fingerprint(schema: T.StructType) -> Column:
 
 
 def _ordered(value: Column, kind: T.DataType) -> Column:
-    """The value with its maps as sorted lists: the order of a map's entries says nothing."""
+    """The value with its maps as sorted lists: the order of a map's entries does not matter."""
     if "map<" not in kind.simpleString():
         return value
     if isinstance(kind, T.StructType):
@@ -115,11 +115,17 @@ def _ordered(value: Column, kind: T.DataType) -> Column:
 def judge(
     session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, more: list[str]
 ) -> pa.Table:
-    """One row per record: its coordinates, the tables where it should be and is, and the verdict.
+    """Classify the records.
 
-    `more` are the names of all other tables that the places may have. `expected` is NULL for what bronze does not have
-    as a record with a place; `actual` for what is nowhere. A record that a replay resolved, whose row is gone and that
-    is refused now, differs: it cannot be opened again.
+    Args:
+        places: rows of `locate_silver` and `locate_others`.
+        more: the names of all other tables in `places`.
+
+    Returns:
+        One row per record: coordinates, `expected`, `actual`, `verdict`. `expected` is the table where the record
+        should be, NULL if the fresh job has no row of it; `actual` is the table where it is, NULL if it is in none.
+        A replayed record whose row is missing and that the fresh job quarantines is `differing`: quarantine cannot
+        open it again.
     """
     names = pa.array([quarantine, deferred, *more])
     numbers = session.createDataFrame(pa.table({"table": names, "number": range(len(names))}))
@@ -127,7 +133,7 @@ def judge(
     silver = F.col("number") > 1
     expected, actual = F.col("side") == EXPECTED, F.col("side") == ACTUAL
     found = (
-        rows.groupBy(*COORDINATES)  # aggregates of numbers only: Spark would sort all rows for the maximum of a text
+        rows.groupBy(*COORDINATES)  # only numbers are aggregated: for the maximum of a text Spark would sort all rows
         .agg(
             F.count(F.when(expected, 1)).alias("wanted"),
             F.count(F.when(actual, 1)).alias("found"),

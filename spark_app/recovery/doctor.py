@@ -1,8 +1,7 @@
-"""`doctor`: looks at everything that a lake is made of, also beside a running app, and mends what needs no judgement.
+"""`doctor` checks all parts of a lake, also while the app runs, and makes the repairs that are safe without a person.
 
-Each of `EXAMINERS` looks at one kind of thing. What damages the ground that the others stand on (the id, the manifests)
-is found first: the rest is looked at once that is whole. Nothing is deleted but what nobody names: it is moved to
-`_protolake/aside`.
+Id, manifests, rules, ledger and table names come first; the `CHECKS` run only if these are intact, because they depend
+on them. Only unreferenced files are deleted; all other files are moved to `_protolake/aside`.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from spark_app.store.findings import Finding
 from spark_app.store.manifest import MOVING, Manifest, Manifests, follows, read_manifest
 from spark_app.store.rules import check_rules, message_index_rule, only_message_index_rule_differs, write_rules
 
-MOST_LOOKS = 10  # at what a running app changes
-MOST_ROUNDS = 5  # of examining and mending: what is mended first may have hidden something
+MOST_LOOKS = 10  # at the checkpoint, which a running app changes
+MOST_ROUNDS = 5  # of checks and repairs: a repaired fault may have hidden another one
 
 
 @dataclass(frozen=True)
 class LakeUnderCheck:
-    """A lake whose id and manifests are whole."""
+    """A lake whose id and manifests are intact."""
 
     lake: Lake
     settings: Settings
@@ -45,7 +44,7 @@ class LakeUnderCheck:
 
 
 def examine(lake: Lake, settings: Settings) -> list[Finding]:
-    """All that is wrong with a lake."""
+    """All findings."""
     found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
     found += [] if any(finding.fatal for finding in found) else _power(lake, settings)
     if any(finding.fatal or finding.repair for finding in found):
@@ -56,14 +55,14 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def repair(lake: Lake, settings: Settings) -> Iterator[str]:
-    """Mend what can be mended; says what was done. The caller holds the lake's lock and ends the Spark session, which
-    is only started for a rebuild."""
+    """Make all possible repairs; yields a description of each. The caller holds the lake's lock and ends the Spark
+    session, which only a rebuild starts."""
     for _ in range(MOST_ROUNDS):
-        mends = [finding.repair for finding in examine(lake, settings) if finding.repair]
-        if not mends:
+        repairs = [finding.repair for finding in examine(lake, settings) if finding.repair]
+        if not repairs:
             return
-        for mend in mends:
-            yield mend()
+        for make_repair in repairs:
+            yield make_repair()
         pending = requests.pending(lake)
         if pending:
             from spark_app.recovery.offline import execute
@@ -83,13 +82,13 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _manifests(lake: Lake) -> list[Finding]:
-    """Each must be readable and unaltered, and start where the one before ended."""
+    """Each manifest must be readable and unaltered, and start where the one before ended."""
     findings, whole = [], []
     for path in sorted(lake.manifests.glob("[0-9]*.json")):
         try:
             whole.append(read_manifest(path))
         except ContractError as error:
-            if path.exists():  # else it was forgotten just now
+            if path.exists():  # else the running app has just removed it
                 findings.append(Finding(error.what, "Restore it from a backup of the lake"))
     return findings + _breaks(whole)
 
@@ -126,7 +125,7 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _ledger(lake: Lake) -> list[Finding]:
-    """The ledger and the compiled schemas that it names."""
+    """The ledger, and the compiled schemas that it names, must be readable."""
     try:
         Ledger(lake.schemas).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
@@ -137,7 +136,7 @@ def _ledger(lake: Lake) -> list[Finding]:
 
 
 def _power(lake: Lake, settings: Settings) -> list[Finding]:
-    """The mark of what is durable, and the logs behind it."""
+    """The durability mark, and the log entries after it, which a power cut may have torn."""
     try:
         synced = DurabilityMark(lake)
     except ContractError as error:
@@ -151,10 +150,10 @@ def _power(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _finish_units(lake: Lake, settings: Settings) -> str:
-    """As a start does.
+    """Apply committed units as a start of the app does; returns a description.
 
     Raises:
-        ContractError: they cannot be finished.
+        ContractError: they cannot be applied.
     """
     manifests = Manifests(lake)
     committer = TableCommitter(lake, manifests, settings.lake)
@@ -188,7 +187,7 @@ def _ask_rebuild(lake: Lake, name: str) -> str:
 
 
 def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
-    """Looked at again while an app that runs has decided more meanwhile."""
+    """Compare Spark's checkpoint with the manifests; again if a running app has committed a unit meanwhile."""
     manifests, found = patient.manifests, list[Finding]()
     for _ in range(MOST_LOOKS):
         found = checkpoint.examine(patient.lake, manifests.last_ingest)
@@ -220,12 +219,12 @@ def _open_units(patient: LakeUnderCheck) -> list[Finding]:
         f"unit {last} is committed, but not in all tables",
         "The app completes it, at its next start if it is down",
     )
-    mend = partial(_finish_units, patient.lake, patient.settings)
-    return [Finding(what, remedy, fatal=False, repair=mend)] if finished < last else []
+    apply_units = partial(_finish_units, patient.lake, patient.settings)
+    return [Finding(what, remedy, fatal=False, repair=apply_units)] if finished < last else []
 
 
 def _numbering(patient: LakeUnderCheck) -> list[Finding]:
-    """Schemas whose message indexes depend on the writer, where the lake has no rule for them."""
+    """Schemas whose message indexes depend on the writer, if the lake has no rule for them."""
     if message_index_rule(patient.lake) is not None:
         return []
     keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
@@ -234,7 +233,7 @@ def _numbering(patient: LakeUnderCheck) -> list[Finding]:
 
 
 def _topics(patient: LakeUnderCheck) -> list[Finding]:
-    """What Kafka no longer has. There is nothing to mend here: a loss is accepted by `run --accept-loss`."""
+    """Records that Kafka has lost. `doctor` cannot repair this; `run --accept-loss` accepts the loss."""
     brokers = patient.settings.kafka.brokers
     try:
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))

@@ -1,5 +1,6 @@
-"""Executes requests, one step at a time, oldest first: in the running app between two batches, or in a command of its
-own when the app is down. Between two steps the lake is free for ingest.
+"""Executes requests step by step, oldest first: in the running app between two batches, or in a command if no app runs.
+
+Ingest continues between two steps.
 """
 
 from __future__ import annotations
@@ -28,14 +29,19 @@ from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.spark import jvm
 from spark_app.storage.disk import is_full
 
-Placed = Callable[[Report, dict[str, int]], None]  # what a unit placed; cause -> records of quarantine it resolved
+Placed = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
 
-# Of one step: a worker may have died, somebody else have written, compaction have replaced a file.
+# Errors after which a step is repeated: a worker died, another process wrote, or compaction replaced a file.
 RETRIED = (PySparkException, Py4JError, DeltaError, FileNotFoundError)
 
 
 class RequestExecutor:
-    """Looks after the requests."""
+    """Executes the requests of one lake.
+
+    Args:
+        unit_lock: the lock that is held while a unit is built.
+        placed: called after each step, without the lock.
+    """
 
     def __init__(
         self,
@@ -56,18 +62,18 @@ class RequestExecutor:
         self._request: Request | None = None
 
     def rebuilding(self) -> bool:
-        """Whether gold is to be left alone: it is compared and made anew when silver is complete."""
+        """Whether a rebuild is pending. Gold is not updated then: the rebuild recomputes it when silver is complete."""
         return any(request.kind == "rebuild" and not request.dry_run for request in requests.pending(self._opened.lake))
 
     def step(self) -> bool:
-        """A step of the oldest request; False when there is none.
+        """Execute a step of the oldest request; False if there is none.
 
-        A failure of the request itself is its answer. Where a job of Spark or a commit failed, or a file is not there,
-        the step is made again.
+        An error of the request itself becomes its result. If a Spark job or a commit failed, or a file is missing, the
+        next call repeats the step.
 
         Raises:
-            Exception: what lies outside of the request and ends the app, or waits in place: the JVM is gone, a disk is
-                full or broken, somebody does not answer. The request stays, and goes on from what is on the disk.
+            Exception: the cause is outside the request: the JVM has ended, a disk is full or broken, a server does not
+                answer. The request stays and continues from its stored progress.
         """
         request = next(iter(requests.pending(self._opened.lake)), None)
         if request is None:
@@ -95,10 +101,11 @@ class RequestExecutor:
         self._job = self._request = None
 
     def _judge(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
-        """What a failed step makes of its request: the answer; None where it is tried again.
+        """The result of a request whose step failed; None if the step is repeated.
 
         Raises:
-            Exception: the error, or that the JVM is gone, where neither can help.
+            Exception: the error itself, if the request did not cause it.
+            BrokenError: the JVM has ended.
         """
         if is_full(error) or isinstance(error, UnreachableError | RegistryUnreachable):
             tries.take_back()
@@ -121,7 +128,7 @@ class RequestExecutor:
         return _failure(str(error), ExitCode.BUG)
 
     def _advance(self, request: Request) -> dict[str, Any] | None:
-        """One step; the result when it was the last."""
+        """Execute one step; returns the result after the last one, else None."""
         if self._job is None or self._request != request:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)

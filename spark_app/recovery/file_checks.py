@@ -1,4 +1,4 @@
-"""What lies in the folders of the tables, against what their logs name."""
+"""Compares the files in the folders of the tables with the tables' logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Cal
     """Files that a table names, and that are gone or do not have their size.
 
     Args:
-        rebuild: asks for a rebuild of a routing name, and says so.
+        rebuild: submits a rebuild of a routing name; returns a description of it.
     """
     found = {name: _torn(lake, committer, name) for name in lake.tables()}
     return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
@@ -75,7 +75,7 @@ def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
 
 
 def _renew_gold(lake: Lake, name: str) -> str:
-    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is made anew
+    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 

@@ -1,4 +1,4 @@
-"""The lake's id, found again: every commit of bronze carries it."""
+"""Recovers a lost lake id from the commits of bronze, which all carry it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spark_app.storage.lake import IDENTITY, Lake, write_durably
 
 
 def find(bronze: Path) -> str | None:
-    """The id under which bronze was last written; None when its log does not say."""
+    """The id in the newest transaction of bronze; None if its log has none."""
     return next((app for app in _applications(bronze / "_delta_log") if IDENTITY.fullmatch(app)), None)
 
 
 def restore(lake: Lake, found: str) -> str:
-    """Write it down again. Returns what was done."""
+    """Write the id file again; returns a description."""
     path = lake.state / "id"
     done = f"{lake.set_aside(path)}, and " if path.exists() else ""
     write_durably(path, f"{found}\n", "identity")
@@ -25,7 +25,7 @@ def restore(lake: Lake, found: str) -> str:
 
 
 def _applications(log: Path) -> Iterator[str]:
-    """Application ids of the transactions, the newest commit first, then those of the checkpoints."""
+    """Application ids of the transactions: of the commits, newest first, then of the checkpoints."""
     for path in sorted(log.glob("[0-9]*.json"), reverse=True):
         for line in path.read_bytes().splitlines():
             try:

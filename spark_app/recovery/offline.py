@@ -1,4 +1,4 @@
-"""Executes a request in the command itself: the app is down, so the lake is ours. Kafka is not asked for anything."""
+"""Executes a request inside the command if no app runs. Kafka is not contacted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from spark_app.storage.lake import Lake
 
 
 def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
-    """The result of a submitted request; others that are asked are executed too. The caller holds the lake's lock and
-    ends the session.
+    """Execute all pending requests and update gold; returns the result of this request.
+
+    The caller holds the lake's lock and ends the Spark session.
 
     Raises:
-        NoSpaceError: the request stays.
+        NoSpaceError: the disk has too little free space; the request stays.
     """
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)

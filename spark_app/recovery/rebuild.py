@@ -1,8 +1,8 @@
-"""Brings silver and gold to what bronze says, without Kafka: adds what is missing, names what differs.
+"""Compares silver and gold with bronze, adds missing rows and lists rows that differ. Kafka is not used.
 
-In chunks of bronze: the pass runs into a scratch folder, its files are compared with the tables, and records that are
-nowhere (not in silver, not open in quarantine, not waiting) are added where the pass has them. Silver is only ever
-appended to: a row that differs, is there twice or has no record in bronze is named, and left to a person.
+A rebuild works in chunks of bronze: a job writes into a scratch folder, its rows are compared with the tables, and
+records that are in no table (silver, open quarantine, deferred) are added to the table where the job has them. Silver
+is only appended to: rows that differ, are doubled or have no record in bronze are listed for a person.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ from spark_app.store.commit import schemas_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
-MAX_EXTRA_ROWS = 1_000_000  # phantoms that are counted; more of them say nothing new
+MAX_EXTRA_ROWS = 1_000_000  # phantoms are counted up to this number
 NAMED = (DIFFERING, DOUBLED, PHANTOM)
 COLUMNS = ("expected", PRESENT, "added", *NAMED)
 
 
 @dataclass
 class Found:
-    """What a rebuild found so far: records.
+    """The progress of a rebuild, in records. It is stored as JSON.
 
     Attributes:
-        spans: [topic, topic id, partition, first, end] of bronze when the request began.
+        spans: [topic, topic id, partition, first, end] of bronze at the start of the request.
         at: [position in `spans`, offset] of the next record to compare.
-        tables: table -> column of `COLUMNS` -> records.
-        named: table -> the first identities that differ, are doubled or phantoms.
-        replayable: open in quarantine, but placed by a pass now.
-        skipped: identities of records that break the pass.
+        tables: table -> column of `COLUMNS` -> number of records.
+        named: table -> the first identities that differ, are doubled or are phantoms.
+        replayable: number of records that are open in quarantine but decode now.
+        skipped: identities of records that make the job fail.
+        closed: whether the rows outside the spans were checked.
     """
 
     spans: list[list[Any]] = field(default_factory=list)
@@ -73,11 +74,11 @@ class Found:
     named: dict[str, list[str]] = field(default_factory=dict)
     replayable: int = 0
     skipped: list[str] = field(default_factory=list)
-    closed: bool = False  # what lies outside the spans was looked at
+    closed: bool = False
 
 
 class Rebuild:
-    """One request. `step` runs between two units."""
+    """One rebuild request. Call `step` between two units, with the unit lock."""
 
     def __init__(
         self, session: SparkSession, opened: OpenLake, units: UnitRunner, aggregator: Aggregator, request: Request
@@ -95,10 +96,13 @@ class Rebuild:
         self._found = Found(**stored) if stored else None
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
-        """What was added, nothing when the step added nothing; None when the request is done.
+        """Execute one step: plan, compare one chunk, or check the rows outside the spans.
+
+        Returns:
+            (report of the added rows, {}); None if the request is done.
 
         Raises:
-            UsageError: a name that no table has.
+            UsageError: no table has a requested name.
         """
         if self._found is None:
             self._check_names()
@@ -113,7 +117,7 @@ class Rebuild:
         return None
 
     def conclude(self) -> dict[str, Any]:
-        """Gold of the tables, then the result. Not between two units: gold takes the lock itself."""
+        """Recompute gold, then return the result. Call it without the unit lock, which the gold run acquires."""
         assert self._found is not None
         shutil.rmtree(self._scratch, ignore_errors=True)
         gold = self._aggregator.renew(self._names(), dry_run=self._request.dry_run)
@@ -128,7 +132,7 @@ class Rebuild:
         }
 
     def _names(self) -> set[str]:
-        """Routing names that are meant."""
+        """The routing names to rebuild: all, or those of the request."""
         admitted = set(self._opened.tables.admitted.values())
         asked = set(self._request.arguments.get("names", []))
         return admitted & asked if asked else admitted
@@ -156,7 +160,7 @@ class Rebuild:
         return Found(spans, [0, spans[0][3]])
 
     def _next(self, limit: int) -> tuple[list[Range], list[int]]:
-        """(ranges of at most `limit` offsets, where the next ones begin)."""
+        """(ranges of together at most `limit` offsets, the start of the next ranges as in `Found.at`)."""
         assert self._found is not None
         spans = self._found.spans
         position, offset = self._found.at
@@ -200,7 +204,7 @@ class Rebuild:
         return self._keep()
 
     def _run(self, ranges: list[Range]) -> Report:
-        """The pass into the scratch folder."""
+        """Run the job from bronze into the scratch folder."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
@@ -209,7 +213,7 @@ class Rebuild:
         return self._units.run(records, self._opened.units.manifests.last + 1, origin)
 
     def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
-        """Where the records of the ranges should be and are."""
+        """Classify the records of the ranges."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
         places = classification.locate_silver(self._session, silver, ranges)
@@ -223,7 +227,7 @@ class Rebuild:
         return classification.judge(self._session, places, *self._others, more) if places else pa.table({})
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
-        """What is not in silver: open in quarantine, or waiting. And what once was open."""
+        """Table -> (rows, side) of the tables outside silver: open quarantine, deferred and resolved records."""
         waiting, resolved = (
             read_table(self._session, self._opened, name) for name in (self._layout.deferred, self._layout.resolved)
         )
@@ -266,7 +270,7 @@ class Rebuild:
         add_counts(self._found.tables.setdefault(table, {}), {column: count})
 
     def _name(self, verdicts: pa.Table, meant: set[str]) -> None:
-        """Keep the first identities of each table that need a person."""
+        """Store the first identities of each table that a person has to check."""
         assert self._found is not None
         wrong = verdicts.filter(pc.is_in(verdicts["verdict"], value_set=pa.array(NAMED)))
         for row in wrong.sort_by([(name, "ascending") for name in COORDINATES]).to_pylist():
@@ -276,7 +280,7 @@ class Rebuild:
                 names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['verdict']}")
 
     def _copy_missing(self, expected: Report, verdicts: pa.Table) -> Report:
-        """The rows that are nowhere, as files of the tables."""
+        """Write the missing rows as files of their tables."""
         added = Report()
         if not verdicts.num_rows or self._request.dry_run:
             return added
@@ -306,8 +310,8 @@ class Rebuild:
             added.deferred += rows.num_rows
 
     def _find_extra_rows(self) -> None:
-        """Rows of silver outside of all that bronze had when the request began: new since then, or phantoms. One job,
-        however many tables there are."""
+        """Count rows of silver outside the spans that have no record in bronze: phantoms. All tables are read in one
+        job."""
         assert self._found is not None
         ranges = [Range(*span) for span in self._found.spans]
         rows = read_silver(self._session, self._opened, sorted(self._names()))
@@ -324,12 +328,12 @@ class Rebuild:
 
 
 def _offsets(ranges: list[Range]) -> tuple[int, int]:
-    """The first and the last that may be in one of the ranges."""
+    """(the first offset, the last offset) of all ranges."""
     return min(r.first for r in ranges), max(r.end for r in ranges) - 1
 
 
 def _pick(rows: pa.Table, wanted: pa.Table) -> pa.Table:
-    """The rows at the coordinates. By number, for Arrow does not join tables with nested columns."""
+    """The rows at the coordinates. Row numbers are joined, because Arrow does not join tables with nested columns."""
     own = LINEAGE_COORDINATES if LINEAGE_COORDINATES[0] in rows.column_names else COORDINATES
     numbered = rows.select(own).rename_columns(COORDINATES).append_column("row", pa.array(np.arange(rows.num_rows)))
     picked = numbered.join(wanted, COORDINATES, join_type="left semi")["row"]

@@ -1,8 +1,8 @@
-"""Decodes again what is in quarantine, once what put it there is gone.
+"""Decodes quarantined records again, after their cause is fixed.
 
-Quarantine is never rewritten: what a replay places is entered in `resolved_events` by the same unit that adds it to
-silver. A record is open while it is in quarantine and not resolved, so a replay that is interrupted, or run twice,
-places nothing twice. Records that are still refused, or would have to wait, stay as they are.
+Quarantine is never rewritten: the unit that adds a record to silver also adds it to `resolved_events`. A record is open
+while it is in quarantine and not in `resolved_events`, so an interrupted or repeated replay adds no record twice.
+Records that are rejected again, or would be deferred, stay in quarantine.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CHOSEN = [*COORDINATES, "schema_id", "cause"]
 
 @dataclass(frozen=True)
 class Filters:
-    """Which records of quarantine are meant; nothing set = all.
+    """Selects records of quarantine; without any filter all.
 
     Attributes:
-        since, until: of the moment when they were quarantined, seconds since 1970; `until` is excluded.
-        schemas: ids or GUIDs, of the frame or of what a wrapper held and was refused.
-        offsets: [first, end], the end excluded.
+        since, until: range of the quarantine time in seconds since 1970; `until` is excluded.
+        schemas: schema ids or GUIDs: of the frame, or the rejected schema of a wrapper's payload.
+        offsets: [first, end]; the end is excluded.
     """
 
     causes: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Filters:
     offsets: list[int] | None = None
 
     def condition(self) -> Column:
-        """For rows of quarantine."""
+        """The filters as a condition on rows of quarantine."""
         moment = F.unix_micros("quarantined_at")
         parts = [F.lit(True)]
         parts += [F.col("cause").isin(self.causes)] if self.causes else []
@@ -79,15 +79,15 @@ class Filters:
 
 @dataclass
 class ReplayProgress:
-    """What a replay found so far: records.
+    """The progress of a replay, in records. It is stored as JSON.
 
     Attributes:
-        candidates: cause -> open records that the filters name.
-        unasked: schemas that the ledger refuses and that are still to be asked for again.
-        after: coordinates of the last record tried.
-        resolved: silver table -> records placed in it.
-        refused: cause -> records refused again.
-        waiting: records whose schema id cannot be settled now; they stay in quarantine.
+        candidates: cause -> open records that the filters select.
+        unasked: schema ids with the ledger's outcome `refused` that are still to be resolved again.
+        after: coordinates of the last attempted record.
+        resolved: silver table -> records added to it.
+        refused: cause -> records that were rejected again.
+        waiting: records whose schema id cannot be resolved now; they stay in quarantine.
     """
 
     candidates: dict[str, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class ReplayProgress:
 
 
 class Replay:
-    """One request. `step` runs between two units."""
+    """One replay request. Call `step` between two units, with the unit lock."""
 
     def __init__(self, session: SparkSession, opened: OpenLake, units: UnitRunner, request: Request):
         self._session = session
@@ -114,7 +114,11 @@ class Replay:
         self._candidates: ReplayQueue | None = None
 
     def step(self) -> tuple[Report, dict[str, int]] | None:
-        """What was placed and cause -> records resolved, both empty when nothing was; None when the request is done."""
+        """Execute one step: count the candidates, resolve schemas again, or decode the next records.
+
+        Returns:
+            (report of the added rows, cause -> replayed records); None if the request is done.
+        """
         if self._counted is None:
             self._counted = self._count()
             return None if self._request.dry_run else self._keep()
@@ -130,8 +134,8 @@ class Replay:
         """The result, after the last step."""
         assert self._counted is not None
         found = asdict(self._counted)
-        told = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
-        return {name: found[name] for name in told}
+        names = ("candidates",) if self._request.dry_run else ("candidates", "resolved", "refused", "waiting")
+        return {name: found[name] for name in names}
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._counted is not None
@@ -139,8 +143,8 @@ class Replay:
         return Report(), {}
 
     def _wanted(self) -> DataFrame | None:
-        """Open records that the filters choose. What came after the request is not its business: else it would have no
-        end while records are refused."""
+        """Open records that the filters select. Records quarantined after the request are left out: the request would
+        not end while new records are quarantined."""
         rows = open_quarantine(self._session, self._opened)
         before = F.unix_micros("quarantined_at") <= int(self._request.asked_at * 1e6)
         return None if rows is None else rows.where(self._filters.condition() & before)
@@ -159,8 +163,8 @@ class Replay:
         return ReplayProgress(dict(causes), sorted(keys & refused))
 
     def _ask(self) -> tuple[Report, dict[str, int]]:
-        """A refusal is remembered; whoever replays says that it may be outdated. A few at a time: no batch runs
-        meanwhile."""
+        """Resolve schemas with the outcome `refused` again: the registry may have changed. The step has a time limit,
+        because no batch runs meanwhile."""
         assert self._counted is not None
         schemas, deadline = self._opened.schemas, time.monotonic() + RETRY_WAIT_S
         while self._counted.unasked and time.monotonic() < deadline:
@@ -172,7 +176,7 @@ class Replay:
         return self._keep()
 
     def _choose(self, limit: int) -> pa.Table:
-        """The next open records by coordinates."""
+        """The next open records in the order of their coordinates."""
         if self._candidates is None:
             rows = self._wanted()
             if rows is None:
@@ -181,7 +185,7 @@ class Replay:
         return self._candidates.first(limit)
 
     def _behind(self, rows: DataFrame) -> DataFrame:
-        """Those behind the last one that was tried, by this process or the one before."""
+        """The rows after the last attempted record, which may be an attempt of an earlier process."""
         assert self._counted is not None
         if self._counted.after is None:
             return rows
@@ -217,7 +221,7 @@ class Replay:
         return silver, causes
 
     def _without_rejects(self, report: Report) -> Report:
-        """The part of the unit that is news: what is refused again is in quarantine already."""
+        """The report without rejected and deferred records: they are in quarantine already. Their files are removed."""
         old = {t: report.files.pop(t) for t in (self._layout.quarantine, self._layout.deferred) if t in report.files}
         self._units.discard(Report(files=old))
         placed = sum(report.silver.values())
@@ -236,7 +240,7 @@ class Replay:
         return count_values(rows["cause"])
 
     def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
-        """The chosen records that are in the silver files, with their table."""
+        """The chosen records that are in the new silver files, with their table."""
         parts = []
         for table, entries in silver.files.items():
             for entry in entries:
@@ -249,7 +253,7 @@ class Replay:
         return placed
 
     def _give_up(self, chosen: pa.Table) -> tuple[Report, dict[str, int]]:
-        """A record that breaks the pass all by itself stays where it is."""
+        """Skip a record that makes the job fail even alone; it stays in quarantine."""
         assert self._counted is not None
         add_counts(self._counted.refused, {Cause.DECODE_CRASH.value: 1})
         self._tried(chosen)
@@ -258,7 +262,7 @@ class Replay:
 
 
 def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None:
-    """The rows of quarantine that no replay has resolved; None when there is no quarantine."""
+    """The rows of quarantine that are not in `resolved_events`; None if there is no quarantine."""
     layout = opened.settings.tables.layout
     rows, resolved = (read_table(session, opened, name) for name in (layout.quarantine, layout.resolved))
     if rows is None or resolved is None:
@@ -267,5 +271,5 @@ def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None
 
 
 def _last(chosen: pa.Table) -> list[Any]:
-    """Coordinates of the last record, in the order in which they were chosen."""
+    """Coordinates of the last chosen record."""
     return list(chosen.select(COORDINATES).slice(chosen.num_rows - 1).to_pylist()[0].values())

@@ -1,5 +1,6 @@
-"""The records that a replay is to try, by coordinates. They are found and sorted once and kept in the temporary folder:
-to look for the next ones in all of quarantine before each unit would cost more with each record that is in it.
+"""The records that a replay has to decode, sorted once by coordinates and stored in a temporary folder.
+
+Without this list each unit would search all of quarantine for its records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BATCH = 50_000
 
 
 class ReplayQueue:
-    """Rows in ascending order of their coordinates; the files go with the object."""
+    """Rows in ascending order of their coordinates; the files are removed with the object."""
 
     def __init__(self, rows: DataFrame):
         self._folder = tempfile.TemporaryDirectory(prefix="replay-")
@@ -34,7 +35,7 @@ class ReplayQueue:
                 yield from file.iter_batches(BATCH, use_threads=False)
 
     def first(self, count: int) -> pa.Table:
-        """At most so many; they stay."""
+        """The first `count` rows, or all if there are fewer; they stay in the queue."""
         while self._next.num_rows < count:
             batch = next(self._batches, None)
             if batch is None:
@@ -43,5 +44,5 @@ class ReplayQueue:
         return self._next.slice(0, count)
 
     def drop(self, count: int) -> None:
-        """The first so many are done with."""
+        """Remove the first `count` rows."""
         self._next = self._next.slice(count)

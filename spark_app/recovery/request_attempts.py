@@ -1,5 +1,6 @@
-"""How often in a row a request was tried without getting any further, also when each try ended the process. A request
-outlives the death of the JVM at any of its steps; one that is the death of it again and again is answered at last.
+"""Counts consecutive attempts of a request without progress, also across crashes of the process.
+
+A request survives the end of the JVM at any step. A request that ends the JVM each time fails after `MOST` attempts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ NO_REASON_KNOWN = "the process ended for an unknown reason"
 
 
 class RequestAttempts:
-    """Of one request. What counts as getting further is what its files say: its progress, and the tries of its records,
-    which have a count and an end of their own (`driver/attempts`)."""
+    """The attempts of one request. A change of its progress file or of its `attempts` file is progress; the latter has
+    the attempts of single records, which `driver/size_backoff` counts and limits."""
 
     def __init__(self, lake: Lake, request: Request):
         self._path = path_of(lake, request, "tries")
@@ -23,7 +24,7 @@ class RequestAttempts:
         self._stored: dict[str, Any] = {}
 
     def begin(self) -> str | None:
-        """Count a try, before it is made; what the last one said, when there have been too many."""
+        """Count an attempt before it is made; returns the last error if there were too many attempts, else None."""
         stored, at = read_json(self._path) or {}, [read_json(path) for path in self._progress_files]
         same = stored.get("at") == at
         tries, said = (int(stored["tries"]), stored["said"]) if same else (0, NO_REASON_KNOWN)
@@ -33,11 +34,11 @@ class RequestAttempts:
         return None
 
     def failed(self, said: str) -> None:
-        """The try that began ended so."""
+        """Store the error of the current attempt."""
         self._keep(self._stored["at"], self._stored["tries"], said)
 
     def take_back(self) -> None:
-        """The try that began says nothing of the request."""
+        """Do not count the current attempt: its error has nothing to do with the request."""
         self._keep(self._stored["at"], self._stored["tries"] - 1, NO_REASON_KNOWN)
 
     def _keep(self, at: list[Any], tries: int, said: str) -> None:

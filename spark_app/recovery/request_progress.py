@@ -1,5 +1,5 @@
-"""How far a request is. The manifest of each of its units carries the progress that the unit makes, so that what is
-decided and what is said of it cannot disagree, wherever a crash falls.
+"""The progress of a request. The manifest of each of its units has the progress after that unit, so that progress and
+committed records cannot disagree after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spark_app.store.manifest import Manifests
 
 
 def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[str, Any] | None:
-    """The progress after the last step that counts; None before the first."""
+    """The progress after the last completed step; None before the first."""
     stored = read_json(path_of(lake, request, "progress")) or {"unit": manifests.last, "value": None}
     value: dict[str, Any] | None = stored["value"]
     for number in manifests.numbers():
@@ -23,5 +23,5 @@ def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[st
 
 
 def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
-    """For steps that decide nothing, and for those who watch."""
+    """Store the progress of a step that commits no unit. The waiting command also watches this file."""
     write_quickly(path_of(lake, request, "progress"), {"unit": manifests.last, "value": value}, "progress")

@@ -1,10 +1,10 @@
-"""What a command asks of whoever may write the lake, as files, so that a crash of either side forgets nothing.
+"""Requests of commands to the process that writes the lake. They are files, so that no crash loses a request.
 
-_protolake/requests/<id>.json            what is asked; removed when it is answered
-_protolake/requests/<id>.progress.json   how far it is
-_protolake/requests/<id>.attempts.json   failed tries of its next records
-_protolake/requests/<id>.tries.json      tries in a row that did not get it further
-_protolake/requests/<id>.result.json     the answer, removed by the command that waited for it
+_protolake/requests/<id>.json            the request; removed when its result is written
+_protolake/requests/<id>.progress.json   its progress
+_protolake/requests/<id>.attempts.json   failed attempts of its next records
+_protolake/requests/<id>.tries.json      consecutive attempts without progress
+_protolake/requests/<id>.result.json     its result; removed by the command that waited for it
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from spark_app.model.errors import UnreachableError
 from spark_app.storage.lake import Lake, read_json, write_durably
 
 POLL_S = 0.2
-KEPT_RESULTS = 20  # of commands that no longer waited
+KEPT_RESULTS = 20  # results that no command waits for
 
 
 @dataclass(frozen=True)
 class Request:
-    """
+    """One request. It is stored as JSON.
+
     Attributes:
-        kind: which job.
-        arguments: of the job, as JSON has them.
+        arguments: fields of `replay.Filters`, or `names` of a rebuild, as JSON values.
+        asked_at: time of the request in seconds since 1970.
     """
 
     kind: Literal["replay", "rebuild"]
@@ -41,13 +42,13 @@ class Request:
 
 
 def submit(lake: Lake, request: Request) -> None:
-    """Ask. From here on it happens, unless somebody removes the file."""
+    """Store the request. It is executed unless its file is removed."""
     lake.requests.mkdir(parents=True, exist_ok=True)
     write_durably(path_of(lake, request), json.dumps(asdict(request)), "request")
 
 
 def pending(lake: Lake) -> list[Request]:
-    """What is asked and not answered, oldest first. A file that is no request holds up nobody."""
+    """The requests without a result, oldest first. Invalid files are skipped."""
     found = []
     for path in lake.requests.glob("*.json"):
         if path.stem.isalnum():
@@ -57,7 +58,7 @@ def pending(lake: Lake) -> list[Request]:
 
 
 def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
-    """Write the result, then forget the request."""
+    """Write the result, then remove the request's other files and the oldest results."""
     write_durably(path_of(lake, request, "result"), json.dumps(result), "answer")
     path_of(lake, request).unlink(missing_ok=True)
     for what in ("progress", "attempts", "tries"):
@@ -68,7 +69,7 @@ def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
 
 
 def take_result(lake: Lake, request: Request) -> dict[str, Any] | None:
-    """The result, once; None when there is none yet."""
+    """Read and remove the result; None if there is none yet."""
     path = path_of(lake, request, "result")
     result: dict[str, Any] | None = read_json(path)
     if result is not None:
@@ -102,5 +103,5 @@ def wait_for_result(
 
 
 def path_of(lake: Lake, request: Request, what: str = "") -> Path:
-    """The file of a request, or of its progress, attempts, tries or result."""
+    """The file of a request; with `what` that of its "progress", "attempts", "tries" or "result"."""
     return lake.requests / (f"{request.id}.{what}.json" if what else f"{request.id}.json")

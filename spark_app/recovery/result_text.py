@@ -1,4 +1,4 @@
-"""What people read of an answer."""
+"""The results of requests and the findings of `doctor` as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ("expected", "present", "added", "differing", "doubled", "phantom")
 
 
 def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
-    """What is asked and not answered yet."""
+    """A line per pending request."""
     return [
         f"requested   {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
         f"remove {path_of(lake, one)} to cancel it"
@@ -28,7 +28,7 @@ def _moment(at: float) -> str:
 
 
 def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
-    """What became of the candidates: by cause, then by table."""
+    """The result of a replay: candidates by cause, then replayed records by table."""
     candidates, refused = result["candidates"], result.get("refused", {})
     if not candidates:
         return ["no open record in quarantine matches" if filtered else "quarantine has no open records"]
@@ -46,7 +46,7 @@ def replay_lines(result: dict[str, Any], filtered: bool) -> list[str]:
 
 
 def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
-    """Each table, then what a person has to look at."""
+    """The result of a rebuild: a line per table, then the rows that a person has to check."""
     titles = ["missing" if name == "added" and dry_run else name for name in COLUMNS]
     lines = [f"{'table':<36}" + "".join(f"{title:>12}" for title in titles)]
     for table, found in result["tables"].items():
@@ -64,7 +64,7 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
 
 
 def doctor_lines(findings: Iterable[Finding]) -> list[str]:
-    """Each with its remedy; the fatal ones first."""
+    """Each finding with its remedy, fatal ones first."""
     lines = []
     for finding in sorted(findings, key=lambda one: not one.fatal):
         lines += [f"{'wrong' if finding.fatal else 'note':<12}{finding.what}", f"{'':<12}{finding.remedy}"]
