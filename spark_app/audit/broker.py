@@ -46,7 +46,11 @@ class Kafka:
     """The brokers of the settings, as a `Source`."""
 
     def __init__(self, settings: KafkaSettings, read_timeout_s: float, most: int):
-        """`most` bytes of a value are kept; of a larger one its size and hash are, so that memory is bounded."""
+        """
+        Args:
+            patience: timeout in seconds for the next record.
+            most: largest value in bytes; a larger one is replaced by its size and hash, which bounds memory.
+        """
         self._most = most
         self._settings = settings
         self._brokers = settings.brokers

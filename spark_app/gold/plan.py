@@ -59,8 +59,10 @@ class Planner:
         self._tables = tables
 
     def plan(self, folded: int) -> GoldPlan | None:
-        """What is due after the unit `folded`. Called between two units, so that the manifests and the snapshots of
-        silver say the same; None when they do not."""
+        """The plan for the units after `folded`; None if a committed unit is not applied.
+
+        It is called between two units, so that the manifests and the versions of silver agree.
+        """
         if self._manifests.applied() < self._manifests.last:
             return None  # a commit failed: some tables are ahead of the others until it is made again
         fields = self._fields()

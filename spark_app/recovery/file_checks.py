@@ -28,7 +28,7 @@ def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Cal
 
 
 def _torn(lake: Lake, committer: TableCommitter, name: str) -> list[Path]:
-    """Looked at twice: a running app may have compacted a file and removed it since the table was opened."""
+    """Check twice: a running app may have compacted and removed a file since the table was opened."""
     torn: set[Path] = set()
     for look in range(2):
         committer.forget(name)
@@ -80,8 +80,8 @@ def _renew_gold(lake: Lake, name: str) -> str:
 
 
 def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list[Finding]:
-    """Files that no version of a table within its retention names. While a unit is open its files are named by its
-    manifest only."""
+    """Find files that no version of a table within its retention names. Nothing is checked while a committed unit is
+    not applied: only its manifest names its files."""
     if manifests.applied() < manifests.last:
         return []
     findings = []

@@ -228,7 +228,7 @@ class Replay:
         return Report(files=report.files, bronze=placed, silver=report.silver, schema_ids=report.schema_ids)
 
     def _commit(self, silver: Report, chosen: pa.Table) -> dict[str, int]:
-        """Silver and resolutions in one unit; returns cause -> records resolved."""
+        """Commit silver and `resolved_events` in one unit; returns cause -> replayed records."""
         assert self._counted is not None
         sequence = self._opened.units.manifests.last + 1
         rows = resolved_rows(self._placed(silver, chosen), sequence, int(time.time() * 1_000_000))

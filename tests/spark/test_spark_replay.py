@@ -162,7 +162,7 @@ def test_a_step_that_always_fails_is_answered_with_what_it_said(
     monkeypatch.setattr(Replay, "_choose", lambda *_: raise_it(PySparkException("a worker died")))
     execute(parts)
     answer = requests.take_result(parts.lake, request)
-    assert (answer["exit_code"], f"after {MOST} tries" in answer["error"], "a worker died" in answer["error"]) == (
+    assert (answer["exit_code"], f"after {MOST} attempts" in answer["error"], "a worker died" in answer["error"]) == (
         ExitCode.BUG,
         True,
         True,
