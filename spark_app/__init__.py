@@ -1,27 +1,26 @@
 """Protolake's Spark app: Confluent-framed Protobuf from Kafka to Delta tables, one per game.
 
-The way of a record, in the order of the code:
+The packages in the order of a record, and of their imports: each knows only those above it.
 
-    driver/streaming   the query: begins where the manifests ended
-      kafka/source       bytes at (topic, partition, offset)
-    worker/one_pass    runs on the executors, once over each record:
-      worker/framing     schema id and message index
-      worker/decode      Arrow columns by the writer's schema
-      worker/route       the routing field names the table
-      worker/files       one Parquet file per table; rejects go to quarantine with a cause
-    driver/ingest      one micro-batch: runs the pass, settles, balances
-      driver/settle      new schema ids and new tables: admit, bump, defer, refuse
-      store/manifest     decides the unit durably
-      store/commit       one Delta commit per table; redo after a crash
-    driver/deferred    decodes from bronze what had to wait
-    gold/aggregate     folds new silver files into gold
-    store/inventory, store/checkpoint, driver/loss
-                       at start: tables, Spark's checkpoint and Kafka's topics against the manifests
-    recovery           decodes again: what is in quarantine (replay), what silver should hold (rebuild); doctor
-    process            one run: how it starts, waits, is watched and ends
-    audit              a second reader: Kafka against the tables, with none of the code above
+    model       what the others exchange: record schemas, reports, causes, names, errors
+    settings    what can be set, and how it is read
+    storage     the files and the lock of a lake
+    ops         log lines and status.json
+    decode      payloads to Arrow columns
+    schemas     schema ids to compiled schemas
+    kafka       offsets, topics, and the consumer that tasks read with
+    worker      one task of a unit: frame, decode, route, write
+    store       manifests, Delta commits and logs
+    process     one run: start, wait, watch, exit
+    spark       the session and its JVM
+    driver      plans units, runs their jobs, commits them
+    gold        aggregates
+    recovery    replay, rebuild, doctor
+    audit       a second reader that shares no code with the others
+    app         connects the packages: run, shell
+    cli         the command protolake
 
-`pipeline` wires them; `schemas` knows what a schema id means; `lake` knows where everything lives.
+`README.md` in this folder follows one record through the modules.
 """
 
 __version__ = "0.1.0"
