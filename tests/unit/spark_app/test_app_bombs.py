@@ -68,7 +68,8 @@ def test_bomb_is_stopped(name: str) -> None:
     assert outcome == ("harmless" if name in HARMLESS else "refused")
     assert cpu_s() - started <= 10
     assert peak() - before <= MEMORY
-    assert child_peak() <= MEMORY or child_peak() == child_before  # of all children so far; other tests have some too
+    # Of all children so far: other tests have some too, and a child begins with the memory of its parent.
+    assert child_peak() <= max(MEMORY, peak()) or child_peak() == child_before
     assert children() == others
 
 

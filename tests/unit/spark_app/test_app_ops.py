@@ -155,7 +155,7 @@ def test_levels_below_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     ("state", "reason", "age_s", "words"),
     [
         ("running", None, 0, None),
-        ("running", None, STALE_S + 5, "no status update"),
+        ("running", None, STALE_S + 5, "was not updated"),
         ("waiting", "broker b does not answer", 0, "waiting: broker b"),
         ("held", "unit 3 has a gap", 0, "held: unit 3"),
         ("stopped", None, 0, "stopped"),
