@@ -27,6 +27,7 @@ from scripts.local.program import Process, Program, backoff_seconds, note_exit, 
 
 LOG_BYTES, LOGS_KEPT = 10 << 20, 3
 LINE_BYTES = 1 << 16
+COPY_S = 5.0  # for the last output; only a process that left the session could keep it open
 OUTLIVED_S = 60.0  # a limit, so that the wait always ends
 
 
@@ -36,6 +37,7 @@ class Attendant:
     def __init__(self, path: Path) -> None:
         self._path, self._program = path, Program.read(path)
         self._parent, self._asked, self._anew = os.getppid(), False, False
+        self._copying: threading.Thread | None = None
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -69,6 +71,8 @@ class Attendant:
             child.terminate()
             self._wait(child, deadline)
         _end_session(child.pid, deadline)
+        if self._copying is not None:
+            self._copying.join(COPY_S)
         note_exit(self._path, child.returncode, started, self._asked or self._anew)
         return child.returncode
 
@@ -83,7 +87,8 @@ class Attendant:
             start_new_session=True,
         )
         if child.stdout is not None:
-            threading.Thread(target=_copy, args=(child.stdout, Path(self._program.log)), daemon=True).start()
+            self._copying = threading.Thread(target=_copy, args=(child.stdout, Path(self._program.log)), daemon=True)
+            self._copying.start()
         return child
 
     def _pause(self, code: int) -> None:
