@@ -64,7 +64,7 @@ def test_a_lake_is_audited_while_it_grows_and_after_a_kill(new_stage: Callable[.
         done.result(20)
     code, verdict = audited(stage, "--acks", str(acks))
     assert (code, verdict["named"], verdict["records"]) == (ExitCode.DONE, {}, 20_003), verdict
-    assert verdict["notes"][f"offsets of {stage.topic}/0 are gone from Kafka"] == 100
+    assert verdict["notes"][f"offsets of {stage.topic}/0 are no longer in Kafka"] == 100
 
     DeltaTable(str(stage.lake / "silver_uno_events")).delete("_partition = 1 AND _offset < 200")
     code, verdict = audited(stage)

@@ -147,7 +147,7 @@ def test_a_wrong_protocol_is_named_with_the_right_one(
 
 def test_a_missing_certificate_is_named(kafka: SecureKafka, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     said = _refusal(client(kafka.mutual_bootstrap, "SSL"), "t", monkeypatch)
-    assert "they want a client certificate: set kafka.certificate_file" in said
+    assert "the brokers require a client certificate: set kafka.certificate_file" in said
 
 
 def test_a_missing_right_is_named(kafka: SecureKafka, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> 
         assert re.search(named, stage.status()["reason"])
         assert any(re.search(named, line) for line in stage.lines())
         assert flow.finish() == {}
-    assert any(f"to {end}" in line and 'event="batch is tried again" tries=2' in line for line in stage.lines())
+    assert any(f"to {end}" in line and 'event="batch is retried" tries=2' in line for line in stage.lines())
 
 
 def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[..., Stage]) -> None:
@@ -74,7 +74,7 @@ def test_a_batch_that_hangs_is_ended_with_all_its_processes(new_stage: Callable[
         wait_until(lambda: not any(_is_there(process) for process in stopped), "the end of what was stopped", 10)
         # Both may have been under way, or the JVM was between two batches; the watchdog names one.
         reason = stage.status()["reason"]
-        assert re.search(f"no progress of (ingest(: batch of .*)?|gold) for {STALL_S:.0f} s", reason)
+        assert re.search(f"(ingest(: batch of .*)?|gold) made no progress for {STALL_S:.0f} s", reason)
         assert flow.finish() == {}
 
 

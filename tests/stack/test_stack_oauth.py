@@ -91,7 +91,7 @@ def test_an_endpoint_that_is_not_there_is_an_outage(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {"KAFKA__OAUTH_TOKEN_URL": "https://127.0.0.1:1/token"}
-    with pytest.raises(BrokerUnreachable, match="gave no token"):
+    with pytest.raises(BrokerUnreachable, match="returned no token"):
         _ask(_settings(kafka, endpoint, tmp_path) | gone, monkeypatch)
 
 
@@ -104,5 +104,5 @@ def test_the_audit_tells_a_refusal_from_an_outage_and_echoes_no_secret(
     with pytest.raises(ConfigurationError, match=r"invalid_client.*kafka\.sasl_password_file") as refused:
         Kafka(_known(wrong), 3.0, 1000).topic_id("t")
     assert "no-such-secret" not in str(refused.value)
-    with pytest.raises(UnreachableError, match="gave no token"):
+    with pytest.raises(UnreachableError, match="returned no token"):
         Kafka(_known(wrong | {"KAFKA__OAUTH_TOKEN_URL": "https://127.0.0.1:1/token"}), 3.0, 1000).topic_id("t")

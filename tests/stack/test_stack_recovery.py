@@ -41,7 +41,7 @@ def test_replay_and_rebuild_beside_the_app_and_without_it(new_stage: Callable[..
         assert sum(result["resolved"].values()) + sum(result["refused"].values()) == refused
         assert sum(result["resolved"].values()) > 2_000
         wait_until(lambda: "route_refused" not in stage.status()["quarantine"], "the status")
-        assert stage.command("replay", "--cause", "route_refused").stdout == "nothing of that is open in quarantine\n"
+        assert stage.command("replay", "--cause", "route_refused").stdout == "no open record in quarantine matches\n"
         stage.produce(1_000, seed="8")
         rebuilt = stage.command("rebuild")
         assert (rebuilt.returncode, rebuilt.stderr.count("Error")) == (0, 0), rebuilt.stdout + rebuilt.stderr

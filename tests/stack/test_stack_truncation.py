@@ -31,7 +31,7 @@ def test_a_batch_that_the_log_no_longer_has_is_planned_anew(tmp_path: Path, regi
         truncate(kafka.folder / "data" / f"{stage.topic}-0", TAKEN + KEPT)
         kafka.start()
         assert stage.run("--available-now") == ExitCode.DONE
-        assert any("planned anew" in line for line in stage.lines())
+        assert any("planned again" in line for line in stage.lines())
         stage.produce(LATER, seed="99")
         assert stage.run("--available-now") == ExitCode.DONE
         stage.acks.unlink()  # the broker acknowledged what it has lost
