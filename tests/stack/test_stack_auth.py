@@ -142,7 +142,7 @@ def test_a_wrong_protocol_is_named_with_the_right_one(
         assert broker_access.speaks(address) == right
         if right != protocol:
             said = _refusal(client(address, protocol), "t", monkeypatch)
-            assert said == f"{address} speaks {right}: check kafka.security_protocol"
+            assert said == f"{address} uses {right}: check kafka.security_protocol"
 
 
 def test_a_missing_certificate_is_named(kafka: SecureKafka, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
