@@ -7,6 +7,7 @@ records may come.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -39,6 +40,9 @@ READING = {
     "fetch.message.max.bytes": 128 << 10,  # per fetch and partition: 1 MiB of compressed records may unpack to 300 MiB
     "receive.message.max.bytes": 2**31 - 1,  # also limits the unpacked size of a batch
 }
+# Called in this way because the client returns a result although it has failed: Python notices that here, but not in a
+# plain `message.headers()` that it has specialized; the error would then surface in a later line.
+_read_headers = operator.methodcaller("headers")
 TYPES = {0: NO_TYPE, 1: 0, 2: 1}  # timestamp type: librdkafka's number -> Kafka's number
 
 
@@ -195,6 +199,6 @@ def _add(records: Records, message: Message, most: int) -> int:
 def _headers(message: Message) -> Any:
     """The headers; None if a name is not UTF-8, because the client fails on such a name."""
     try:
-        return message.headers() or ()
+        return _read_headers(message) or ()
     except (SystemError, UnicodeDecodeError):
         return None

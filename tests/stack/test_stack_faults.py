@@ -53,7 +53,7 @@ def test_a_batch_that_ends_the_jvm_is_named(new_stage: Callable[..., Stage]) -> 
         jvm.kill()
         assert flow.app.wait(30) == ExitCode.BUG
         end = taken["end"][stage.topic]["0"]
-        named = rf"batch of {stage.topic}/0 \d+ to {end}, try 1 ended the app"
+        named = rf"batch of {stage.topic}/0 \d+ to {end}, attempt 1 "
         assert re.search(named, stage.status()["reason"])
         assert any(re.search(named, line) for line in stage.lines())
         assert flow.finish() == {}
