@@ -50,10 +50,9 @@ class Attendant:
     def run(self) -> int:
         while True:
             code = self._attend_once()
+            if self._program.relaunch != "never" and not self._should_stop():
+                self._pause(code)
             if self._program.relaunch == "never" or self._should_stop():
-                return code if code >= 0 else 128 - code
-            self._pause(code)
-            if self._should_stop():
                 return code if code >= 0 else 128 - code
             self._program = Program.read(self._path)
 

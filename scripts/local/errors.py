@@ -1,8 +1,8 @@
 """Errors for the user: one line and an exit code."""
 
-USAGE = 64
-UNREACHABLE = 69
-CONFIGURATION = 78
+from spark_app.model.errors import ExitCode
+
+USAGE, UNREACHABLE, CONFIGURATION = ExitCode.USAGE, ExitCode.UNREACHABLE, ExitCode.CONFIGURATION
 
 
 class LocalError(Exception):
