@@ -1,8 +1,9 @@
 """Errors for the user: one line and an exit code."""
 
-from spark_app.model.errors import ExitCode
+import os
 
-USAGE, UNREACHABLE, CONFIGURATION = ExitCode.USAGE, ExitCode.UNREACHABLE, ExitCode.CONFIGURATION
+# The numbers of the app's `ExitCode`, without importing the app: the image build runs this module before it has it.
+USAGE, UNREACHABLE, CONFIGURATION = os.EX_USAGE, os.EX_UNAVAILABLE, os.EX_CONFIG
 
 
 class LocalError(Exception):
