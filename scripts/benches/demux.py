@@ -125,7 +125,10 @@ def _compare(workshop: Workshop, shape: Shape, rounds: int) -> tuple[Side, ...]:
     landed = _fill_bronze(workshop, shape)
     files = landed.units.committer.tables.files(workshop.settings.tables.bronze)
     sessions = {"row UDF": spark.untuned(workshop.spark), "tuned row UDF": workshop.spark}
-    rivals = (_rival(workshop, name, shape, own.read.parquet(*files)) for name, own in sessions.items())
+    rivals = (
+        _rival(workshop, name, shape, own.read.parquet(*map(landed.lake.storage.uri, files)))
+        for name, own in sessions.items()
+    )
     sides = (_app(workshop, shape, landed), *rivals)
     for side in sides:
         result.tell(f"{shape.games} games: {side.name}, warm-up")

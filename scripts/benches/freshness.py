@@ -26,7 +26,8 @@ from scripts.benches.targets import AGE_P50, AGE_P99, CORES, GROWTH, MEMORY, MEM
 from scripts.benches.usage import Meter
 from scripts.local.errors import USAGE, LocalError
 from scripts.local.options import TOPIC
-from spark_app.storage.lake import Lake, read_json
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
 
 WARMTH_S = 60.0
 WARM_RECORDS = 20_000  # before the measurement begins
@@ -54,7 +55,7 @@ class Watch:
             self.ages.look(now - began)
             if now >= due:
                 due += SAMPLE_S
-                batch = (read_json(Lake(self.lake).status) or {}).get("batch") or {}
+                batch = (read_json(Lake(self.lake).storage, Lake.status) or {}).get("batch") or {}
                 self.samples.append((now - began, *memory_mib(app), most_files(self.lake), batch.get("seconds", 0.0)))
             time.sleep(LOOK_S)
 
@@ -120,7 +121,7 @@ def _resident(process: Any) -> tuple[str, int]:
 def _await(lake: Path, records: int) -> None:
     """Wait until the app has ingested the records that were sent before."""
     deadline = time.monotonic() + PATIENCE_S
-    while (read_json(Lake(lake).status) or {}).get("bronze", 0) < records:
+    while (read_json(Lake(lake).storage, Lake.status) or {}).get("bronze", 0) < records:
         if time.monotonic() > deadline:
             raise LocalError(f"the app has not ingested {records:,} records in {PATIENCE_S:.0f} s", WRONG)
         time.sleep(LOOK_S)

@@ -91,7 +91,7 @@ class Case:
         self.gold = sum(rows.values())
         for name, aggregate in settings.gold.columns.items():
             if aggregate.function == "count" and not aggregate.field:
-                counted = sum(_sum(lake.table(table), name) for table in rows)
+                counted = sum(_sum(lake.path(table), name) for table in rows)
                 if counted != self.silver:
                     raise LocalError(f"{self.name}: gold counts {counted:,} of {self.silver:,} records", WRONG)
 
@@ -134,7 +134,7 @@ def _units(workshop: Workshop, tables: int, gamers: int, records: int) -> list[F
 def _filled(workshop: Workshop, name: str, tables: int, units: list[Filed], count: int, history: int) -> Case:
     result.tell(f"{name}: filling silver ...")
     stand = workshop.stand(tables)
-    calculator = AggregateComputer(workshop.spark, stand.opened.settings)
+    calculator = AggregateComputer(workshop.spark, stand.opened.lake.storage, stand.opened.settings)
     case = Case(name, stand, Aggregator(calculator, stand.opened, nullcontext()), units, count)
     case.fill(history)
     return case

@@ -126,7 +126,7 @@ def _await_bump(app: subprocess.Popen[str], log: Path) -> float:
 
 
 def _mark(lake: Path) -> Path:
-    return Lake(lake).manifests / "finished"
+    return lake / Lake.manifests / "finished"
 
 
 def _finished(lake: Path) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from scripts.campaign.mount import Mount
@@ -29,6 +30,7 @@ from spark_app.gold.compute import AggregateComputer, Computed
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
 from spark_app.store import commit, maintenance, torn_logs
 from spark_app.store.durability import DurabilityMark
 
@@ -67,20 +69,20 @@ class Known(TableAdmission):
 class ByArrow(AggregateComputer):
     """Computes with Arrow what Spark computes, without a JVM."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, storage: LocalStorage) -> None:
+        self._storage = storage
 
     def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:
-        return Computed({name: _totals(pa.concat_tables(map(_read, paths))) for name, paths in files.items()}, {})
+        read = {name: pa.concat_tables(map(self._rows, keys)) for name, keys in files.items()}
+        return Computed({name: _totals(rows) for name, rows in read.items()}, {})
+
+    def _rows(self, key: str) -> pa.Table:
+        return pq.read_table(self._storage.open_input(key), columns=FIELDS.names)
 
 
 def gold_of(opened: OpenLake) -> Aggregator:
     """The gold aggregator without Spark."""
-    return Aggregator(ByArrow(), replace(opened, tables=Known()), threading.Lock())
-
-
-def _read(path: str) -> pa.Table:
-    return pa.parquet.read_table(path, columns=FIELDS.names, partitioning=None)
+    return Aggregator(ByArrow(opened.lake.storage), replace(opened, tables=Known()), threading.Lock())
 
 
 def _totals(rows: pa.Table) -> pa.Table:
@@ -156,7 +158,7 @@ def _wrong(lake: Lake, last: int) -> Iterator[str]:
     if lake.tables() != sorted(expected):
         yield f"tables {lake.tables()} instead of {sorted(expected)}"
     for name in set(expected) & set(lake.tables()):
-        found = DeltaTable(str(lake.table(name))).to_pyarrow_table().to_pylist()
+        found = DeltaTable(str(lake.path(name))).to_pyarrow_table().to_pylist()
         if _count(found) != _count(expected[name]):
             yield f"{name}: {found} instead of {expected[name]}"
 

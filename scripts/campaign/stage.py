@@ -20,7 +20,8 @@ from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
 from spark_app.storage import failpoints
-from spark_app.storage.lake import Lake, read_json
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
 
 HANGS_S = 600.0  # a limit, so that every wait ends; promised times are measured
 QUICK = "-XX:TieredStopAtLevel=1"  # in an app that runs for seconds the second compiler does not pay off
@@ -130,7 +131,7 @@ class Stage:
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
         lake = Lake(self.lake)
-        folded = (read_json(lake.synced) or {}).get("folded", 0)
+        folded = (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
         return found | {what: count for what, count in left.items() if count}
 
@@ -146,7 +147,7 @@ class Stage:
         return found
 
     def status(self) -> dict[str, Any]:
-        return read_json(self.lake / "_protolake" / "status.json") or {}
+        return read_json(Lake(self.lake).storage, Lake.status) or {}
 
     def unit(self) -> int:
         """The last ingest unit that any process committed, from its status."""

@@ -89,7 +89,7 @@ class Pipeline:
         self.life.listen()
         try:
             self._disk.retry(self.lake.prepare)
-            self._disk.retry(self.lake.lock)
+            self._disk.retry(self.lake.lease.take)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
@@ -206,7 +206,9 @@ class Pipeline:
         self.life.describe_batch = lambda: ingest.batch_description
         self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
-        self._aggregator = Aggregator(AggregateComputer(spark, self._settings), opened, self._unit_lock)
+        self._aggregator = Aggregator(
+            AggregateComputer(spark, self.lake.storage, self._settings), opened, self._unit_lock
+        )
         self._service = RequestExecutor(
             spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
         )

@@ -58,7 +58,7 @@ def register(spark: SparkSession, lake: Lake) -> list[str]:
     columns. Delta accepts DELETE and UPDATE through a plain view of a table; the condition `true` prevents that at no
     cost."""
     for name in lake.tables():
-        spark.read.format("delta").load(str(lake.table(name))).where("true").createOrReplaceTempView(name)
+        spark.read.format("delta").load(lake.storage.uri(lake.table(name))).where("true").createOrReplaceTempView(name)
     return lake.tables()
 
 

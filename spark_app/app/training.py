@@ -79,7 +79,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
         opened.commit(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
+    writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.path(lake.checkpoint)))
     query = writer.trigger(processingTime="100 milliseconds").start()
     while not done.is_set():
         query.awaitTermination(1)  # raises the query's error
@@ -90,10 +90,12 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
 def read_tables(spark: SparkSession, lake: Lake) -> None:
     """Load the Spark classes that gold and the shell use: read and group files and Delta tables."""
     for name in lake.tables():
-        table = spark.read.format("delta").load(str(lake.table(name)))
+        table = spark.read.format("delta").load(lake.storage.uri(lake.table(name)))
         table.createOrReplaceTempView(name)
         spark.sql(f"select partition, count(*), min(timestamp), max(timestamp) from {name} group by 1").show()
-        files = spark.read.parquet(*map(str, lake.table(name).glob("*.parquet")))
+        files = spark.read.parquet(
+            *(lake.storage.uri(key) for key in lake.storage.list(name) if key.endswith(".parquet"))
+        )
         files.groupBy("partition").agg(F.count(F.lit(1)), F.max("timestamp")).toArrow()
 
 

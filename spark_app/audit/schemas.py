@@ -12,7 +12,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 from spark_app.model.catalog import MessageIndex, SchemaKey
-from spark_app.storage.lake import Lake, read_durable
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
 
 COUNTS, SKIPS = True, False  # whether a writer counts map entries when it numbers messages
 
@@ -34,9 +35,9 @@ class Schemas:
     """The ledger and the lake's rule for message indexes at the start of the audit."""
 
     def __init__(self, lake: Lake):
-        self._folder = lake.schemas
-        self._rule = (read_durable(lake.state / "rules.json") or {}).get("decode.message_index")
-        self._entries = {entry["key"]: entry for entry in read_durable(self._folder / "ledger.json", list) or []}
+        self._folder = lake.path(lake.schemas)
+        self._rule = (read_durable(lake.storage, lake.rules) or {}).get("decode.message_index")
+        self._entries = {entry["key"]: entry for entry in read_durable(lake.storage, lake.ledger, list) or []}
         self._pools: dict[str, DescriptorPool] = {}  # they own the descriptors
         self._readings: dict[tuple[SchemaKey, MessageIndex], Reading | None] = {}
 

@@ -20,7 +20,8 @@ from spark_app.audit.schemas import Schemas
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.model.offsets import Offsets, Span
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake, read_durable, read_json
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable, read_json
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
@@ -178,7 +179,7 @@ class Snapshot:
             ContractError: what the lake says of itself is damaged.
         """
         lake = Lake(settings.lake.path)
-        if not lake.manifests.is_dir() or not lake.units():
+        if not lake.units():
             raise ConfigurationError(f"lake.path: no lake with committed units at {lake.root}")
         deadline = time.monotonic() + timeout_s
         while True:
@@ -205,7 +206,7 @@ class Snapshot:
     @property
     def identity(self) -> str:
         """The lake's id, which is the application id of its transactions."""
-        return (self.lake.state / "id").read_text().strip()
+        return self.lake.storage.get(self.lake.id).decode().strip()
 
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}
@@ -214,24 +215,28 @@ class Snapshot:
 def _moment(lake: Lake) -> tuple[int, int]:
     """(the last committed unit, the last applied unit)."""
     try:
-        finished = int((lake.manifests / "finished").read_text())
+        finished = int(lake.storage.get(f"{lake.manifests}/finished"))
     except (FileNotFoundError, ValueError):
         finished = 0
     return max(lake.units(), default=0), finished
 
 
 def _manifest(lake: Lake, number: int) -> dict[str, Any]:
-    path = lake.manifests / f"{number:012d}.json"
-    stored = read_durable(path) or {}
+    key = f"{lake.manifests}/{number:012d}.json"
+    stored = read_durable(lake.storage, key) or {}
     text = stored.get("manifest", "")
     if hashlib.sha256(text.encode()).hexdigest() != stored.get("digest"):
-        raise ContractError(f"{path} was altered after it was written: restore it from a backup of the lake")
+        raise ContractError(
+            f"{lake.storage.uri(key)} was altered after it was written: restore it from a backup of the lake"
+        )
     return dict(json.loads(text))
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
-    folded = int((read_json(lake.synced) or {}).get("folded", 0))  # before the tables: a running app may update gold
-    tables = {name: Table(lake.table(name)) for name in lake.tables()}
+    folded = int(
+        (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
+    )  # before the tables: a running app may update gold
+    tables = {name: Table(lake.path(lake.table(name))) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}
@@ -246,7 +251,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         assumed,
         source.get("topic_ids", {}),
         counts.get("value_bytes", 0) / max(counts.get("bronze", 0), 1),
-        (read_durable(lake.state / "tables.json") or {"names": {}})["names"],
+        (read_durable(lake.storage, lake.admitted) or {"names": {}})["names"],
         Schemas(lake),
         tables,
         _given_up(tables.get(settings.tables.lost)),
@@ -257,7 +262,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
 def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple[Offsets, str]:
     """(first offsets of ingest, how they were found if the lake does not record them, else ""). A topic that was
     recreated since is left out: its ingest began at 0."""
-    began = read_durable(lake.manifests / "began")
+    began = read_durable(lake.storage, f"{lake.manifests}/began")
     if began is None and lake.units()[0] == 1:
         began = _manifest(lake, 1)["source"]
     if began is not None:

@@ -16,7 +16,8 @@ from spark_app.ops.status import problem
 from spark_app.ops.status_text import status_lines
 from spark_app.recovery import requests, result_text
 from spark_app.settings import config
-from spark_app.storage.lake import Lake, read_json
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
 
 LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
 
@@ -31,10 +32,10 @@ def status(
 ) -> None:
     """Show lag, last batch and tables, and why the app waits or is held."""
     own = Lake(load(settings, lake, quiet=True).lake.path)
-    value = read_json(own.status)
+    value = read_json(own.storage, own.status)
     trouble = problem(value)
-    if value is None and own.status.exists():
-        trouble = f"{own.status} is damaged: the running app rewrites it every second"
+    if value is None and own.storage.exists(own.status):
+        trouble = f"{own.storage.uri(own.status)} is damaged: the running app rewrites it every second"
     if healthy:
         raise typer.Exit(1 if trouble else 0)
     if as_json:
@@ -60,11 +61,11 @@ def doctor(
     loaded = load_to_write(settings, lake)
     log.level = LEVELS["ERROR"]
     own = Lake(loaded.lake.path)
-    if not own.state.is_dir():
+    if not own.storage.exists(own.state):
         raise ConfigurationError(f"lake.path: no lake at {own.root}")
     if mend:
         own.prepare()
-        own.lock(LOCK_S)
+        own.lease.take(LOCK_S)
         for done in doctor.repair(own, loaded):
             print(f"repaired    {done}", file=sys.stderr, flush=True)
     findings = doctor.examine(own, loaded)

@@ -94,7 +94,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
         say(UsageError(f"the command stopped waiting; {_stays(lake, request)}"))
         raise typer.Exit(INTERRUPTED) from None
     except Exception:
-        if requests.path_of(lake, request).exists():
+        if lake.storage.exists(requests.key_of(request)):
             print(f"protolake: {_stays(lake, request)}", file=sys.stderr, flush=True)
         raise
     if "error" in result:
@@ -104,7 +104,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
 
 def _stays(lake: Lake, request: Request) -> str:
-    path = requests.path_of(lake, request)
+    path = lake.storage.uri(requests.key_of(request))
     return f"the request stays; the app or the next command executes it. Remove {path} to cancel it"
 
 
@@ -119,7 +119,7 @@ def _is_free(lake: Lake) -> bool:
     """Whether the lake's lock could be taken: then it is held until this process ends."""
     try:
         lake.prepare()
-        lake.lock(LOCK_S)
+        lake.lease.take(LOCK_S)
     except UnreachableError:
         return False
     return True

@@ -57,5 +57,5 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
     with failpoints.around("leave"):
         pipeline.life.end(code, reason)
     if code.held:
-        pipeline.lake.unlock()
+        pipeline.lake.lease.release()
     return code, reason

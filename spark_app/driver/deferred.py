@@ -51,7 +51,9 @@ class DeferredDecoder:
         self._unit_lock = unit_lock
         self._table = opened.settings.tables.layout.deferred
         self._waiting = DeferredFiles(opened.units.committer.tables, self._table)
-        self._attempts = SizeBackoff(opened.lake.state / "deferred.json", opened.settings.batch.max_attempts)
+        self._attempts = SizeBackoff(
+            opened.lake.storage, f"{opened.lake.state}/deferred.json", opened.settings.batch.max_attempts
+        )
         self._settled = pa.array([], pa.string())
         self._settled_of: Catalog | None = None
 

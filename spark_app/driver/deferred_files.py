@@ -98,7 +98,8 @@ class DeferredFiles:
             yield from self._batches(file.path, DEFERRED_SCHEMA)
 
     def _batches(self, path: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(f"{self._tables.uri(self._name)}/{path}") as file:
+        key = f"{self._name}/{path}"
+        with self._tables.storage.open_input(key) as source, pq.ParquetFile(source) as file:
             there = [name for name in columns.names if name in file.schema_arrow.names]
             for batch in file.iter_batches(BATCH, columns=there, use_threads=False):
                 yield complete(batch, columns)

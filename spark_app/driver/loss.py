@@ -132,7 +132,7 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
         return
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
         raise ContractError(describe(gaps))
-    if opened.lake.checkpoint.exists():
+    if opened.lake.storage.exists(opened.lake.checkpoint):
         opened.lake.set_aside(opened.lake.checkpoint)
     lost = opened.settings.tables.lost
     rows = _rows(gaps, opened.units.manifests.last + 1)

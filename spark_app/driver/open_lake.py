@@ -42,7 +42,7 @@ class OpenLake:
         check_rules(lake, settings)
         units = UnitLog(lake, settings)
         registry = Registry(settings.registry, limits_of(settings.schemas))
-        ledger = Ledger(lake.schemas, record_message_index_rule(lake, settings))
+        ledger = Ledger(lake, record_message_index_rule(lake, settings))
         tables = TableAdmission(lake, settings.event, settings.tables, units.committer.tables.columns)
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
         opened = OpenLake(lake, settings, units, tables, schemas)

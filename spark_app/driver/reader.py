@@ -43,30 +43,31 @@ def read_bronze(
     name, batch = opened.settings.tables.bronze, opened.settings.batch
     opened.units.refresh(name)
     if ranges is None:
-        paths = opened.units.committer.tables.files(name)
+        keys = opened.units.committer.tables.files(name)
     else:
-        paths = opened.units.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
-    pieces = bronze.split_among_tasks(bronze.find_row_groups(paths, ranges), tasks)
-    shares = (bronze.Share(own, ranges, batch.max_arrow_records, batch.max_arrow_bytes) for own in pieces or [()])
-    return Records(session, tuple(shares))
+        keys = opened.units.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
+    storage, bounds = opened.lake.storage, (batch.max_arrow_records, batch.max_arrow_bytes)
+    pieces = bronze.split_among_tasks(bronze.find_row_groups(storage, keys, ranges), tasks)
+    return Records(session, tuple(bronze.Share(storage, own, ranges, *bounds) for own in pieces or [()]))
 
 
 def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:
     """The current content of a table; None if the table does not exist."""
     opened.units.refresh(name)
     columns = opened.units.committer.tables.columns(name)
-    return None if columns is None else _read(session, opened.units.committer.tables.files(name), columns)
+    return None if columns is None else _read(session, opened, opened.units.committer.tables.files(name), columns)
 
 
 def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -> DataFrame | None:
     """Coordinates and "table" of all rows of the silver tables with these routing names; None if they have no files."""
-    paths = []
+    keys = []
     for table in map(opened.settings.tables.layout.silver_of, names):
         opened.units.refresh(table)
-        paths += opened.units.committer.tables.files(table)
-    if not paths:
+        keys += opened.units.committer.tables.files(table)
+    if not keys:
         return None
-    rows = _read(session, paths, pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES]))
+    columns = pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES])
+    rows = _read(session, opened, keys, columns)
     return rows.select(*coordinates_of_row(), folder_of_row().alias("table"))
 
 
@@ -80,6 +81,7 @@ def coordinates_of_row() -> list[Column]:
     return [F.col(own).alias(name) for own, name in zip(LINEAGE_COORDINATES, COORDINATES, strict=True)]
 
 
-def _read(session: SparkSession, paths: list[str], columns: pa.Schema) -> DataFrame:
+def _read(session: SparkSession, opened: OpenLake, keys: list[str], columns: pa.Schema) -> DataFrame:
     fields = from_arrow_schema(columns)
-    return session.read.schema(fields).parquet(*paths) if paths else session.createDataFrame([], fields)
+    uris = map(opened.lake.storage.uri, keys)
+    return session.read.schema(fields).parquet(*uris) if keys else session.createDataFrame([], fields)

@@ -4,7 +4,6 @@ record that crashes the job is isolated and the others succeed."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from pyspark.errors import PySparkException
 
@@ -12,16 +11,18 @@ from spark_app.model.errors import last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
-from spark_app.storage.lake import read_json, write_quickly
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import read_json, write_quickly
 
 MOST_AT_ONCE = 200_000
 
 
 class SizeBackoff:
-    """The record limit. It is stored in `path` before each attempt, because the attempt may crash the app."""
+    """The record limit. It is stored in the file `key` before each attempt, because the attempt may crash the app."""
 
-    def __init__(self, path: Path, tries: int):
-        self._path = path
+    def __init__(self, storage: LocalStorage, key: str, tries: int):
+        self._storage = storage
+        self._key = key
         self._most_tries = tries
         self._limit = MOST_AT_ONCE
         self._first = ""
@@ -32,7 +33,7 @@ class SizeBackoff:
         Args:
             first: identifies the next record, if it may differ from the first record of the failed attempt.
         """
-        stored = read_json(self._path) or {"limit": MOST_AT_ONCE, "tries": 0}
+        stored = read_json(self._storage, self._key) or {"limit": MOST_AT_ONCE, "tries": 0}
         same = stored.get("first", "") == first
         self._limit, self._tries, self._first = int(stored["limit"]), int(stored["tries"]) if same else 0, first
         if self._tries >= self._most_tries:
@@ -62,4 +63,4 @@ class SizeBackoff:
         self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
 
     def _note(self, limit: int, tries: int) -> None:
-        write_quickly(self._path, {"limit": limit, "tries": tries, "first": self._first}, "attempt")
+        write_quickly(self._storage, self._key, {"limit": limit, "tries": tries, "first": self._first}, "attempt")

@@ -66,7 +66,7 @@ class Streaming:
         self._opened = opened
         self._settings = opened.settings
         self._manifests = opened.units.manifests
-        self._checkpoint = opened.lake.checkpoint
+        self._checkpoint = opened.lake.path(opened.lake.checkpoint)  # Spark's
         self._ingest = ingest
         self._topic_check = topic_check
         self._disk = run.disk

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from spark_app.ops.log import log
 from spark_app.settings.models import Event, Tables
-from spark_app.storage.lake import Lake, read_durable, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable, write_durably
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
 
@@ -26,14 +27,14 @@ class TableAdmission:
         columns: Callable[[str], pa.Schema | None] = lambda table: None,
     ):
         """`columns` returns the columns of a table; None if the table does not exist."""
-        self._path = lake.state / "tables.json"
+        self._lake = lake
         self._event = event
         self._by: By = event.route_by
         self._allowed = frozenset(map(normalize, tables.allowlist))
         self._cap = tables.max_tables
         self._layout = tables.layout
         self._columns = columns
-        stored = read_durable(self._path) or {"names": {}, "messages": {}}
+        stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
 
@@ -79,7 +80,8 @@ class TableAdmission:
                 admitted.append(name)
             messages[name] = tuple(dict.fromkeys((*messages.get(name, ()), *sorted(values[value]))))
         if (names, messages) != (self.admitted, self.messages):
-            write_durably(self._path, json.dumps({"names": names, "messages": messages}, indent=1), "tables")
+            text = json.dumps({"names": names, "messages": messages}, indent=1)
+            write_durably(self._lake.storage, self._lake.admitted, text, "tables")
             self.admitted, self.messages = names, messages
         if admitted:
             log.info("tables admitted", tables=admitted, total=len(owned))

@@ -23,6 +23,7 @@ from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.task_plan import TaskPlan
@@ -113,10 +114,9 @@ class UnitRunner:
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
-        lake = Lake(root) if root else self._lake
+        storage = LocalStorage(root) if root else self._lake.storage
         for table, files in report.files.items():
-            for entry in files:
-                (lake.table(table) / entry.path).unlink(missing_ok=True)
+            storage.delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
 
     def _unframed_schema(self) -> UnframedSchema | None:
         """The schema of records without a frame."""
@@ -134,7 +134,7 @@ class UnitRunner:
     def _plan(self, sequence: int, origin: UnitOptions) -> TaskPlan:
         decode, wrapper = self._settings.decode, self._settings.wrapper
         return TaskPlan(
-            root=origin.root or str(self._lake.root),
+            root=origin.root or self._lake.storage.root,
             prefix=unit_file_prefix(sequence),
             layout=self._settings.tables.layout,
             routing=self._tables.routing(),

@@ -46,7 +46,9 @@ class UnitLog:
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """Write a file of the next unit, by the driver; nothing is committed."""
         name = f"{unit_file_prefix(self.manifests.last + 1)}-driver.parquet"
-        return files.write_file(self._lake.table(table), name, rows, self._settings.lake.compression)
+        return files.write_file(
+            self._lake.storage, self._lake.table(table), name, rows, self._settings.lake.compression
+        )
 
     def commit(
         self, report: Report, kind: Kind, source: dict[str, Any], ledger: Ledger, deferred: Change | None = None
@@ -84,14 +86,13 @@ class UnitLog:
         found = self._lake.files_from(self.manifests.last + 1)
         seen = {table: self.committer.seen(table) for table in found}
         refuse(inventory.units_without_manifest(seen, self.manifests.last))
-        for path in itertools.chain(*found.values()):
-            path.unlink()
+        self._lake.storage.delete(*itertools.chain(*found.values()))
         if found:
             log.info("files of an uncommitted unit removed", files=sum(map(len, found.values())))
 
     def refresh(self, name: str) -> None:
         """Read the table's log again: another process may have written to it, or removed it."""
-        if not (self._lake.table(name) / "_delta_log").is_dir():
+        if not self._lake.has_table(name):
             self.committer.forget(name)
         table = self.committer.tables.get(name)
         if table is not None:

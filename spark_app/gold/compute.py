@@ -29,6 +29,7 @@ from spark_app.gold.definition import Definition
 from spark_app.gold.merging import narrow
 from spark_app.settings.models import Settings
 from spark_app.storage.disk import is_full
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.aggregates import Aggregate, Grouping
 from spark_app.worker.table_rows import split_by_value
 
@@ -59,8 +60,9 @@ class Computed(NamedTuple):
 class AggregateComputer:
     """Aggregates per key, for many tables at once. Files and fields are by routing name, and so are the results."""
 
-    def __init__(self, session: SparkSession, settings: Settings):
+    def __init__(self, session: SparkSession, storage: LocalStorage, settings: Settings):
         self._session = session
+        self._storage = storage
         self._layout = settings.tables.layout
         self._definition = Definition.of(settings)
 
@@ -68,7 +70,7 @@ class AggregateComputer:
         """Aggregates of the rows of the files."""
         groupings = {name: self._grouping(fields[name]) for name in files}
         suited = {name: files[name] for name, grouping in groupings.items() if grouping.is_exact_in_arrow()}
-        found = worker_tasks.aggregate(self._session, suited, groupings) if suited else {}
+        found = worker_tasks.aggregate(self._session, self._storage, suited, groupings) if suited else {}
         computed = Computed({name: narrow(part) for name, part in found.items() if part.num_rows}, {})
         for schema, names in _alike((name for name in files if name not in found), fields):
             self._compute(names, partial(self._read, files, schema), computed)
@@ -118,8 +120,8 @@ class AggregateComputer:
 
     def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
         """The fields of all files in one DataFrame, with the table's name in `TABLE`. Missing columns are NULL."""
-        paths = [path for name in names for path in files[name]]
-        rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*paths)
+        uris = [self._storage.uri(key) for name in names for key in files[name]]
+        rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*uris)
         return rows.withColumn(TABLE, folder_of_row())
 
     def _collect(self, read: Read, names: list[str]) -> dict[str, pa.Table]:

@@ -10,7 +10,6 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -138,8 +137,8 @@ class GoldTables:
         return _sum(table, "num_records")
 
     def _fold(self, gold: str, content: Content, part: pa.Table, upto: int) -> int:
-        paths = [f"{self._handles.uri(gold)}/{path}" for path in content.paths]
-        rows = fold(_read(paths, content.columns), part, self._definition)
+        keys = [f"{gold}/{path}" for path in content.paths]
+        rows = fold(self._read(keys, content.columns), part, self._definition)
         self._warn_wide_sums(gold, content.columns, rows)
         self._overwrite(gold, content, rows, upto)
         return int(rows.num_rows)
@@ -161,7 +160,7 @@ class GoldTables:
 
     def _write(self, gold: str, rows: pa.Table) -> FileEntry:
         name = f"folded-{uuid.uuid4().hex}.parquet"
-        return files.write_file(Path(self._handles.uri(gold)), name, rows, self._settings.compression, durable=False)
+        return files.write_file(self._handles.storage, gold, name, rows, self._settings.compression, durable=False)
 
     @contextlib.contextmanager
     def _or_nothing(self, gold: str, entry: FileEntry) -> Iterator[None]:
@@ -174,7 +173,7 @@ class GoldTables:
         try:
             yield
         except (FileExistsError, FileNotFoundError) as error:
-            Path(self._handles.uri(gold), entry.path).unlink(missing_ok=True)
+            self._handles.storage.delete(f"{gold}/{entry.path}")
             raise DeltaError(f"another writer has changed or removed the table ({error})") from None
 
     def _rewrite(self, gold: str, rows: pa.Table, upto: int) -> None:
@@ -246,9 +245,15 @@ class GoldTables:
         table = self.get(name)
         if table is not None:
             table.update_incremental()
-        found = None if table is None else _read(self._handles.files(self._layout.gold_of(name)), _columns(table))
+        found = None if table is None else self._read(self._handles.files(self._layout.gold_of(name)), _columns(table))
         wrong = differing_keys(part.slice(0, 0) if found is None else found, part, self._definition.key)
         return {"rows": part.num_rows, "differing": len(wrong), "named": sorted(map(str, wrong))[:MOST_NAMED]}
+
+    def _read(self, keys: list[str], columns: pa.Schema) -> pa.Table:
+        """Read a small table. delta-rs's reader costs eight times as much."""
+        found = (pq.ParquetFile(self._handles.storage.open_input(key)) for key in keys)
+        parts = [file.read(use_threads=False).select(columns.names).cast(columns) for file in found]
+        return pa.concat_tables(parts) if parts else columns.empty_table()
 
     def _warn_wide_sums(self, gold: str, before: pa.Schema, rows: pa.Table) -> None:
         """Warn once per column that becomes `WIDE_SUM`: its type changes for the readers of the table."""
@@ -262,7 +267,7 @@ class GoldTables:
 
     def _clean(self, gold: str) -> None:
         """Remove replaced files and old log entries. Each write leaves the files that it replaces."""
-        vacuum_and_clean_log(gold, self._current(gold), self._synced)
+        vacuum_and_clean_log(self._handles.storage, gold, self._current(gold), self._synced)
         log.debug("old files of gold removed", table=gold)
 
     def _current(self, gold: str) -> DeltaTable:
@@ -289,12 +294,6 @@ def _sum(table: DeltaTable, what: str) -> int:
 
 def _columns(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
-
-
-def _read(files: list[str], columns: pa.Schema) -> pa.Table:
-    """Read a small table. delta-rs's reader costs eight times as much."""
-    parts = [pq.ParquetFile(path).read(use_threads=False).select(columns.names).cast(columns) for path in files]
-    return pa.concat_tables(parts) if parts else columns.empty_table()
 
 
 def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from spark_app.driver.open_lake import OpenLake
 from spark_app.gold.definition import Definition
 from spark_app.gold.gold_tables import GoldTables
-from spark_app.storage.lake import read_json, write_durably
+from spark_app.storage.state_files import read_json, write_durably
 
 
 @dataclass
 class GoldPlan:
-    """The plan of one run. Paths are absolute.
+    """The plan of one run. Files are keys of the storage.
 
     Attributes:
         upto: the last unit that gold includes after the run.
@@ -79,13 +79,15 @@ class Planner:
 
     def definitions(self) -> dict[str, str]:
         """The stored definitions of the gold tables: routing name -> digest."""
-        stored: dict[str, str] | None = read_json(self._lake.gold)  # without the file all gold is recomputed
+        stored: dict[str, str] | None = read_json(
+            self._lake.storage, self._lake.gold
+        )  # without the file all gold is recomputed
         return stored or {}
 
     def define(self, definitions: dict[str, str]) -> None:
         """Store the definitions of the gold tables."""
-        if definitions != read_json(self._lake.gold):
-            write_durably(self._lake.gold, json.dumps(definitions), "gold.state")
+        if definitions != read_json(self._lake.storage, self._lake.gold):
+            write_durably(self._lake.storage, self._lake.gold, json.dumps(definitions), "gold.state")
 
     def snapshot(self, name: str) -> list[str]:
         """All files of the silver table in its newest version."""
@@ -101,7 +103,7 @@ class Planner:
     def _add_news(self, work: GoldPlan, folded: int, of: set[str]) -> None:
         new, work.rebuilt = self._new_files(folded, work.upto, of)
         for name, files in new.items():
-            if self._has_gold(name) and name not in work.rebuilt and all(self._lake.exists(path) for path in files):
+            if self._has_gold(name) and name not in work.rebuilt and all(map(self._lake.storage.exists, files)):
                 work.fold[name] = files
             else:
                 work.whole[name] = self.snapshot(name)
@@ -124,8 +126,7 @@ class Planner:
         """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
         known = self._opened.schemas.ledger.catalog().columns
         names = sorted(set(self._opened.tables.admitted.values()))
-        tables = {name: self._lake.table(self._layout.silver_of(name)) for name in names}
-        there = [name for name, table in tables.items() if (table / "_delta_log").is_dir()]
+        there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
         fields = {name: self._definition.fields(self._opened.tables.columns(name, known)) for name in there}
         return {name: found for name, found in fields.items() if self._definition.key in found.names}
 

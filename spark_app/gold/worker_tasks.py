@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -13,26 +12,29 @@ from pyspark.sql import SparkSession
 from spark_app.model.errors import last_message_line
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.aggregates import Grouping
 from spark_app.worker.block_pandas import block_pandas
 
 TASK_BYTES = 4 << 20  # with fewer bytes per task, a second task costs more than it saves
 FILE_BYTES = 64 << 10  # the cost of opening a file, in bytes read
 
-Files = Mapping[str, list[str]]  # routing name -> paths
+Files = Mapping[str, list[str]]  # routing name -> keys
 Found = tuple[str, bytes | str]  # (routing name, partial aggregate as an Arrow stream or error text)
 
 
-def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Grouping]) -> dict[str, pa.Table]:
+def aggregate(
+    session: SparkSession, storage: LocalStorage, files: Files, groupings: Mapping[str, Grouping]
+) -> dict[str, pa.Table]:
     """Routing name -> one row per key. Tables with unreadable files are left out; if the job fails, all are.
 
     Raises:
         Exception: the disk is full or the JVM has ended.
     """
-    shares = split_among_tasks(files, session.sparkContext.defaultParallelism)
+    shares = split_among_tasks(storage, files, session.sparkContext.defaultParallelism)
     parts: dict[str, list[pa.Table]] = {}
     failed = set()
-    for name, found in _run(session, shares, groupings):
+    for name, found in _run(session, storage, shares, groupings):
         if isinstance(found, str):
             failed.add(name)
         else:
@@ -42,36 +44,31 @@ def aggregate(session: SparkSession, files: Files, groupings: Mapping[str, Group
     }
 
 
-def split_among_tasks(files: Files, most: int) -> list[dict[str, list[str]]]:
+def split_among_tasks(storage: LocalStorage, files: Files, most: int) -> list[dict[str, list[str]]]:
     """Split the files among at most `most` tasks of about equal bytes, at least `TASK_BYTES` each. A table is in one
     task or in consecutive ones."""
-    sizes = [(name, path, _size(path)) for name, paths in files.items() for path in paths]
+    sizes = [(name, key, (storage.size(key) or 0) + FILE_BYTES) for name, keys in files.items() for key in keys]
     total = sum(size for *_, size in sizes)
     shares: list[dict[str, list[str]]] = [{} for _ in range(max(1, min(most, total // TASK_BYTES)))]
     before = 0
-    for name, path, size in sizes:
-        shares[before * len(shares) // total].setdefault(name, []).append(path)
+    for name, key, size in sizes:
+        shares[before * len(shares) // total].setdefault(name, []).append(key)
         before += size
     return [share for share in shares if share]
 
 
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path) + FILE_BYTES
-    except OSError:
-        return FILE_BYTES  # the worker reports the error
-
-
-def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]) -> list[Found]:
+def _run(
+    session: SparkSession, storage: LocalStorage, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]
+) -> list[Found]:
     """Run the job. The requests are sent as data: in the closure, more than 1 MB would become a broadcast."""
 
     def reduce(asked: Iterable[list[tuple[str, Grouping, list[str]]]]) -> Iterator[Found]:
         block_pandas()
         for share in asked:
-            for name, grouping, paths in share:
-                yield name, _reduce(grouping, paths)
+            for name, grouping, keys in share:
+                yield name, _reduce(storage, grouping, keys)
 
-    asked = [[(name, groupings[name], paths) for name, paths in share.items()] for share in shares]
+    asked = [[(name, groupings[name], keys) for name, keys in share.items()] for share in shares]
     if not shares:
         return []
     try:
@@ -83,11 +80,11 @@ def _run(session: SparkSession, shares: list[dict[str, list[str]]], groupings: M
         return []
 
 
-def _reduce(grouping: Grouping, paths: list[str]) -> bytes | str:
+def _reduce(storage: LocalStorage, grouping: Grouping, keys: list[str]) -> bytes | str:
     """The partial aggregate, or the error text of an unreadable file. After an exception Spark would repeat the task,
     with the other tables in it."""
     try:
-        part = grouping.reduce(paths)
+        part = grouping.reduce(storage, keys)
     except (OSError, pa.ArrowException) as error:
         return f"{type(error).__name__}: {error}"
     sink = pa.BufferOutputStream()

@@ -16,7 +16,8 @@ from spark_app.model.reports import Report, add_counts
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
 from spark_app.ops.log import log
-from spark_app.storage.lake import Lake, read_json, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_quickly
 
 EVERY_S = 1.0
 RATE_WINDOW_S = 60.0
@@ -36,7 +37,7 @@ class Status:
     def __init__(self, lake: Lake, layout: TableNames):
         self._lake = lake
         self._layout = layout
-        old = read_json(lake.status) or {}
+        old = read_json(lake.storage, lake.status) or {}
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque()
         self._done = threading.Event()
@@ -222,7 +223,7 @@ class Status:
             quiet = round(self.seconds_without_progress(), 1)
             self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
-            write_quickly(self._lake.status, self.value, step=None)
+            write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 
 
 def problem(value: dict[str, Any] | None) -> str | None:

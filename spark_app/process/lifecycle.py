@@ -57,14 +57,14 @@ class ProcessLifecycle:
         self._begun = True
         seconds = self._starts.begin()
         if seconds:
-            self._lake.unlock()  # a person may repair the lake during the wait
+            self._lake.lease.release()  # a person may repair the lake during the wait
             failed = self._starts.failed
             self._status.waiting(
                 f"the last {failed} starts committed nothing, see the log: the app waits {seconds:.0f} s"
             )
             if self.stop.wait(seconds):
                 raise StopRequested
-            self._lake.lock()
+            self._lake.lease.take()
         self._watchdog = Watchdog(signs, self._settings.stall_s, self._stalled)
         self._status.seconds_without_progress = self._watchdog.quiet_s
         self._watchdog.start()

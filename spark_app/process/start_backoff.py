@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 
-from spark_app.storage.lake import Lake, read_json, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_quickly
 
 IMMEDIATE_STARTS = 3  # failed starts without a wait
 LONGEST_S = 600.0  # so six starts an hour at most
@@ -22,22 +23,22 @@ class StartBackoff:
     def __init__(self, lake: Lake, first_s: float):
         """`first_s` is the first wait in seconds; 0 = no start ever waits."""
         self._first_s = first_s
-        self._path = lake.state / "starts.json"
         self._lake = lake
+        self._key = f"{lake.state}/starts.json"
         self.failed = 0
 
     def begin(self) -> float:
         """Count this start as failed until `succeeded`; returns the seconds that it has to wait."""
         unit = max(self._lake.units(), default=0)
-        old = read_json(self._path) or {}
+        old = read_json(self._lake.storage, self._key) or {}
         self.failed = int(old["failed"]) if old.get("unit") == unit else 0
         with contextlib.suppress(OSError):  # a full disk is waited for later
-            write_quickly(self._path, {"failed": self.failed + 1, "unit": unit}, None)
+            write_quickly(self._lake.storage, self._key, {"failed": self.failed + 1, "unit": unit}, None)
         return pause(self.failed, self._first_s)
 
     def succeeded(self) -> None:
         """The run ended normally: the next start does not wait."""
-        self._path.unlink(missing_ok=True)
+        self._lake.storage.delete(self._key)
 
 
 def pause(failed: int, first_s: float) -> float:

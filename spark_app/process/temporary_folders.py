@@ -14,7 +14,8 @@ from pathlib import Path
 from spark_app.model.errors import ConfigurationError
 from spark_app.process import children
 from spark_app.storage.disk import is_full, temporary_folders
-from spark_app.storage.lake import Lake, read_json, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_quickly
 
 REMEDY = "set TMPDIR and SPARK_LOCAL_DIRS to other folders"
 
@@ -31,12 +32,12 @@ def renew(lake: Lake) -> None:
     """
     digest = hashlib.sha256(str(lake.root.resolve()).encode()).hexdigest()[:16]
     usual = f"protolake-{os.getuid()}-{digest}"
-    remembered = read_json(lake.scratch) or {}
+    remembered = read_json(lake.storage, lake.scratch) or {}
     names = {str(base): _name(remembered.get(str(base)), usual) for base in temporary_folders()}
     own, *of_spark = folders = [_renew(Path(base), name, usual) for base, name in names.items()]
     found = {str(folder.parent): folder.name for folder in folders}
     if found != names:
-        write_quickly(lake.scratch, found, None)
+        write_quickly(lake.storage, lake.scratch, found, None)
     os.environ["TMPDIR"] = tempfile.tempdir = str(own)
     os.environ["SPARK_LOCAL_DIRS"] = ",".join(map(str, of_spark or [own]))
 

@@ -7,12 +7,10 @@ on them. Only unreferenced files are deleted; all other files are moved to `_pro
 from __future__ import annotations
 
 import itertools
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from spark_app.driver import loss
 from spark_app.kafka.topics import UNANSWERED, Topics
@@ -21,7 +19,9 @@ from spark_app.recovery import file_checks, lake_id, requests
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake, read_durable
+from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import read_durable
 from spark_app.store import checkpoint, inventory, statistics, torn_logs
 from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
@@ -75,7 +75,7 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
     try:
         lake.identity()
     except ContractError as error:
-        found = lake_id.find(lake.table(settings.tables.bronze))
+        found = lake_id.find(lake, lake.table(settings.tables.bronze))
         remedy = f"`doctor --repair` restores the id {found} from bronze" if found else "Restore it from a backup"
         return [Finding(error.what, remedy, repair=(lambda: lake_id.restore(lake, found)) if found else None)]
     return []
@@ -84,11 +84,11 @@ def _identity(lake: Lake, settings: Settings) -> list[Finding]:
 def _manifests(lake: Lake) -> list[Finding]:
     """Each manifest must be readable and unaltered, and start where the one before ended."""
     findings, whole = [], []
-    for path in sorted(lake.manifests.glob("[0-9]*.json")):
+    for key in (key for key in lake.storage.list(lake.manifests) if key.endswith(".json")):
         try:
-            whole.append(read_manifest(path))
+            whole.append(read_manifest(lake.storage, key))
         except ContractError as error:
-            if path.exists():  # else the running app has just removed it
+            if lake.storage.exists(key):  # else the running app has just removed it
                 findings.append(Finding(error.what, "Restore it from a backup of the lake"))
     return findings + _breaks(whole)
 
@@ -127,7 +127,7 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
 def _ledger(lake: Lake) -> list[Finding]:
     """The ledger, and the compiled schemas that it names, must be readable."""
     try:
-        Ledger(lake.schemas).catalog()
+        Ledger(lake).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
         remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         what = error.what if isinstance(error, ContractError) else str(error)
@@ -163,7 +163,7 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
 
 def _names(lake: Lake) -> list[Finding]:
     try:
-        read_durable(lake.state / "tables.json")
+        read_durable(lake.storage, lake.admitted)
     except ContractError as error:
         return [Finding(error.what, "Restore it from a backup of the lake")]
     return []
@@ -200,16 +200,16 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
 
 def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
-    folder = patient.lake.state / "rebuild"
-    left = [path for path in folder.glob("*") if path.name not in asked]
-    what = f"{folder} has {len(left)} folders of ended rebuilds"
-    finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(left))
+    storage, folder = patient.lake.storage, f"{patient.lake.state}/rebuild"
+    left = [key for key in storage.list(folder) if key.rpartition("/")[2] not in asked]
+    what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
+    finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
     return [finding] if left else []
 
 
-def _remove(folders: list[Path]) -> str:
+def _remove(storage: LocalStorage, folders: list[str]) -> str:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        storage.delete_all(folder)
     return f"removed {len(folders)} folders of ended rebuilds"
 
 
@@ -227,7 +227,7 @@ def _numbering(patient: LakeUnderCheck) -> list[Finding]:
     """Schemas whose message indexes depend on the writer, if the lake has no rule for them."""
     if message_index_rule(patient.lake) is not None:
         return []
-    keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake.schemas).depending())
+    keys = ", ".join(str(schema.key) for schema in Ledger(patient.lake).depending())
     what = f"the lake has no rule for message indexes, which depend on the writer in the schemas {keys}"
     return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from deltalake import DeltaTable
 
@@ -27,55 +26,50 @@ def torn(lake: Lake, committer: TableCommitter, layout: TableNames, rebuild: Cal
     return [_broken(lake, layout, name, paths, rebuild) for name, paths in found.items() if paths]
 
 
-def _torn(lake: Lake, committer: TableCommitter, name: str) -> list[Path]:
+def _torn(lake: Lake, committer: TableCommitter, name: str) -> list[str]:
     """Check twice: a running app may have compacted and removed a file since the table was opened."""
-    torn: set[Path] = set()
+    torn: set[str] = set()
     for look in range(2):
         committer.forget(name)
         table = committer.tables.get(name)
-        sizes = _sizes(lake.table(name), table) if table else {}
-        now = {path for path, size in sizes.items() if _size(path) != size}
+        sizes = _sizes(name, table) if table else {}
+        now = {key for key, size in sizes.items() if lake.storage.size(key) != size}
         torn = now if look == 0 else torn & now
         if not torn:
             break
     return sorted(torn)
 
 
-def _sizes(folder: Path, table: DeltaTable) -> dict[Path, int]:
+def _sizes(name: str, table: DeltaTable) -> dict[str, int]:
     actions = table.get_add_actions()
     paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
-    return {folder / path: size for path, size in zip(paths, sizes, strict=True)}
+    return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
-
-
-def _broken(lake: Lake, layout: TableNames, name: str, paths: list[Path], rebuild: Callable[[str], str]) -> Finding:
-    some = ", ".join(path.name for path in paths[:MOST_NAMED])
-    what = f"{name}: {len(paths)} of its files are missing or have the wrong size ({some})"
+def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild: Callable[[str], str]) -> Finding:
+    some = ", ".join(key.rpartition("/")[2] for key in keys[:MOST_NAMED])
+    what = f"{name}: {len(keys)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
-        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, paths)}; {rebuild(layout.name_of(name))}")
+        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, keys)}; {rebuild(layout.name_of(name))}")
     if layout.is_gold(name):
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
         return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
     return Finding(what, "Restore them from a backup of the lake")
 
 
-def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
-    for path in paths:
-        if path.exists():
-            lake.set_aside(path)
-    DeltaTable(str(lake.table(name))).repair()
-    return f"removed {len(paths)} files from {name}"
+def _take_out(lake: Lake, name: str, keys: list[str]) -> str:
+    for key in keys:
+        if lake.storage.exists(key):
+            lake.set_aside(key)
+    DeltaTable(lake.storage.uri(name)).repair()
+    return f"removed {len(keys)} files from {name}"
 
 
 def _renew_gold(lake: Lake, name: str) -> str:
-    done = [lake.set_aside(lake.gold)] if lake.gold.exists() else []  # first: gold without a definition is recomputed
+    done = (
+        [lake.set_aside(lake.gold)] if lake.storage.exists(lake.gold) else []
+    )  # first: gold without a definition is recomputed
     return "; ".join([*done, lake.set_aside(lake.table(name))])
 
 
@@ -87,17 +81,18 @@ def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list
     findings = []
     for name in lake.tables():
         table = committer.tables.get(name)
-        files = sweep(table, dry_run=True) if table else []
+        files = sweep(lake.storage, name, table, dry_run=True) if table else []
         if files:
-            findings.append(_left(name, lake.table(name), len(files)))
+            findings.append(_left(lake, name, len(files)))
     return findings
 
 
-def _left(name: str, folder: Path, files: int) -> Finding:
+def _left(lake: Lake, name: str, files: int) -> Finding:
     what = f"{name}: no version within the retention needs {files} of its files"
     remedy = "Maintenance removes them later; `doctor --repair` removes them now"
-    return Finding(what, remedy, fatal=False, repair=lambda: _sweep(name, folder))
+    return Finding(what, remedy, fatal=False, repair=lambda: _sweep(lake, name))
 
 
-def _sweep(name: str, folder: Path) -> str:
-    return f"removed {len(sweep(DeltaTable(str(folder))))} files of {name}"
+def _sweep(lake: Lake, name: str) -> str:
+    removed = sweep(lake.storage, name, DeltaTable(lake.storage.uri(name)))
+    return f"removed {len(removed)} files of {name}"

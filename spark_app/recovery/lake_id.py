@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from spark_app.storage.lake import IDENTITY, Lake, write_durably
+from spark_app.storage.lake import IDENTITY, Lake
+from spark_app.storage.state_files import write_durably
+from spark_app.store.delta_log import log_key, versions
 
 
-def find(bronze: Path) -> str | None:
+def find(lake: Lake, bronze: str) -> str | None:
     """The id in the newest transaction of bronze; None if its log has none."""
-    return next((app for app in _applications(bronze / "_delta_log") if IDENTITY.fullmatch(app)), None)
+    return next((app for app in _applications(lake, bronze) if IDENTITY.fullmatch(app)), None)
 
 
 def restore(lake: Lake, found: str) -> str:
     """Write the id file again; returns a description."""
-    path = lake.state / "id"
-    done = f"{lake.set_aside(path)}, and " if path.exists() else ""
-    write_durably(path, f"{found}\n", "identity")
-    return f"{done}wrote {found} to {path}"
+    done = f"{lake.set_aside(lake.id)}, and " if lake.storage.exists(lake.id) else ""
+    write_durably(lake.storage, lake.id, f"{found}\n", "identity")
+    return f"{done}wrote {found} to {lake.storage.uri(lake.id)}"
 
 
-def _applications(log: Path) -> Iterator[str]:
+def _applications(lake: Lake, table: str) -> Iterator[str]:
     """Application ids of the transactions: of the commits, newest first, then of the checkpoints."""
-    for path in sorted(log.glob("[0-9]*.json"), reverse=True):
-        for line in path.read_bytes().splitlines():
+    for _, key in sorted(versions(lake.storage, table).items(), reverse=True):
+        for line in lake.storage.get(key).splitlines():
             try:
                 action = json.loads(line)
             except ValueError:
                 continue
             if "txn" in action:
                 yield str(action["txn"]["appId"])
-    for path in sorted(log.glob("*.checkpoint*.parquet"), reverse=True):
-        for row in pq.read_table(path, columns=["txn"])["txn"].to_pylist():
+    for key in reversed(lake.storage.list(log_key(table))):
+        is_checkpoint = ".checkpoint" in key and key.endswith(".parquet")
+        rows = pq.ParquetFile(lake.storage.open_input(key)).read(columns=["txn"]) if is_checkpoint else None
+        for row in rows["txn"].to_pylist() if rows is not None else ():
             if row:
                 yield str(row["appId"])

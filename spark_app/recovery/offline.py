@@ -32,7 +32,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     jvm.lock_lake_in_jvm(spark, lake)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     unit_lock = threading.Lock()
-    gold = Aggregator(AggregateComputer(spark, settings), opened, unit_lock)
+    gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
     service = RequestExecutor(spark, opened, units, gold, unit_lock)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)

@@ -7,7 +7,7 @@ is only appended to: rows that differ, are doubled or have no record in bronze a
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -44,7 +44,7 @@ from spark_app.recovery.classification import (
 )
 from spark_app.recovery.replay import open_quarantine
 from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request, path_of
+from spark_app.recovery.requests import Request, key_of
 from spark_app.store.commit import schemas_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
 
@@ -90,8 +90,10 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
-        self._scratch = opened.lake.state / "rebuild" / request.id
+        self._attempts = SizeBackoff(
+            opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
+        )
+        self._scratch = opened.lake.storage.within(f"{opened.lake.state}/rebuild/{request.id}")
         stored = load_progress(opened.lake, opened.units.manifests, request)
         self._found = Found(**stored) if stored else None
 
@@ -119,7 +121,7 @@ class Rebuild:
     def conclude(self) -> dict[str, Any]:
         """Recompute gold, then return the result. Call it without the unit lock, which the gold run acquires."""
         assert self._found is not None
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._clear_scratch()
         gold = self._aggregator.renew(self._names(), dry_run=self._request.dry_run)
         wrong = any(table.get(what) for table in self._found.tables.values() for what in NAMED)
         return {
@@ -205,12 +207,16 @@ class Rebuild:
 
     def _run(self, ranges: list[Range]) -> Report:
         """Run the job from bronze into the scratch folder."""
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._clear_scratch()
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
-        origin = replace(FROM_BRONZE, root=str(self._scratch), resolves_new=not self._request.dry_run)
+        origin = replace(FROM_BRONZE, root=self._scratch.root, resolves_new=not self._request.dry_run)
         return self._units.run(records, self._opened.units.manifests.last + 1, origin)
+
+    def _clear_scratch(self) -> None:
+        with contextlib.suppress(OSError):  # a task of a failed attempt may still write there; names never repeat
+            self._scratch.delete_all("")
 
     def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
         """Classify the records of the ranges."""
@@ -241,11 +247,11 @@ class Rebuild:
         self._opened.units.refresh(name)
         tables = self._opened.units.committer.tables
         columns = tables.columns(name) or pa.schema([])
-        actual = tables.files_between(name, "_offset", *_offsets(ranges))
-        return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), actual)
+        actual = map(self._opened.lake.storage.uri, tables.files_between(name, "_offset", *_offsets(ranges)))
+        return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), list(actual))
 
     def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
-        return [f"{self._scratch}/{name}/{entry.path}" for entry in entries]
+        return [self._scratch.uri(f"{name}/{entry.path}") for entry in entries]
 
     def _count(self, verdicts: pa.Table) -> None:
         assert self._found is not None
@@ -291,7 +297,8 @@ class Rebuild:
             if not wanted.num_rows or table not in (*names, *self._others):
                 continue
             for entry in entries:
-                rows = _pick(pq.ParquetFile(f"{self._scratch}/{table}/{entry.path}").read(), wanted)
+                source = self._scratch.open_input(f"{table}/{entry.path}")
+                rows = _pick(pq.ParquetFile(source).read(), wanted)
                 if rows.num_rows:
                     added.files.setdefault(table, []).append(self._opened.units.write(table, rows))
                     self._report(added, table, names.get(table), rows)

@@ -29,7 +29,7 @@ from spark_app.model.reports import Report, add_counts
 from spark_app.ops.log import log
 from spark_app.recovery.replay_queue import ReplayQueue
 from spark_app.recovery.request_progress import load_progress, save_progress
-from spark_app.recovery.requests import Request, path_of
+from spark_app.recovery.requests import Request, key_of
 from spark_app.worker.bronze import ranges_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
@@ -108,7 +108,9 @@ class Replay:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._filters = Filters(**request.arguments)
-        self._attempts = SizeBackoff(path_of(opened.lake, request, "attempts"), opened.settings.batch.max_attempts)
+        self._attempts = SizeBackoff(
+            opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
+        )
         stored = load_progress(opened.lake, opened.units.manifests, request)
         self._counted = ReplayProgress(**stored) if stored else None
         self._candidates: ReplayQueue | None = None
@@ -244,7 +246,8 @@ class Replay:
         parts = []
         for table, entries in silver.files.items():
             for entry in entries:
-                rows = pq.ParquetFile(self._opened.lake.table(table) / entry.path).read(columns=LINEAGE_COORDINATES)
+                source = self._opened.lake.storage.open_input(f"{table}/{entry.path}")
+                rows = pq.ParquetFile(source).read(columns=LINEAGE_COORDINATES)
                 rows = rows.select(LINEAGE_COORDINATES).rename_columns(COORDINATES)
                 parts.append(rows.append_column("table", pa.array([table] * rows.num_rows, pa.string())))
         placed = pa.concat_tables(parts).join(chosen, COORDINATES, join_type="inner")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_app.recovery.requests import Request, path_of
-from spark_app.storage.lake import Lake, read_json, write_quickly
+from spark_app.recovery.requests import Request, key_of
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_quickly
 
 MOST = 10
 NO_REASON_KNOWN = "the process ended for an unknown reason"
@@ -19,13 +20,15 @@ class RequestAttempts:
     the attempts of single records, which `driver/size_backoff` counts and limits."""
 
     def __init__(self, lake: Lake, request: Request):
-        self._path = path_of(lake, request, "tries")
-        self._progress_files = [path_of(lake, request, what) for what in ("progress", "attempts")]
+        self._storage = lake.storage
+        self._key = key_of(request, "tries")
+        self._progress_files = [key_of(request, what) for what in ("progress", "attempts")]
         self._stored: dict[str, Any] = {}
 
     def begin(self) -> str | None:
         """Count an attempt before it is made; returns the last error if there were too many attempts, else None."""
-        stored, at = read_json(self._path) or {}, [read_json(path) for path in self._progress_files]
+        stored = read_json(self._storage, self._key) or {}
+        at = [read_json(self._storage, key) for key in self._progress_files]
         same = stored.get("at") == at
         tries, said = (int(stored["tries"]), stored["said"]) if same else (0, NO_REASON_KNOWN)
         if tries >= MOST:
@@ -43,4 +46,4 @@ class RequestAttempts:
 
     def _keep(self, at: list[Any], tries: int, said: str) -> None:
         self._stored = {"at": at, "tries": tries, "said": said}
-        write_quickly(self._path, self._stored, "attempt")
+        write_quickly(self._storage, self._key, self._stored, "attempt")

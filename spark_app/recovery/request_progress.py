@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_app.recovery.requests import Request, path_of
-from spark_app.storage.lake import Lake, read_json, write_quickly
+from spark_app.recovery.requests import Request, key_of
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.store.manifest import Manifests
 
 
 def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[str, Any] | None:
     """The progress after the last completed step; None before the first."""
-    stored = read_json(path_of(lake, request, "progress")) or {"unit": manifests.last, "value": None}
+    stored = read_json(lake.storage, key_of(request, "progress")) or {"unit": manifests.last, "value": None}
     value: dict[str, Any] | None = stored["value"]
     for number in manifests.numbers():
         if number > stored["unit"]:
@@ -24,4 +25,4 @@ def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[st
 
 def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
     """Store the progress of a step that commits no unit. The waiting command also watches this file."""
-    write_quickly(path_of(lake, request, "progress"), {"unit": manifests.last, "value": value}, "progress")
+    write_quickly(lake.storage, key_of(request, "progress"), {"unit": manifests.last, "value": value}, "progress")

@@ -15,11 +15,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from spark_app.model.errors import UnreachableError
-from spark_app.storage.lake import Lake, read_json, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json, write_durably
 
 POLL_S = 0.2
 KEPT_RESULTS = 20  # results that no command waits for
@@ -43,37 +43,37 @@ class Request:
 
 def submit(lake: Lake, request: Request) -> None:
     """Store the request. It is executed unless its file is removed."""
-    lake.requests.mkdir(parents=True, exist_ok=True)
-    write_durably(path_of(lake, request), json.dumps(asdict(request)), "request")
+    lake.storage.create_folders(lake.requests)
+    write_durably(lake.storage, key_of(request), json.dumps(asdict(request)), "request")
 
 
 def pending(lake: Lake) -> list[Request]:
     """The requests without a result, oldest first. Invalid files are skipped."""
     found = []
-    for path in lake.requests.glob("*.json"):
-        if path.stem.isalnum():
+    for key in lake.storage.list(lake.requests):
+        name = key.rpartition("/")[2].removesuffix(".json")
+        if name.isalnum() and key.endswith(".json"):
             with contextlib.suppress(TypeError):
-                found.append(Request(**(read_json(path) | {"id": path.stem})))
+                found.append(Request(**(read_json(lake.storage, key) | {"id": name})))
     return sorted(found, key=lambda request: (request.asked_at, request.id))
 
 
 def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
     """Write the result, then remove the request's other files and the oldest results."""
-    write_durably(path_of(lake, request, "result"), json.dumps(result), "answer")
-    path_of(lake, request).unlink(missing_ok=True)
-    for what in ("progress", "attempts", "tries"):
-        path_of(lake, request, what).unlink(missing_ok=True)
-    results = sorted(lake.requests.glob("*.result.json"), key=lambda path: path.stat().st_mtime)
-    for path in results[:-KEPT_RESULTS]:
-        path.unlink(missing_ok=True)
+    storage = lake.storage
+    write_durably(storage, key_of(request, "result"), json.dumps(result), "answer")
+    storage.delete(*(key_of(request, what) for what in ("", "progress", "attempts", "tries")))
+    results = [key for key in storage.list(lake.requests) if key.endswith(".result.json")]
+    results.sort(key=lambda key: storage.changed_at(key) or 0)  # 0: its command has just removed it
+    storage.delete(*results[:-KEPT_RESULTS])
 
 
 def take_result(lake: Lake, request: Request) -> dict[str, Any] | None:
     """Read and remove the result; None if there is none yet."""
-    path = path_of(lake, request, "result")
-    result: dict[str, Any] | None = read_json(path)
+    key = key_of(request, "result")
+    result: dict[str, Any] | None = read_json(lake.storage, key)
     if result is not None:
-        path.unlink(missing_ok=True)
+        lake.storage.delete(key)
     return result
 
 
@@ -85,23 +85,24 @@ def wait_for_result(
     Raises:
         UnreachableError: no sign of life for `silence_limit_s` seconds. The request stays.
     """
-    progress, seen = path_of(lake, request, "progress"), None
+    progress, seen = key_of(request, "progress"), None
     since = time.monotonic()
     while True:
         result = take_result(lake, request)
         if result is not None:
             return result
-        moved = progress.stat().st_mtime_ns if progress.exists() else None
+        moved = lake.storage.changed_at(progress)
         if moved != seen:
             seen, since = moved, time.monotonic()
         if time.monotonic() - since > silence_limit_s:
+            file = lake.storage.uri(key_of(request))
             raise UnreachableError(
                 f"the app that uses the lake {lake.root} did not answer for {silence_limit_s:.0f} s: is it up? "
-                f"The request stays and is executed when the app runs; remove {path_of(lake, request)} to cancel it"
+                f"The request stays and is executed when the app runs; remove {file} to cancel it"
             )
         sleep(POLL_S)
 
 
-def path_of(lake: Lake, request: Request, what: str = "") -> Path:
-    """The file of a request; with `what` that of its "progress", "attempts", "tries" or "result"."""
-    return lake.requests / (f"{request.id}.{what}.json" if what else f"{request.id}.json")
+def key_of(request: Request, what: str = "") -> str:
+    """The key of a request's file; with `what` that of its "progress", "attempts", "tries" or "result"."""
+    return f"{Lake.requests}/{request.id}.{what}.json" if what else f"{Lake.requests}/{request.id}.json"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from spark_app.recovery.requests import Request, path_of
+from spark_app.recovery.requests import Request, key_of
 from spark_app.storage.lake import Lake
 from spark_app.store.findings import Finding
 
@@ -18,7 +18,7 @@ def request_lines(lake: Lake, asked: Iterable[Request]) -> list[str]:
     """A line per pending request."""
     return [
         f"requested   {one.kind}{' (dry run)' if one.dry_run else ''} {one.id} at {_moment(one.asked_at)}; "
-        f"remove {path_of(lake, one)} to cancel it"
+        f"remove {lake.storage.uri(key_of(one))} to cancel it"
         for one in asked
     ]
 

@@ -10,7 +10,6 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -24,7 +23,8 @@ from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numb
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.schemas.descriptors import digest
-from spark_app.storage.lake import read_durable, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable, write_durably
 
 Outcome = Literal["decodable", "refused", "waiting"]
 MOST_UNKNOWN = 10_000  # most entries of ids unknown to the registry: corrupt frames can contain billions of ids
@@ -67,12 +67,12 @@ class Ledger:
         ContractError: the file or a descriptor set is damaged.
     """
 
-    def __init__(self, folder: Path, numbering: Numbering | None = "registered"):
+    def __init__(self, lake: Lake, numbering: Numbering | None = "registered"):
         """`numbering` is the lake's rule for message indexes; None = the lake has none."""
         self.numbering = numbering
-        self._folder = folder
-        self._path = folder / "ledger.json"
-        stored = read_durable(self._path, list) or []
+        self._lake = lake
+        self._storage = lake.storage
+        stored = read_durable(self._storage, lake.ledger, list) or []
         self.entries: dict[SchemaKey, Entry] = {}
         self._waiting: dict[SchemaKey, None] = {}  # waiting schemas, the one with the oldest request first
         self._unknown: dict[SchemaKey, None] = {}  # schemas that the registry does not know, oldest first
@@ -101,9 +101,8 @@ class Ledger:
 
     def _keep(self, descriptor_set: bytes) -> str:
         name = digest(descriptor_set)
-        path = self._folder / f"{name}.fds"
-        if not path.exists():
-            write_durably(path, descriptor_set, "descriptors")
+        if not self._storage.exists(self._key(name)):
+            write_durably(self._storage, self._key(name), descriptor_set, "descriptors")
         return name
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
@@ -149,7 +148,7 @@ class Ledger:
         """Make the ledger durable if it has changed. Call before a unit that depends on it is committed."""
         if not self._saved:
             text = ",\n ".join(entry.text for entry in self.entries.values())
-            write_durably(self._path, f"[\n {text}\n]", "ledger")
+            write_durably(self._storage, self._lake.ledger, f"[\n {text}\n]", "ledger")
             self._saved = True
 
     def waiting(self) -> list[Entry]:
@@ -209,12 +208,15 @@ class Ledger:
         schemas = [d for d in known if d.counts_entries is None] if uncommitted else known
         return [d for d in schemas if depends_on_writer(load_files(d.descriptor_set)[1])]
 
+    def _key(self, name: str) -> str:
+        return f"{self._lake.schemas}/{name}.fds"
+
     def _descriptor_set(self, key: str) -> bytes:
-        path = self._folder / f"{key}.fds"
-        data = path.read_bytes() if path.exists() else b""
+        file = self._key(key)
+        data = self._storage.get(file) if self._storage.exists(file) else b""
         if digest(data) != key:
             raise ContractError(
-                f"{path} is missing or was altered",
+                f"{self._storage.uri(file)} is missing or was altered",
                 "restore it from a backup, or run `doctor --repair`, which creates a new ledger",
             )
         return data

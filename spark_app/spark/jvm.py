@@ -70,7 +70,7 @@ def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
     locked."""
     jvm: Any = session.sparkContext._jvm
     gateway: Any = session.sparkContext._gateway
-    path = jvm.java.nio.file.Path.of(str(lake.state / "lock.jvm"), gateway.new_array(jvm.String, 0))
+    path = jvm.java.nio.file.Path.of(str(lake.lease.jvm_file), gateway.new_array(jvm.String, 0))
     options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
     options[0] = jvm.java.nio.file.StandardOpenOption.WRITE
     options[1] = jvm.java.nio.file.StandardOpenOption.CREATE

@@ -1,35 +1,34 @@
-"""All paths of a lake, and its lock. Only this module knows that a lake is a local folder.
+"""The layout of a lake: which table and which part of its state has which key (see `local`).
 
-<lake>/<table>/                  a Delta table
-<lake>/_protolake/id             the lake's identity, part of every transaction id
-<lake>/_protolake/rules.json     the settings that must not change during the lake's life
-<lake>/_protolake/manifests/     committed units, one file each
-<lake>/_protolake/schemas/       ledger of schema ids, compiled descriptor sets
-<lake>/_protolake/requests/      requests of `replay` and `rebuild`, and their results
-<lake>/_protolake/checkpoint/    Spark's checkpoint of the ingest query
-<lake>/_protolake/synced.json    the last unit and table versions that are durable
-<lake>/_protolake/statistics.json    present once no file has the wrong statistics of earlier releases
-<lake>/_protolake/gold.json      current definitions of the gold tables
-<lake>/_protolake/aside/         files that `doctor --repair` or an accepted loss moved here
-<lake>/_protolake/scratch.json   names of temporary folders whose default name was taken
-<lake>/_protolake/status.json    the status that `status` prints
+<table>/                         a Delta table
+_protolake/id                    the lake's identity, part of every transaction id
+_protolake/rules.json            the settings that must not change during the lake's life
+_protolake/manifests/            committed units, one file each
+_protolake/schemas/              ledger of schema ids, compiled descriptor sets
+_protolake/requests/             requests of `replay` and `rebuild`, and their results
+_protolake/checkpoint/           Spark's checkpoint of the ingest query
+_protolake/synced.json           the last unit and table versions that are durable
+_protolake/statistics.json       present once no file has the wrong statistics of earlier releases
+_protolake/gold.json             current definitions of the gold tables
+_protolake/aside/                files that `doctor --repair` or an accepted loss moved here
+_protolake/scratch.json          names of temporary folders whose default name was taken
+_protolake/status.json           the status that `status` prints
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
 import re
 import time
 import uuid
 from pathlib import Path
-from typing import IO, Any
 
-from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
+from spark_app.storage.lease import Lease
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import write_durably
 
 STATE = "_protolake"
 SEQUENCE_DIGITS = 12
@@ -37,25 +36,44 @@ IDENTITY = re.compile("protolake-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Lake:
-    """A folder of Delta tables with Protolake's state beside them."""
+    """Delta tables with Protolake's state beside them.
+
+    Attributes:
+        storage: reads and writes the files. All other attributes in lower case, except `lease`, are keys.
+        lease: the right to write.
+    """
+
+    state = STATE
+    id = f"{STATE}/id"
+    rules = f"{STATE}/rules.json"
+    admitted = f"{STATE}/tables.json"
+    manifests = f"{STATE}/manifests"
+    schemas = f"{STATE}/schemas"
+    ledger = f"{STATE}/schemas/ledger.json"
+    requests = f"{STATE}/requests"
+    checkpoint = f"{STATE}/checkpoint"
+    status = f"{STATE}/status.json"
+    gold = f"{STATE}/gold.json"
+    synced = f"{STATE}/synced.json"
+    scratch = f"{STATE}/scratch.json"
+    statistics = f"{STATE}/statistics.json"
+    aside = f"{STATE}/aside"
 
     def __init__(self, root: str | Path):
-        self.root = Path(root).absolute()
-        self.state = self.root / STATE
-        self.manifests = self.state / "manifests"
-        self.schemas = self.state / "schemas"
-        self.requests = self.state / "requests"
-        self.checkpoint = self.state / "checkpoint"
-        self.status = self.state / "status.json"
-        self.gold = self.state / "gold.json"
-        self.synced = self.state / "synced.json"
-        self.scratch = self.state / "scratch.json"
-        self.statistics = self.state / "statistics.json"
-        self.aside = self.state / "aside"
-        self._locks: list[IO[str]] = []
-        self._folders: dict[str, Path] = {}  # table name -> folder; each batch looks up each table several times
+        self.storage = LocalStorage(root)
+        self.lease = Lease(self.path(STATE))
+        self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
 
-    def table(self, name: str) -> Path:
+    @property
+    def root(self) -> Path:
+        """The folder of the lake."""
+        return Path(self.storage.root)
+
+    def path(self, key: str) -> Path:
+        """`LocalStorage.path`."""
+        return self.storage.path(key)
+
+    def table(self, name: str) -> str:
         """The folder of a table. Table names are validated when they are admitted; this is a second check.
 
         Raises:
@@ -64,48 +82,45 @@ class Lake:
         if name not in self._folders:
             if not name or name != os.path.basename(name) or name.startswith((".", STATE)):
                 raise ContractError(f"table name {name!r} is not a plain folder name; nothing was written")
-            self._folders[name] = self.root / name
-        return self._folders[name]
+            self._folders.add(name)
+        return name
 
     def tables(self) -> list[str]:
         """Names of the Delta tables that exist, sorted."""
-        if not self.root.is_dir():
-            return []
-        folders = (path for path in self.root.iterdir() if path.name[0] != ".")
-        return sorted(f.name for f in folders if os.path.isdir(f / "_delta_log"))  # False if access is denied
+        return [name for name in self.storage.list("") if name[0] != "." and self.has_table(name)]
 
-    def exists(self, path: str) -> bool:
-        """Whether a file of a table exists."""
-        return os.path.exists(path)
+    def has_table(self, name: str) -> bool:
+        """Whether there is a Delta table of this name; False if access is denied."""
+        return self.storage.exists(f"{name}/_delta_log")
 
     def units(self) -> list[int]:
         """Numbers of the existing manifests, ascending."""
-        return sorted(int(path.stem) for path in self.manifests.glob("[0-9]*.json"))
+        names = (key.rpartition("/")[2].removesuffix(".json") for key in self.storage.list(self.manifests))
+        return sorted(int(name) for name in names if name.isdecimal())
 
-    def files_from(self, sequence: int) -> dict[str, list[Path]]:
-        """Table folder -> files of the units from number `sequence` on."""
-        found: dict[str, list[Path]] = {}
-        for table in self.root.iterdir() if self.root.is_dir() else ():
-            for path in table.glob("part-*.parquet"):
-                number = path.name.split("-", 2)[1]
-                if number.isdigit() and len(number) == SEQUENCE_DIGITS and int(number) >= sequence:
-                    found.setdefault(table.name, []).append(path)
+    def files_from(self, sequence: int) -> dict[str, list[str]]:
+        """Table -> files of the units from number `sequence` on."""
+        found: dict[str, list[str]] = {}
+        for table in self.storage.list(""):
+            for key in self.storage.list(table, "part-"):
+                number = key.rpartition("/")[2].split("-", 2)[1]
+                is_unit = key.endswith(".parquet") and number.isdecimal() and len(number) == SEQUENCE_DIGITS
+                if is_unit and int(number) >= sequence:
+                    found.setdefault(table, []).append(key)
         return found
 
-    def set_aside(self, path: Path) -> str:
+    def set_aside(self, key: str) -> str:
         """Move a file or folder of the lake to `aside`; nothing is deleted. Returns a message."""
-        self.aside.mkdir(exist_ok=True)
-        place = self.aside / f"{path.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+        stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+        place = f"{self.aside}/{key.rpartition('/')[2]}-{stamp}"
         with failpoints.around("aside"):
-            os.rename(path, place)
-            sync_folder(path.parent)
-            sync_folder(self.aside)
-        return f"moved {path} to {place}"
+            self.storage.move(key, place)
+        return f"moved {self.storage.uri(key)} to {self.storage.uri(place)}"
 
     def remove_files(self, prefix: str) -> None:
         """Remove the files of a failed job; their names begin with `prefix`."""
-        for path in self.root.glob(f"*/{prefix}-*.parquet"):
-            path.unlink(missing_ok=True)
+        for table in self.storage.list(""):
+            self.storage.delete(*(key for key in self.storage.list(table, f"{prefix}-") if key.endswith(".parquet")))
 
     def prepare(self) -> None:
         """Create the folders.
@@ -114,15 +129,11 @@ class Lake:
             ConfigurationError: this user may not write to the lake.
             OSError: the disk is full.
         """
-        made = [folder for folder in (self.state, *self.state.parents) if not folder.exists()]
         try:
-            for folder in (self.manifests, self.schemas, self.requests):
-                folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self.manifests, *made):
-                sync_folder(folder.parent)
-            probe = self.state / f".probe-{os.getpid()}"
-            probe.touch()
-            probe.unlink()
+            self.storage.create_folders(self.manifests, self.schemas, self.requests)
+            probe = f"{self.state}/.probe-{os.getpid()}"
+            self.storage.replace(probe, b"", durable=False)
+            self.storage.delete(probe)
         except OSError as error:
             if is_full(error):
                 raise  # the settings are right: the caller waits for free disk space
@@ -133,8 +144,8 @@ class Lake:
 
     def mark_statistics(self) -> None:
         """Record that all files have correct statistics."""
-        if not self.statistics.exists():
-            write_durably(self.statistics, '{"right": true}\n', "statistics")
+        if not self.storage.exists(self.statistics):
+            write_durably(self.storage, self.statistics, '{"right": true}\n', "statistics")
 
     def identity(self) -> str:
         """The lake's id, created on first use. It is the application id of every Delta transaction.
@@ -142,119 +153,23 @@ class Lake:
         Raises:
             ContractError: the id is damaged, or missing although the lake has tables.
         """
-        path = self.state / "id"
-        if not path.exists():
+        path = self.storage.uri(self.id)
+        if not self.storage.exists(self.id):
             if self.tables():
                 raise ContractError(
                     f"{path} is missing although {self.root} has tables",
                     "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
             self.mark_statistics()  # the lake is new: no earlier release has written to it
-            write_durably(path, f"protolake-{uuid.uuid4()}\n", "identity")
-        found = path.read_text(errors="replace").strip()
+            write_durably(self.storage, self.id, f"protolake-{uuid.uuid4()}\n", "identity")
+        found = self.storage.get(self.id).decode(errors="replace").strip()
         if not IDENTITY.fullmatch(found):
             raise ContractError(
                 f"{path} is damaged", "restore it from a backup, or run `doctor --repair`, which finds the id in bronze"
             )
         return found
 
-    def lock(self, timeout_s: float = 7.0) -> None:
-        """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
-
-        Raises:
-            UnreachableError: another process still holds the lake after `timeout_s` seconds.
-        """
-        deadline = time.monotonic() + timeout_s
-        for name, take in (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf)):
-            handle = (self.state / name).open("a+")
-            while not _try_lock(handle, take):
-                if time.monotonic() > deadline:
-                    handle.close()
-                    self.unlock()
-                    raise UnreachableError(
-                        f"lake {self.root} is in use by another process ({name} is locked): stop that process first"
-                    )
-                time.sleep(0.2)
-            self._locks.append(handle)
-        # The JVM takes the second lock itself as soon as it runs (`lock_lake_in_jvm`).
-        self._locks.pop().close()
-
-    def unlock(self) -> None:
-        for handle in self._locks:
-            handle.close()
-        self._locks.clear()
-
 
 def unit_file_prefix(sequence: int) -> str:
     """The prefix of a unit's file names: the unit's number, and a random part for this attempt."""
     return f"part-{sequence:0{SEQUENCE_DIGITS}d}-{uuid.uuid4().hex[:8]}"
-
-
-def _try_lock(handle: IO[str], take: Any) -> bool:
-    try:
-        take(handle.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def write_durably(path: Path, text: str | bytes, step: str) -> None:
-    """Replace a file durably: after a power cut it has the old or the new content.
-
-    Args:
-        step: one of `failpoints.STEPS`.
-    """
-    data = text.encode() if isinstance(text, str) else text
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with failpoints.around(step):
-        with temporary.open("wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-
-
-def write_quickly(path: Path, value: Any, step: str | None) -> None:
-    """Replace a JSON file atomically but not durably.
-
-    Args:
-        step: one of `failpoints.STEPS`; None for files that only people read.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with failpoints.around(step) if step else contextlib.nullcontext():
-        temporary.write_text(json.dumps(value))
-        os.replace(temporary, path)
-
-
-def read_json(path: Path) -> Any:
-    """The object in a file of `write_quickly`; None if there is no file or its content is damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        value = json.loads(path.read_text())
-        return value if isinstance(value, dict) else None
-    return None
-
-
-def read_durable(path: Path, kind: type = dict) -> Any:
-    """The value in a JSON file of `write_durably`; None if there is no file.
-
-    Raises:
-        ContractError: the file is damaged, or its value is not of the type `kind`.
-    """
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ContractError(f"{path} is damaged ({error})", "restore it from a backup of the lake") from None
-    if not isinstance(value, kind):
-        raise ContractError(f"{path} is damaged", "restore it from a backup of the lake")
-    return value
-
-
-def sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

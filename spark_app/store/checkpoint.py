@@ -12,8 +12,6 @@ last committed one or start where that one ended, because Spark plans a batch be
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -34,7 +32,7 @@ CHECKSUM = b"crc\0"
 
 def is_there(lake: Lake) -> bool:
     """True if there is a checkpoint to continue from; otherwise the manifests give the start."""
-    return (lake.checkpoint / "offsets").is_dir()
+    return lake.storage.exists(f"{lake.checkpoint}/offsets")
 
 
 def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
@@ -43,7 +41,7 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
     if last is None or not is_there(lake):
         return []
     try:
-        fault = _fault(lake.checkpoint, last)
+        fault = _fault(lake.path(lake.checkpoint), last)
     except (ContractError, OSError) as error:
         fault = str(error)
     return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint))] if fault else []
@@ -71,12 +69,12 @@ def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
 def forget(lake: Lake, why: str) -> None:
     """Remove the checkpoint: the next query begins where the manifests end."""
     log.warning("checkpoint recreated from the manifests", reason=why)
-    old = lake.checkpoint.with_suffix(".old")
+    old = f"{lake.checkpoint}.old"
     with failpoints.around("checkpoint"):
-        shutil.rmtree(old, ignore_errors=True)
-        if lake.checkpoint.exists():
-            os.rename(lake.checkpoint, old)  # atomic: `check` rejects half a checkpoint
-        shutil.rmtree(old, ignore_errors=True)
+        lake.storage.delete_all(old)
+        if lake.storage.exists(lake.checkpoint):
+            lake.storage.move(lake.checkpoint, old)  # in one step: `check` rejects half a checkpoint
+        lake.storage.delete_all(old)
 
 
 def read_offsets(path: Path) -> Offsets:

@@ -189,7 +189,7 @@ class TableCommitter:
         if any("protolake.sequence" in commit for commit in table.history(limit=20)):
             raise ContractError(
                 f"table {name} was written under another lake id than {self._app}: restore the table, or run "
-                f"`doctor --repair` to restore {self._lake.state / 'id'}"
+                f"`doctor --repair` to restore {self._lake.storage.uri(self._lake.id)}"
             )
 
     def _is_gone(self, name: str, change: Change, sequence: int) -> bool:
@@ -203,8 +203,8 @@ class TableCommitter:
         return bool(missing)
 
     def _missing(self, name: str, change: Change) -> list[str]:
-        paths = (f"{self._lake.table(name)}/{entry.path}" for entry in change.adds)
-        return [path for path in paths if not self._lake.exists(path)]
+        keys = (f"{self._lake.table(name)}/{entry.path}" for entry in change.adds)
+        return [key for key in keys if not self._lake.storage.exists(key)]
 
     def forget(self, name: str) -> None:
         """Drop the handle of a table that was removed, or changed by another process."""

@@ -7,19 +7,19 @@ in any order. Files of units are durable before the unit is committed; this modu
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_app.storage.lake import read_json, sync_folder
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import read_json
 
 SEQUENCE = "protolake.sequence"  # in the metadata of the app's commits: the unit, or the last unit merged into gold
 UNIT = "protolake.digest"  # in a unit's commits only: the manifest's digest
@@ -42,34 +42,35 @@ class Entry:
     unit: int | None
 
 
-def folder(table: Path) -> Path:
+def log_key(table: str) -> str:
     """The folder of a table's log."""
-    return table / "_delta_log"
+    return f"{table}/_delta_log"
 
 
-def versions(log: Path, kind: str = ".json") -> dict[int, Path]:
-    """Version -> file of the entries, or of the checkpoints (kind ".checkpoint.parquet")."""
-    found = ((NAME.fullmatch(path.name), path) for path in log.iterdir()) if log.is_dir() else ()
-    return {int(match[1]): path for match, path in found if match and match[2] == kind}
+def entry_key(table: str, version: int) -> str:
+    """A log entry."""
+    return f"{log_key(table)}/{version:020d}.json"
 
 
-def entry_name(version: int) -> str:
-    """The file name of a log entry."""
-    return f"{version:020d}.json"
+def checkpoint_key(table: str, version: int) -> str:
+    return f"{log_key(table)}/{version:020d}.checkpoint.parquet"
 
 
-def entry_path(log: Path, version: int) -> Path:
-    return log / entry_name(version)
+def pointer_key(table: str) -> str:
+    """The file that names the newest checkpoint."""
+    return f"{log_key(table)}/{POINTER}"
 
 
-def checkpoint_path(log: Path, version: int) -> Path:
-    return log / f"{version:020d}.checkpoint.parquet"
+def versions(storage: LocalStorage, table: str, kind: str = ".json") -> dict[int, str]:
+    """Version -> key of the entries, or of the checkpoints (kind ".checkpoint.parquet")."""
+    found = ((NAME.fullmatch(key.rpartition("/")[2]), key) for key in storage.list(log_key(table)))
+    return {int(match[1]): key for match, key in found if match and match[2] == kind}
 
 
-def read_entry(log: Path, version: int) -> Entry | None:
+def read_entry(storage: LocalStorage, table: str, version: int) -> Entry | None:
     """The entry; None if it is missing or incomplete."""
     try:
-        lines = entry_path(log, version).read_bytes().splitlines()
+        lines = storage.get(entry_key(table, version)).splitlines()
         actions: list[dict[str, Any]] = [json.loads(line) for line in lines]
         info = actions[0].get("commitInfo", {})
         added, removed = (_paths(actions, kind) for kind in ("add", "remove"))
@@ -96,51 +97,45 @@ def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int
     return len(actions) > 1 or operation.startswith("VACUUM")
 
 
-def sync(table: Path, after: int | None) -> int | None:
+def sync(storage: LocalStorage, table: str, after: int | None) -> int | None:
     """Make durable the commits after a version (None = all) and the checkpoints from that version on.
 
     Returns the newest durable version; None if there is no table.
     """
-    log = folder(table)
-    known = _before_first(log) if after is None else after
-    entries = _whole_after(log, known)
+    known = _before_first(storage, table) if after is None else after
+    entries = _whole_after(storage, table, known)
     newest = known + len(entries)
-    if newest < 0 or not log.is_dir():
+    if newest < 0 or not storage.exists(log_key(table)):
         return None
     files = _live(entries)
-    for name in files:
-        _sync_file(table / name)
-    for entry in entries:
-        _sync_file(entry_path(log, entry.version))
-    for version in range(max(known, 0), newest + 1):
-        _sync_file(checkpoint_path(log, version))
-    _sync_file(log / POINTER)
-    sync_folder(log)
+    checkpoints = range(max(known, 0), newest + 1)
+    _sync_files(storage, (f"{table}/{name}" for name in files))
+    _sync_files(storage, (entry_key(table, entry.version) for entry in entries))
+    _sync_files(storage, (checkpoint_key(table, version) for version in checkpoints))
+    _sync_files(storage, [pointer_key(table)])
+    storage.make_durable(log_key(table))
     if files or after is None:
-        sync_folder(table)
+        storage.make_durable(table)
     return newest
 
 
-def _sync_file(path: Path) -> None:
-    """Fsync a file, unless it is gone: log entries expire, and files may have been replaced and removed."""
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sync_files(storage: LocalStorage, keys: Iterable[str]) -> None:
+    """Fsync the files that are not gone: log entries expire, and files may have been replaced and removed."""
+    for key in keys:
+        with contextlib.suppress(FileNotFoundError):
+            storage.make_durable(key)
 
 
-def _before_first(log: Path) -> int:
+def _before_first(storage: LocalStorage, table: str) -> int:
     """The version before the first entry, if a checkpoint replaces the expired entries; otherwise -1."""
-    first = min(versions(log), default=0)
-    return first - 1 if min(versions(log, ".checkpoint.parquet"), default=first + 1) <= first else -1
+    first = min(versions(storage, table), default=0)
+    return first - 1 if min(versions(storage, table, ".checkpoint.parquet"), default=first + 1) <= first else -1
 
 
-def _whole_after(log: Path, after: int) -> list[Entry]:
+def _whole_after(storage: LocalStorage, table: str, after: int) -> list[Entry]:
     """The unbroken sequence of complete entries after the version."""
     entries: list[Entry] = []
-    while (entry := read_entry(log, after + 1 + len(entries))) is not None:
+    while (entry := read_entry(storage, table, after + 1 + len(entries))) is not None:
         entries.append(entry)
     return entries
 
@@ -158,56 +153,52 @@ class TornLog:
     """The incomplete part of a log.
 
     Attributes:
-        files: files to remove, so that the log ends with its last complete entry.
+        files: keys of the files to remove, so that the log ends with its last complete entry.
         lost: number of entries among them.
         left: True if the rest is a table or empty; False if the rest is no readable table.
     """
 
-    files: list[Path]
+    files: list[str]
     lost: int
     left: bool
 
 
-def find_torn(table: Path, after: int | None) -> TornLog:
+def find_torn(storage: LocalStorage, table: str, after: int | None) -> TornLog:
     """Check everything after the version `after`, which is durable (None = check all)."""
-    log = folder(table)
-    entries, checkpoints = versions(log), versions(log, ".checkpoint.parquet")
-    known = _before_first(log) if after is None else after
-    last = _last_whole(table, known)
-    lost = [path for version, path in entries.items() if version > last]
-    broken = {v for v, path in checkpoints.items() if v > last or (v >= known and not _is_readable(path))}
+    entries, checkpoints = versions(storage, table), versions(storage, table, ".checkpoint.parquet")
+    known = _before_first(storage, table) if after is None else after
+    last = _last_whole(storage, table, known)
+    lost = [key for version, key in entries.items() if version > last]
+    broken = {v for v, key in checkpoints.items() if v > last or (v >= known and not _is_readable(storage, key))}
     whole = checkpoints.keys() - broken
     torn = lost + [checkpoints[version] for version in broken]
-    if not _pointer_is_right(log, whole):
-        torn.append(log / POINTER)
+    if not _pointer_is_right(storage, table, whole):
+        torn.append(pointer_key(table))
     return TornLog(torn, len(lost), _is_table(last, entries.keys(), whole))
 
 
-def _last_whole(table: Path, known: int) -> int:
-    entries = _whole_after(folder(table), known)
-    readable: dict[str, bool] = {}
-    while entries and not all(
-        readable[name] if name in readable else readable.setdefault(name, _is_readable(table / name))
-        for name in _live(entries)
-    ):
+def _last_whole(storage: LocalStorage, table: str, known: int) -> int:
+    entries = _whole_after(storage, table, known)
+    is_readable = functools.cache(lambda name: _is_readable(storage, f"{table}/{name}"))
+    while entries and not all(map(is_readable, _live(entries))):
         entries.pop()
     return known + len(entries)
 
 
-def _is_readable(path: Path) -> bool:
+def _is_readable(storage: LocalStorage, key: str) -> bool:
     """Read the whole file: it may have its length and its footer, but no content."""
     try:
-        with pq.ParquetFile(path) as file:
+        with storage.open_input(key) as source, pq.ParquetFile(source) as file:
             return bool(sum(batch.num_rows for batch in file.iter_batches()) == file.metadata.num_rows)
     except (OSError, pa.ArrowException):
         return False
 
 
-def _pointer_is_right(log: Path, checkpoints: Iterable[int]) -> bool:
+def _pointer_is_right(storage: LocalStorage, table: str, checkpoints: Iterable[int]) -> bool:
     """An existing pointer must name an existing checkpoint: otherwise delta-rs cannot open the table."""
-    if not (log / POINTER).exists():
+    if not storage.exists(pointer_key(table)):
         return True
-    pointer = read_json(log / POINTER)
+    pointer = read_json(storage, pointer_key(table))
     return isinstance(pointer, dict) and pointer.get("version") in set(checkpoints)
 
 

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spark_app.model.errors import ContractError, UnreachableError
-from spark_app.storage.lake import Lake, read_durable, sync_folder, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable, write_durably
 from spark_app.store import delta_log
 
 THREADS = 8
@@ -36,8 +37,8 @@ class DurabilityMark:
 
     def __init__(self, lake: Lake):
         self._lake = lake
-        self._path = lake.synced
-        stored = read_durable(self._path) or {}
+        self._storage = lake.storage
+        stored = read_durable(self._storage, lake.synced) or {}
         self.unit: int = stored.get("unit", 0)
         self.folded: int = stored.get("folded", 0)
         self.versions: dict[str, int] = stored.get("versions", {})
@@ -75,9 +76,9 @@ class DurabilityMark:
 
     def _sync(self, names: list[str]) -> dict[str, int]:
         if any(name not in self.versions for name in names):
-            sync_folder(self._lake.root)
+            self._storage.make_durable("")
         with ThreadPoolExecutor(THREADS, thread_name_prefix="sync") as pool:
-            found = pool.map(lambda name: delta_log.sync(self._lake.table(name), self.versions.get(name)), names)
+            found = pool.map(lambda name: delta_log.sync(self._storage, name, self.versions.get(name)), names)
             return {name: version for name, version in zip(names, found, strict=True) if version is not None}
 
     def begin(self) -> None:
@@ -107,11 +108,12 @@ class DurabilityMark:
     def units_without_manifest(self, last: int) -> str:
         """The message for a mark that is ahead of the manifests."""
         unit = max(self.unit, self.folded)
-        return f"{self._path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"
+        path = self._storage.uri(self._lake.synced)
+        return f"{path} has unit {unit}, but the newest manifest is {last}: manifests were removed or are older"
 
     def _write(self, unit: int, folded: int, versions: dict[str, int]) -> None:
         value = {"unit": unit, "folded": folded, "versions": versions, "boot": _boot()}
-        write_durably(self._path, json.dumps(value), "synced")
+        write_durably(self._storage, self._lake.synced, json.dumps(value), "synced")
         self.unit, self.folded, self.versions = unit, folded, versions
 
 

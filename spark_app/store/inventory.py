@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 from spark_app.model.table_names import TableNames
-from spark_app.storage.lake import Lake, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import write_durably
 from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import REMEDY, DurabilityMark
 from spark_app.store.findings import Finding
@@ -104,27 +105,27 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
 def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMark) -> list[Finding]:
     """State files that a lake with such tables must have. Damaged files are reported where they are read."""
     findings = []
-    ledger, tables = lake.schemas / "ledger.json", lake.state / "tables.json"
+    storage = lake.storage
     if synced.is_ahead(last):
         findings.append(
             Finding(
                 synced.units_without_manifest(last), REMEDY.capitalize(), repair=lambda: lake.set_aside(lake.synced)
             )
         )
-    if last and not ledger.exists() and any(lake.schemas.glob("*.fds")):  # before the first unit it may not exist yet
+    compiled = any(key.endswith(".fds") for key in storage.list(lake.schemas))
+    if last and not storage.exists(lake.ledger) and compiled:  # before the first unit it may not exist yet
         remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
-        findings.append(Finding(f"{ledger} is missing", remedy, repair=lambda: begin_ledger(lake)))
-    if not tables.exists() and any(layout.is_silver(name) for name in lake.tables()):
-        findings.append(Finding(f"{tables} is missing", "Restore it from a backup of the lake"))
+        findings.append(Finding(f"{storage.uri(lake.ledger)} is missing", remedy, repair=lambda: begin_ledger(lake)))
+    if not storage.exists(lake.admitted) and any(layout.is_silver(name) for name in lake.tables()):
+        findings.append(Finding(f"{storage.uri(lake.admitted)} is missing", "Restore it from a backup of the lake"))
     return findings
 
 
 def begin_ledger(lake: Lake) -> str:
     """Write an empty ledger in place of a lost one; an old one is kept aside. Returns what was done."""
-    path = lake.schemas / "ledger.json"
-    done = f"{lake.set_aside(path)}, and " if path.exists() else ""
-    write_durably(path, "[]", "ledger")
-    return f"{done}created an empty {path}: the app fetches every schema again"
+    done = f"{lake.set_aside(lake.ledger)}, and " if lake.storage.exists(lake.ledger) else ""
+    write_durably(lake.storage, lake.ledger, "[]", "ledger")
+    return f"{done}created an empty {lake.storage.uri(lake.ledger)}: the app fetches every schema again"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -8,14 +8,11 @@ records. delta-rs still makes all other changes to a table (columns, properties,
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +21,8 @@ from deltalake import DeltaTable, Schema
 
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
-from spark_app.store.delta_log import SEQUENCE, UNIT, entry_name, folder
+from spark_app.storage.local import LocalStorage
+from spark_app.store.delta_log import SEQUENCE, UNIT, entry_key
 from spark_app.store.manifest import Manifest
 
 # The protocol for which an entry with only files is correct: no identity columns, row ids, mapped names and the like.
@@ -52,10 +50,11 @@ def create_table_actions(columns: pa.Schema, configuration: Mapping[str, str | N
     ]
 
 
-def append(table: Path, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
+def append(storage: LocalStorage, table: str, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
     """Write the unit's commit to the table: atomic, but not durable yet.
 
     Args:
+        table: the table's folder, as a key.
         app: the application id of the transaction.
         begins: `create_table_actions` for version 0.
 
@@ -63,44 +62,39 @@ def append(table: Path, version: int, manifest: Manifest, app: str, begins: Line
         FileExistsError: another writer has made this version.
         FileNotFoundError: the log does not have the version before.
     """
-    _write(table, version, _lines(table.name, manifest, app, begins))
+    _write(storage, table, version, _lines(table, manifest, app, begins))
 
 
-def rewrite(table: Path, version: int, adds: Collection[FileEntry], removes: Collection[str]) -> None:
+def rewrite(
+    storage: LocalStorage, table: str, version: int, adds: Collection[FileEntry], removes: Collection[str]
+) -> None:
     """As `append`, for the same rows in other files, or for other statistics of the same files."""
-    _write(table, version, _lines_of_rewrite(adds, removes))
+    _write(storage, table, version, _lines_of_rewrite(adds, removes))
 
 
 def overwrite(
-    table: Path, version: int, add: FileEntry, removes: Collection[str], upto: int, app: str, begins: Lines = ()
+    storage: LocalStorage,
+    table: str,
+    version: int,
+    add: FileEntry,
+    removes: Collection[str],
+    upto: int,
+    app: str,
+    begins: Lines = (),
 ) -> None:
     """As `append`, for a file that replaces all files of the table.
 
     Args:
         upto: the last unit that the file includes; it becomes the transaction version of `app`.
     """
-    _write(table, version, _lines_of_overwrite(add, removes, upto, app, begins))
+    _write(storage, table, version, _lines_of_overwrite(add, removes, upto, app, begins))
 
 
-def _write(table: Path, version: int, lines: Lines) -> None:
-    log = folder(table)
-    entry, temporary = f"{log}/{entry_name(version)}", f"{log}/.{entry_name(version)}.tmp"
-    if version:
-        os.stat(f"{log}/{entry_name(version - 1)}")
-    else:
-        log.mkdir(parents=True, exist_ok=True)
-    _remove(temporary)  # after a kill it may be a hard link to an entry
-    try:
-        with open(temporary, "wb") as file:
-            file.write("\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())  # as `stats` has it
-        os.link(temporary, entry)
-    finally:
-        _remove(temporary)
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> None:
+    if version and not storage.exists(entry_key(table, version - 1)):
+        raise FileNotFoundError(f"{storage.uri(entry_key(table, version - 1))} is missing")
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)  # not escaped, as in `stats`
+    storage.put_if_absent(entry_key(table, version), text.encode())
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:

@@ -7,11 +7,8 @@ unit. A table's small files are merged in two tiers, so that a large file is not
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -22,6 +19,7 @@ from spark_app.ops.log import log
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
+from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
@@ -103,7 +101,9 @@ class Maintainer:
         self._rounds[name] = self._rounds.get(name, table.version()) + 1
         merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
         statistics.update(self._tables, name)
-        removed = vacuum_and_clean_log(name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0)
+        removed = vacuum_and_clean_log(
+            self._tables.storage, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
+        )
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())
         log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
@@ -112,30 +112,31 @@ class Maintainer:
         """Merge files smaller than this round's target; returns (files before, files after)."""
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        folder, columns = Path(self._tables.uri(name)), pa.schema(table.schema().to_arrow())
+        columns = pa.schema(table.schema().to_arrow())
         bins = rewrite.plan(rewrite.live(table), target)
         if not bins:
             return 0, 0
         with failpoints.around("compact"):
-            adds = self._write(folder, bins, columns)
+            adds = self._write(name, bins, columns)
             self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
         pa.default_memory_pool().release_unused()  # otherwise the driver keeps 100 MiB of merged data
         return sum(map(len, bins)), len(bins)
 
-    def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
+    def _write(self, name: str, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
         """Write one file per bin. After a failure all of them are removed, because nothing else would remove them."""
         adds: list[FileEntry] = []
         try:
             for paths in bins:
-                adds.append(rewrite.merge(folder, paths, columns, self._settings.compression))
+                adds.append(rewrite.merge(self._tables.storage, name, paths, columns, self._settings.compression))
         except BaseException:
-            for entry in adds:
-                (folder / entry.path).unlink(missing_ok=True)
+            self._tables.storage.delete(*(f"{name}/{entry.path}" for entry in adds))
             raise
         return adds
 
 
-def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True) -> int:
+def vacuum_and_clean_log(
+    storage: LocalStorage, name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True
+) -> int:
     """Remove log entries, and if `sweeping` also files, that no version within the table's retention needs; returns the
     number of files.
 
@@ -145,14 +146,14 @@ def vacuum_and_clean_log(name: str, table: DeltaTable, synced: DurabilityMark, s
     removed = 0
     if sweeping:
         synced.sync([name])
-        removed = len(sweep(table))
+        removed = len(sweep(storage, name, table))
     synced.sync([name])
     with failpoints.around("clean_log"):
         table.cleanup_metadata()
     return removed
 
 
-def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
+def sweep(storage: LocalStorage, name: str, table: DeltaTable, dry_run: bool = False) -> list[str]:
     """Remove the files that no version within the table's retention needs, or with `dry_run` only list them; returns
     their names.
 
@@ -160,10 +161,10 @@ def sweep(table: DeltaTable, dry_run: bool = False) -> list[str]:
     would keep their files for ever. Call it only between two units, because no log names the files of an open unit yet.
     delta-rs also lists files that were removed earlier, as long as the log has their tombstones.
     """
-    there = set(os.listdir(unquote(urlsplit(table.table_uri).path)))
+    there = set(storage.list(name))
     with failpoints.around("vacuum"):
         named = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
-    removed = [name for name in named if name in there]
+    removed = [path for path in named if f"{name}/{path}" in there]
     if removed and not dry_run:
         table.update_incremental()
     return removed

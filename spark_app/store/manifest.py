@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from spark_app.model.errors import ContractError
@@ -25,7 +23,9 @@ from spark_app.model.offsets import Offsets
 from spark_app.model.reports import FileEntry, Report
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
-from spark_app.storage.lake import Lake, read_durable, sync_folder, write_durably, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import read_durable, write_durably, write_quickly
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
@@ -99,7 +99,8 @@ class Manifests:
     def __init__(self, lake: Lake, layout: TableNames | None = None):
         self._lake = lake
         self._layout = layout or TableNames()
-        self._folder = lake.manifests
+        self._storage = lake.storage
+        self._applied, self._began = f"{lake.manifests}/finished", f"{lake.manifests}/began"
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
         self.last_ingest: Manifest | None = next(  # or loss: the next ingest unit starts at its end
@@ -115,7 +116,7 @@ class Manifests:
         Raises:
             ContractError: the manifest is damaged, or has a newer format.
         """
-        return read_manifest(self._path(sequence))
+        return read_manifest(self._storage, self._key(sequence))
 
     def commit(self, manifest: Manifest) -> None:
         """Commit the unit durably. It will be applied, whatever crashes.
@@ -126,33 +127,41 @@ class Manifests:
         self._check(manifest)
         if manifest.kind == "ingest" and self.last_ingest is None:
             self.begin(manifest.source.get("start", {}), manifest.source.get("topic_ids"))
-        for table in manifest.tables:
-            sync_folder(self._lake.table(table))
-        sync_folder(self._lake.root)  # for the folder of a new table
+        self._storage.make_durable(*map(self._lake.table, manifest.tables), "")  # "": for the folder of a new table
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
-        write_durably(self._path(manifest.sequence), json.dumps(stored), f"{manifest.kind}.manifest")
+        with failpoints.around(f"{manifest.kind}.manifest"):
+            self._put(self._key(manifest.sequence), json.dumps(stored))
         self.last = manifest.sequence
         if manifest.kind in MOVING:
             self.last_ingest = manifest
 
+    def _put(self, key: str, text: str) -> None:
+        try:
+            self._storage.put_if_absent(key, text.encode(), durable=True)
+        except FileExistsError:
+            raise ContractError(
+                f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake",
+                "stop that process, then start this one again",
+            ) from None
+
     def begin(self, start: Offsets, topic_ids: dict[str, str] | None) -> None:
         """Store where ingest begins."""
         began = {"start": start} | ({"topic_ids": topic_ids} if topic_ids is not None else {})
-        write_durably(self._folder / "began", json.dumps(began), "began")
+        write_durably(self._storage, self._began, json.dumps(began), "began")
 
     def began(self) -> dict[str, Any]:
         """{"start", "topic_ids"}; empty before `begin`."""
-        return read_durable(self._folder / "began") or {}
+        return read_durable(self._storage, self._began) or {}
 
     def applied(self) -> int:
         try:
-            return min(int((self._folder / "finished").read_text()), self.last)
+            return min(int(self._storage.get(self._applied)), self.last)
         except (FileNotFoundError, ValueError):
             return 0
 
     def mark_applied(self, sequence: int) -> None:
         """Store that all units up to this one are applied."""
-        write_quickly(self._folder / "finished", sequence, "finished")
+        write_quickly(self._storage, self._applied, sequence, "finished")
 
     def since(self, sequence: int) -> Iterator[Manifest]:
         """The applied units after `sequence`, oldest first."""
@@ -164,12 +173,10 @@ class Manifests:
         first."""
         found: dict[str, int] = {}
         for number in sorted((n for n in self.numbers() if n <= last), reverse=True):
-            try:
-                most_bytes -= self._path(number).stat().st_size
-            except FileNotFoundError:  # `forget` has just removed it
+            size = self._storage.size(self._key(number))
+            if size is None or size > most_bytes:  # None: `forget` has just removed it
                 break
-            if most_bytes < 0:
-                break
+            most_bytes -= size
             for table in self.read(number).tables:
                 found.setdefault(table, number)
         return found
@@ -181,10 +188,10 @@ class Manifests:
         for number in self.numbers():
             if number <= limit and number != last_ingest:
                 with failpoints.around("forget"):
-                    self._path(number).unlink()
+                    self._storage.delete(self._key(number))
 
-    def _path(self, sequence: int) -> Path:
-        return self._folder / f"{sequence:012d}.json"
+    def _key(self, sequence: int) -> str:
+        return f"{self._lake.manifests}/{sequence:012d}.json"
 
     def _check(self, manifest: Manifest) -> None:
         if manifest.sequence != self.last + 1:
@@ -198,7 +205,13 @@ class Manifests:
         self._check_balance(manifest)
         for table, change in manifest.tables.items():
             for entry in change.adds:
-                _check_file(f"{self._lake.table(table)}/{entry.path}", entry)
+                self._check_file(f"{self._lake.table(table)}/{entry.path}", entry)
+
+    def _check_file(self, key: str, entry: FileEntry) -> None:
+        size = self._storage.size(key)
+        if size != entry.size:
+            found = "is missing" if size is None else f"has {size} bytes instead of {entry.size}"
+            raise ContractError(f"{self._storage.uri(key)} {found}: nothing was committed")
 
     def _check_balance(self, manifest: Manifest) -> None:
         """Check that each ingested record is placed, and that the files have as many rows as the counts say."""
@@ -227,13 +240,14 @@ class Manifests:
         }
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(storage: LocalStorage, key: str) -> Manifest:
     """
     Raises:
         ContractError: the manifest is damaged, or has a newer format.
     """
+    path = storage.uri(key)
     try:
-        stored = json.loads(path.read_text())
+        stored = json.loads(storage.get(key))
         if stored["format"] > FORMAT:
             raise ContractError(f"{path} has format {stored['format']}, this release reads {FORMAT}: run a newer one")
         manifest = Manifest.from_json(stored["manifest"])
@@ -243,9 +257,3 @@ def read_manifest(path: Path) -> Manifest:
     if not intact:
         raise ContractError(f"{path} was altered after it was written", "restore it from a backup of the lake")
     return manifest
-
-
-def _check_file(path: str, entry: FileEntry) -> None:
-    size = os.path.getsize(path) if os.path.exists(path) else -1
-    if size != entry.size:
-        raise ContractError(f"{path} has {size} bytes instead of {entry.size}: nothing was committed")

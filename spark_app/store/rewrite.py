@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from spark_app.model.reports import FileEntry
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import files
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -50,21 +50,23 @@ def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
     return [paths for paths in bins if len(paths) > 1]
 
 
-def merge(folder: Path, paths: Sequence[str], columns: pa.Schema, compression: str) -> FileEntry:
-    """Write the rows of the files, in order, into one new file; nothing is committed."""
+def merge(storage: LocalStorage, table: str, paths: Sequence[str], columns: pa.Schema, compression: str) -> FileEntry:
+    """Write the rows of the table's files, in order, into one new file; nothing is committed."""
     name = f"merged-{uuid.uuid4().hex}.parquet"
-    try:
-        nullable_texts = files.find_nullable_texts((pq.read_metadata(folder / path) for path in paths), columns)
-        rows = (piece for path in paths for piece in read(folder / path, columns))
-        return files.write_row_groups(folder, name, columns, _row_groups(rows), compression, nullable_texts)
-    except BaseException:
-        (folder / name).unlink(missing_ok=True)
-        raise
+    keys = [f"{table}/{path}" for path in paths]
+    nullable_texts = files.find_nullable_texts((_read_footer(storage, key) for key in keys), columns)
+    rows = (piece for key in keys for piece in read(storage, key, columns))
+    return files.write_row_groups(storage, table, name, columns, _row_groups(rows), compression, nullable_texts)
 
 
-def read(path: Path, columns: pa.Schema) -> Iterator[pa.Table]:
+def _read_footer(storage: LocalStorage, key: str) -> pq.FileMetaData:
+    with storage.open_input(key) as source:
+        return pq.read_metadata(source)
+
+
+def read(storage: LocalStorage, key: str, columns: pa.Schema) -> Iterator[pa.Table]:
     """The file's row groups with all columns of the table; missing columns are NULL."""
-    with pq.ParquetFile(path) as file:
+    with storage.open_input(key) as source, pq.ParquetFile(source) as file:
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
             yield rows if rows.schema.equals(columns) else complete(rows, columns)

@@ -6,13 +6,13 @@ The lake stores them, so that a command with other settings cannot place records
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from spark_app.model.catalog import Numbering
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake, read_durable, write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable, write_durably
 
 KEPT = {
     "tables": ("bronze", "silver", "gold", "quarantine", "deferred", "resolved", "lost"),
@@ -35,7 +35,7 @@ def check_rules(lake: Lake, settings: Settings) -> None:
     stored = _read(lake)
     if stored is None and lake.tables():
         raise ContractError(
-            f"{_path(lake)} is missing although {lake.root} has tables",
+            f"{lake.storage.uri(lake.rules)} is missing although {lake.root} has tables",
             "restore it from a backup, or run `doctor --repair` with the lake's settings, which writes it again",
         )
     if stored is None:
@@ -70,7 +70,7 @@ def only_message_index_rule_differs(lake: Lake, settings: Settings) -> bool:
 def write_rules(lake: Lake, settings: Settings) -> str:
     """Store the rules of the settings in the lake. Returns what was done."""
     _write(lake, {NUMBERING: "registered"} | rules_of(settings))
-    return f"wrote the rules of these settings to {_path(lake)}"
+    return f"wrote the rules of these settings to {lake.storage.uri(lake.rules)}"
 
 
 def rules_of(settings: Settings) -> dict[str, object]:
@@ -81,14 +81,10 @@ def rules_of(settings: Settings) -> dict[str, object]:
     return rules | ({NUMBERING: settings.decode.message_index} if settings.decode.message_index else {})
 
 
-def _path(lake: Lake) -> Path:
-    return lake.state / "rules.json"
-
-
 def _read(lake: Lake) -> dict[str, Any] | None:
-    stored: dict[str, Any] | None = read_durable(_path(lake))
+    stored: dict[str, Any] | None = read_durable(lake.storage, lake.rules)
     return stored
 
 
 def _write(lake: Lake, rules: dict[str, object]) -> None:
-    write_durably(_path(lake), json.dumps(rules, indent=1), "rules")
+    write_durably(lake.storage, lake.rules, json.dumps(rules, indent=1), "rules")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +22,7 @@ from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
@@ -37,7 +37,7 @@ LOST = "a filter, such as `= 18446744073709551615` or `isnan(x)`, may not find r
 
 def earlier(lake: Lake) -> list[Finding]:
     """The warning at the start for a lake of an earlier release."""
-    if lake.statistics.exists() or not lake.tables():
+    if lake.storage.exists(lake.statistics) or not lake.tables():
         return []
     what = f"an earlier release wrote wrong statistics for this lake: {LOST}"
     return [Finding(what, "Stop the app and run `doctor --repair` once: it corrects them", fatal=False)]
@@ -45,7 +45,7 @@ def earlier(lake: Lake) -> list[Finding]:
 
 def examine(lake: Lake, tables: Tables, layout: TableNames, synced: DurabilityMark) -> list[Finding]:
     """Find tables with wrong statistics. With the marker file only the logs are checked, not the data files."""
-    marked = lake.statistics.exists()
+    marked = lake.storage.exists(lake.statistics)
     found = [name for name in lake.tables() if _is_wrong(tables, name, inside=not marked)]
     if not found and (marked or not lake.tables()):
         return []
@@ -97,13 +97,13 @@ def renew(tables: Tables, name: str, inside: bool) -> int:
     table = tables.get(name)
     if table is None:
         return 0
-    folder, columns = Path(tables.uri(name)), pa.schema(table.schema().to_arrow())
+    storage, columns = tables.storage, pa.schema(table.schema().to_arrow())
     adds: list[FileEntry] = []
     removes = []
     for path, size in rewrite.live(table):
-        with pq.ParquetFile(folder / path) as file:
+        with storage.open_input(f"{name}/{path}") as source, pq.ParquetFile(source) as file:
             if inside and _hides_nan(file):
-                adds.append(rewrite.merge(folder, [path], columns, tables.compression))
+                adds.append(rewrite.merge(storage, name, [path], columns, tables.compression))
                 removes.append(path)
             else:
                 stats = files.statistics_of(file.metadata)
@@ -118,7 +118,9 @@ def _is_wrong(tables: Tables, name: str, inside: bool) -> bool:
     if table is None:
         return False
     right = set(files.indexed(pa.schema(table.schema().to_arrow())))
-    return _bounds(table) - right != set() or (inside and any(_is_suspect(path) for path in tables.files(name)))
+    return _bounds(table) - right != set() or (
+        inside and any(_is_suspect(tables.storage, key) for key in tables.files(name))
+    )
 
 
 def _bounds(table: DeltaTable) -> set[str]:
@@ -128,10 +130,14 @@ def _bounds(table: DeltaTable) -> set[str]:
     return {name[4:] for name in names if any(value is not None for value in actions[name].to_pylist())}
 
 
-def _is_suspect(path: str) -> bool:
+def _is_suspect(storage: LocalStorage, key: str) -> bool:
     """True if another writer wrote the file, or its bounds leave NaN out. A missing or torn file is not suspect: it was
     replaced meanwhile, or another check reports it."""
-    with contextlib.suppress(OSError, pa.ArrowException), pq.ParquetFile(path) as file:
+    with (
+        contextlib.suppress(OSError, pa.ArrowException),
+        storage.open_input(key) as source,
+        pq.ParquetFile(source) as file,
+    ):
         return not file.metadata.created_by.startswith(OWN_WRITER) or _hides_nan(file)
     return False
 

@@ -15,7 +15,7 @@ from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import log_entry
-from spark_app.store.delta_log import entry_path, folder
+from spark_app.store.delta_log import entry_key
 from spark_app.store.manifest import Manifest
 from spark_app.worker import files
 
@@ -27,6 +27,7 @@ class Tables:
 
     def __init__(self, lake: Lake, settings: LakeSettings):
         self._lake = lake
+        self.storage = lake.storage
         self._handles: dict[str, DeltaTable] = {}
         self._appended: dict[str, tuple[int, int]] = {}  # table -> version and unit that its handle lacks
         self._checkpoints: dict[str, Future[None]] = {}  # running
@@ -54,20 +55,20 @@ class Tables:
     def _open(self, name: str) -> DeltaTable | None:
         """The handle, which may lack the last entries."""
         if name not in self._handles:
-            path = self._lake.table(name)
-            if not (path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(path)):
+            uri = self.uri(name)
+            if not self._lake.has_table(name) or not DeltaTable.is_deltatable(uri):
                 return None
-            self._handles[name] = DeltaTable(str(path))
+            self._handles[name] = DeltaTable(uri)
         return self._handles[name]
 
     def create_from_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
         """Create a table with `log_entry.append`; its handle is opened when it is needed."""
-        log_entry.append(self._lake.table(name), 0, manifest, app, self._beginning(columns))
+        log_entry.append(self.storage, self._lake.table(name), 0, manifest, app, self._beginning(columns))
         self._appended[name] = 0, manifest.sequence
 
     def begin_by_rows(self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str) -> None:
         """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
-        log_entry.overwrite(self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
+        log_entry.overwrite(self.storage, self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
         self._appended[name] = 0, upto
 
     def _beginning(self, columns: pa.Schema) -> log_entry.Lines:
@@ -77,14 +78,14 @@ class Tables:
         """Append a unit's commit with `log_entry.append` after the last known version of an open or new table; the
         handle is refreshed when it is needed. Returns the version."""
         version = self._next(name)
-        log_entry.append(self._lake.table(name), version, manifest, app)
+        log_entry.append(self.storage, self._lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
         return version
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
         """As `append_unit`, with `log_entry.overwrite`."""
         version = self._next(name)
-        log_entry.overwrite(self._lake.table(name), version, add, removes, upto, app)
+        log_entry.overwrite(self.storage, self._lake.table(name), version, add, removes, upto, app)
         self._appended[name] = version, upto
         return version
 
@@ -94,8 +95,8 @@ class Tables:
 
     def ends_with(self, name: str, version: int) -> bool:
         """True if the table's log ends with this version."""
-        log = folder(self._lake.table(name))
-        return entry_path(log, version).exists() and not entry_path(log, version + 1).exists()
+        found = [self.storage.exists(entry_key(name, number)) for number in (version, version + 1)]
+        return found == [True, False]
 
     def handle(self, name: str) -> DeltaTable:
         """The handle of an existing table, which may lack the last entries."""
@@ -119,7 +120,7 @@ class Tables:
         """Replace files with `log_entry.rewrite` after the handle's version, and refresh the handle."""
         table = self._handles[name]
         log_entry.check(name, table)
-        log_entry.rewrite(self._lake.table(name), table.version() + 1, adds, removes)
+        log_entry.rewrite(self.storage, self._lake.table(name), table.version() + 1, adds, removes)
         table.update_incremental()
 
     def index(self, name: str) -> None:
@@ -164,14 +165,14 @@ class Tables:
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def files(self, name: str) -> list[str]:
-        """Paths of the table's files; empty if the table does not exist."""
+        """Keys of the table's files; empty if the table does not exist."""
         table = self.get(name)
         if table is None:
             return []
-        return [f"{self.uri(name)}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+        return [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
 
     def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
-        """Paths of the table's files that, by Delta's statistics, may hold values of the column from `low` to `high`;
+        """Keys of the table's files that, by Delta's statistics, may hold values of the column from `low` to `high`;
         empty if the table does not exist."""
         table = self.get(name)
         if table is None:
@@ -180,14 +181,14 @@ class Tables:
         keys = (f"min.{column}", f"max.{column}")
         bounds = [actions[k].to_pylist() if k in actions.schema.names else [None] * len(actions) for k in keys]
         return [
-            f"{self.uri(name)}/{path}"
+            f"{name}/{path}"
             for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
             if first is None or last is None or (first <= high and last >= low)
         ]
 
     def uri(self, name: str) -> str:
-        """The path of the table's folder."""
-        return str(self._lake.table(name))
+        """The name under which delta-rs and Spark open the table."""
+        return self.storage.uri(self._lake.table(name))
 
     def forget(self, name: str) -> None:
         """Drop the table's handle, after its running checkpoint has ended."""

@@ -5,17 +5,14 @@ The missing commits are applied again from the manifests, and gold is merged aga
 
 from __future__ import annotations
 
-import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
 from spark_app.ops.log import log
 from spark_app.storage import failpoints
-from spark_app.storage.lake import Lake, sync_folder
+from spark_app.storage.lake import Lake
 from spark_app.store import delta_log
 from spark_app.store.durability import THREADS, DurabilityMark
 from spark_app.store.findings import Finding
@@ -43,11 +40,11 @@ def look(lake: Lake, synced: DurabilityMark, layout: TableNames) -> list[Finding
 
 
 def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) -> Finding | None:
-    table, known = lake.table(name), synced.versions.get(name)
-    newest = max(delta_log.versions(delta_log.folder(table)), default=-1)
+    known = synced.versions.get(name)
+    newest = max(delta_log.versions(lake.storage, name), default=-1)
     if known is not None and newest < known:
         return _older(lake, synced, layout, name, f"table {name} is at version {newest}, but was at {known}")
-    torn = delta_log.find_torn(table, known)
+    torn = delta_log.find_torn(lake.storage, name, known)
     if not torn.files:
         return None
     what = f"table {name}: the machine lost power, {len(torn.files)} log files are torn, {torn.lost} of them commits"
@@ -58,14 +55,13 @@ def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) 
     )
 
 
-def _set_aside(lake: Lake, name: str, files: list[Path]) -> str:
+def _set_aside(lake: Lake, name: str, files: list[str]) -> str:
     """Move the files, the newest first, so that the rest is a shorter but intact log at any time."""
-    folder = lake.state / LOGS / name
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = f"{lake.state}/{LOGS}/{name}"
     with failpoints.around("mend"):
-        for path in sorted(files, reverse=True):
-            os.replace(path, folder / path.name)
-    return f"moved them to {folder}; the app commits the missing units again"
+        for key in sorted(files, reverse=True):
+            lake.storage.move(key, f"{folder}/{key.rpartition('/')[2]}")
+    return f"moved them to {lake.storage.uri(folder)}; the app commits the missing units again"
 
 
 def _older(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str, what: str) -> Finding:
@@ -91,8 +87,8 @@ def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name:
 
 
 def _renew_gold(lake: Lake, synced: DurabilityMark, name: str) -> str:
-    lake.gold.unlink(missing_ok=True)  # gold without a stored definition is recomputed
-    sync_folder(lake.state)
+    lake.storage.delete(lake.gold)  # gold without a stored definition is recomputed
+    lake.storage.make_durable(lake.state)
     synced.forget(name)
-    shutil.rmtree(lake.table(name))
+    lake.storage.delete_all(lake.table(name))
     return "removed the table; the app recomputes gold"

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.table_rows import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
@@ -43,14 +44,14 @@ class Grouping(NamedTuple):
         floating-point columns and means are left to Spark."""
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 
-    def reduce(self, paths: Iterable[str]) -> pa.Table:
+    def reduce(self, storage: LocalStorage, keys: Iterable[str]) -> pa.Table:
         """Reduce the rows of the files to a part: one row per key, for `combine`.
 
         Raises:
             OSError, pa.ArrowException: a file cannot be read, or its columns do not fit those of the table.
         """
         parts = [self._group(self._of_rows(self.fields.empty_table()), self._first())]
-        for rows in _gather(batch for path in paths for batch in self._read(path)):
+        for rows in _gather(batch for key in keys for batch in self._read(storage, key)):
             parts.append(self._group(self._of_rows(rows), self._first()))
             if sum(map(len, parts[1:])) > max(ROWS, len(parts[0])):
                 parts = [self.combine(parts)]
@@ -77,9 +78,9 @@ class Grouping(NamedTuple):
             return bool(types.is_signed_integer(kind))
         return aggregate.function in ("min", "max") and _is_ordered(kind)
 
-    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
+    def _read(self, storage: LocalStorage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with storage.open_input(key) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             there = set(file.schema_arrow.names) & set(self.fields.names)
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
             widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import LocalFileSystem
 
 from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Ranges = Mapping[Partition, np.ndarray]
 class Piece:
     """A row group of a file. `bytes` is about its size in memory."""
 
-    path: str
+    key: str
     group: int
     rows: int
     bytes: int
@@ -43,11 +43,13 @@ class Share:
     """The part of a unit's input that one task reads.
 
     Attributes:
+        storage: where the files are.
         ranges: the records to read; None = all.
         batch_records, batch_bytes: an Arrow batch has at most this number of records and about this number of bytes.
         limit: the task ends after this number of records; None = it reads all.
     """
 
+    storage: LocalStorage
     pieces: tuple[Piece, ...]
     ranges: Ranges | None
     batch_records: int
@@ -66,8 +68,9 @@ class Share:
         return first_records(self._batches(), self.limit)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        lake = self.storage.arrow()
         for piece in self.pieces:
-            fragment = _format().make_fragment(piece.path, LocalFileSystem(), row_groups=[piece.group])
+            fragment = _format().make_fragment(piece.key, lake, row_groups=[piece.group])
             fitting = piece.rows * self.batch_bytes // max(piece.bytes, 1)
             size = max(1, min(self.batch_records, fitting))
             has_omitted = OMITTED_SCHEMA.names[0] in fragment.physical_schema.names
@@ -95,16 +98,17 @@ def _format() -> ParquetFileFormat:
     return ParquetFileFormat(dictionary_columns=shared, coerce_int96_timestamp_unit=int96)
 
 
-def find_row_groups(paths: Iterable[str], ranges: Ranges | None) -> list[Piece]:
+def find_row_groups(storage: LocalStorage, keys: Iterable[str], ranges: Ranges | None) -> list[Piece]:
     """The row groups of the files. Those whose statistics exclude the ranges are left out."""
     wanted = None
     if ranges is not None:
         first, last = bounds(ranges)
         wanted = (pc.field("offset") >= first) & (pc.field("offset") <= last)
-    files = (_format().make_fragment(path, LocalFileSystem()) for path in paths)
+    lake = storage.arrow()
+    files = (_format().make_fragment(key, lake) for key in keys)
     groups = (group for file in files for group in file.split_by_row_group(wanted, BRONZE_SCHEMA))
     rows = ((group.path, group.row_groups[0]) for group in groups)
-    return [Piece(path, row_group.id, row_group.num_rows, row_group.total_byte_size) for path, row_group in rows]
+    return [Piece(key, row_group.id, row_group.num_rows, row_group.total_byte_size) for key, row_group in rows]
 
 
 def bounds(ranges: Ranges) -> tuple[int, int]:
@@ -118,7 +122,7 @@ def split_among_tasks(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, 
     The files are in the order of their units, with which their names begin, so that newer columns are seen later.
     """
     shares: list[list[Piece]] = [[] for _ in range(tasks)]
-    for piece in sorted(pieces, key=lambda piece: (piece.path, piece.group)):
+    for piece in sorted(pieces, key=lambda piece: (piece.key, piece.group)):
         min(shares, key=lambda share: sum(p.rows for p in share)).append(piece)
     return [tuple(share) for share in shares if share]
 

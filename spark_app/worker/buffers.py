@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
 
 from spark_app.model.reports import FileEntry
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import files, table_rows
 from spark_app.worker.task_plan import TaskPlan
 
@@ -24,6 +24,7 @@ class Buffers:
     def __init__(self, plan: TaskPlan, task: str):
         """`task` is part of the file names and must be unique."""
         self._plan = plan
+        self._storage = LocalStorage(plan.root)
         self._prefix = f"{plan.prefix}-{task}"
         self._written = 0  # files, so far
         self.clear()
@@ -63,4 +64,4 @@ class Buffers:
         return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]
 
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
-        return table, files.write_file(Path(self._plan.root) / table, name, rows, self._plan.compression)
+        return table, files.write_file(self._storage, table, name, rows, self._plan.compression)

@@ -9,10 +9,8 @@ import datetime
 import functools
 import itertools
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from deltalake import Schema
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
 from spark_app.storage import failpoints
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.dictionaries import Dictionaries
 
 SMALL_BYTES = 1 << 20  # below this size zstd's setup costs more than it saves, and compaction rewrites the file anyway
@@ -33,7 +32,6 @@ CUT_BYTES = 64  # delta-rs cuts the bounds of texts in Parquet at this length
 EPOCH = datetime.datetime(1970, 1, 1)
 TIMES = range(-30_610_224_000_000_000, 253_370_764_800_000_000)  # microseconds of the years 1000 to 9998
 UNIQUE = {"offset", "_offset", "value"}  # columns whose values do not repeat
-BUFFER_BYTES = 256 << 10  # Parquet makes one write call per page and one per page header
 FLOATING = {"FLOAT", "DOUBLE"}  # their bounds ignore NaN, which is the largest value for Spark and DuckDB
 
 Found = list[pq.Statistics]  # statistics of a column, one per row group
@@ -60,19 +58,22 @@ class Columns:
     texts: list[str]
 
 
-def write_file(folder: Path, name: str, table: pa.Table, compression: str, durable: bool = True) -> FileEntry:
-    """Write `table` to `folder`/`name`, with fsync if `durable`, and describe the file.
+def write_file(
+    storage: LocalStorage, folder: str, name: str, rows: pa.Table, compression: str, durable: bool = True
+) -> FileEntry:
+    """Write rows to the file `name` in the folder of a table, with fsync if `durable`, and describe the file.
 
     The driver makes the folder entry durable, once per folder, before the unit is committed.
     """
-    table = _decode_dictionaries(table)
-    compression = compression if table.nbytes > SMALL_BYTES else "snappy"
-    nullable_texts = [path for path in _describe(table.schema).texts if _leaf(table, path).null_count]
-    return write_row_groups(folder, name, table.schema, [table], compression, nullable_texts, durable)
+    rows = _decode_dictionaries(rows)
+    compression = compression if rows.nbytes > SMALL_BYTES else "snappy"
+    nullable_texts = [path for path in _describe(rows.schema).texts if _leaf(rows, path).null_count]
+    return write_row_groups(storage, folder, name, rows.schema, [rows], compression, nullable_texts, durable)
 
 
 def write_row_groups(
-    folder: Path,
+    storage: LocalStorage,
+    folder: str,
     name: str,
     schema: pa.Schema,
     pieces: Iterable[pa.Table],
@@ -97,15 +98,11 @@ def write_row_groups(
         "store_schema": False,  # Arrow's schema is a tenth of a small file, and Parquet has all these types itself
         "metadata_collector": footer,
     }
-    with failpoints.around("file"), _open(folder, name) as handle:
-        buffer = pa.BufferedOutputStream(handle, BUFFER_BYTES)
-        with pq.ParquetWriter(buffer, schema, **options) as writer:
+    with failpoints.around("file"), storage.put_file(f"{folder}/{name}", durable) as file:
+        with pq.ParquetWriter(file, schema, **options) as writer:
             for piece in itertools.chain([first], rest):
                 writer.write_table(piece)
-        buffer.flush()
-        if durable:
-            os.fsync(handle.fileno())
-        size = buffer.tell()
+        size = file.tell()
     return FileEntry(
         path=name,
         rows=footer[0].num_rows,
@@ -132,16 +129,6 @@ def find_nullable_texts(footers: Iterable[pq.FileMetaData], columns: pa.Schema) 
 def _leaf(table: pa.Table, path: str) -> pa.ChunkedArray:
     top, *inner = path.split(".")
     return pc.struct_field(table.column(top), inner) if inner else table.column(top)
-
-
-def _open(folder: Path, name: str) -> pa.OSFile:
-    """Open a file for writing, and create its folder if needed. For a Python file object Parquet would call Python."""
-    path = os.path.join(folder, name)
-    try:
-        return pa.OSFile(path, "wb")
-    except FileNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(path, "wb")
 
 
 def _decode_dictionaries(table: pa.Table) -> pa.Table:

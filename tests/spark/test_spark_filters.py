@@ -34,7 +34,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 def ask(spark: SparkSession, lake: Lake, asked: list[filters.Filter]) -> filters.Answer:
-    spark.read.format("delta").load(str(lake.table(TABLE))).createOrReplaceTempView("t")
+    spark.read.format("delta").load(str(lake.path(TABLE))).createOrReplaceTempView("t")
     return filters.by_sql(lambda query: spark.sql(query).toArrow(), filters.Spark, "t", asked)
 
 
@@ -71,13 +71,13 @@ def test_filters_find_every_row(spark: SparkSession, units: list[pa.Table]) -> N
 def test_large_numbers_and_nan_are_found_after_compaction(
     spark: SparkSession, tmp_path: Path, where: str, found: list[int]
 ) -> None:
-    folder = write(tmp_path / "lake", UNITS, last_apart=False).table(TABLE)
+    folder = write(tmp_path / "lake", UNITS, last_apart=False).path(TABLE)
     rows = spark.read.format("delta").load(str(folder)).where(where).select("row").toArrow()
     assert sorted(rows["row"].to_pylist()) == found
 
 
 def test_one_file_of_a_wide_event_is_opened_for_a_range_of_offsets(spark: SparkSession, tmp_path: Path) -> None:
-    folder = write(tmp_path / "lake", [wide(10 * number) for number in range(6)]).table(TABLE)
+    folder = write(tmp_path / "lake", [wide(10 * number) for number in range(6)]).path(TABLE)
     frame = spark.read.format("delta").load(str(folder)).where("_offset between 52 and 53")
     rows = frame.select("row", "_metadata.file_path").toArrow()
     assert sorted(rows["row"].to_pylist()) == [52, 53]

@@ -85,7 +85,7 @@ def break_gold(parts: Parts, broken: str, monkeypatch: pytest.MonkeyPatch, secon
 
 def state(parts: Parts) -> dict[str, int]:
     """When each file that gold writes was last written."""
-    paths = [parts.lake.state / "gold.json", *parts.lake.root.glob("gold_*/**/*")]
+    paths = [parts.lake.path(parts.lake.state) / "gold.json", *parts.lake.root.glob("gold_*/**/*")]
     return {str(path): path.stat().st_mtime_ns for path in paths if path.is_file()}
 
 
@@ -234,7 +234,7 @@ def test_lost_gold_is_made_again(new_parts: NewParts) -> None:
     parts = opened(new_parts)
     add(parts, a=OLD, b=ONE)
     parts.gold.run()
-    shutil.rmtree(parts.lake.table("gold_a_player_agg"))
+    shutil.rmtree(parts.lake.path("gold_a_player_agg"))
     parts = opened(new_parts)
     add(parts, a=ONE, b=TWO)
     parts.gold.run()
@@ -249,7 +249,7 @@ def test_gold_that_the_power_tore_is_folded_again(new_parts: NewParts, monkeypat
     for rows in (ONE, TWO):
         add(parts, a=rows, b=rows)
         parts.gold.run()
-    max((parts.lake.table("gold_a_player_agg") / "_delta_log").glob("*.json")).write_bytes(b"")
+    max((parts.lake.path("gold_a_player_agg") / "_delta_log").glob("*.json")).write_bytes(b"")
     [file] = parts.committer.tables.get("gold_b_player_agg").file_uris()  # type: ignore[union-attr]
     Path(file).write_bytes(Path(file).read_bytes()[:-1])
     parts = opened(new_parts)
@@ -285,7 +285,7 @@ def test_gold_that_is_only_looked_at_is_made_by_the_next_run(new_parts: NewParts
     assert "gold_b_player_agg" not in parts.lake.tables()
     parts.gold.run()
     check(parts, "a", "b")
-    shutil.rmtree(parts.lake.table("gold_a_player_agg"))
+    shutil.rmtree(parts.lake.path("gold_a_player_agg"))
     parts = opened(new_parts)
     parts.gold.run()
     check(parts, "a", "b")
@@ -333,7 +333,7 @@ def totals(parts: Parts, name: str) -> dict[str | None, tuple[int | None, int]]:
 
 
 def type_of_total(parts: Parts, name: str) -> pa.DataType:
-    return pa.schema(DeltaTable(parts.lake.table(f"gold_{name}_player_agg")).schema().to_arrow()).field("total").type
+    return pa.schema(DeltaTable(parts.lake.path(f"gold_{name}_player_agg")).schema().to_arrow()).field("total").type
 
 
 @pytest.mark.parametrize("aggregates", [SUMS, SUMS_AND_MIDDLE], ids=["folded", "recomputed"])
@@ -382,7 +382,7 @@ def test_a_table_whose_silver_cannot_be_read_costs_the_others_nothing(
     add(parts, a=ONE, b=ONE, c=ONE)
     parts.gold.run()
     add(parts, a=TWO, b=TWO, c=TWO)
-    file = max(parts.lake.table("silver_b_events").glob("*.parquet"))
+    file = max(parts.lake.path("silver_b_events").glob("*.parquet"))
     whole = file.read_bytes()
     file.write_bytes(b"damaged" * 9)
     assert parts.gold.run().keys() == {"a", "c"}
@@ -403,7 +403,7 @@ def test_a_table_whose_silver_cannot_be_read_costs_the_others_nothing(
 def test_gold_that_a_rebuild_has_made_waits_for_no_pause(new_parts: NewParts) -> None:
     parts = opened(new_parts, SUMS)
     add(parts, a=ONE, b=ONE)
-    [file] = parts.lake.table("silver_b_events").glob("*.parquet")
+    [file] = parts.lake.path("silver_b_events").glob("*.parquet")
     whole = file.read_bytes()
     file.write_bytes(b"damaged" * 9)
     assert parts.gold.run().keys() == {"a"}

@@ -30,8 +30,8 @@ METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 def plan_batch(parts: Parts, batch: int, end: int, start: int = 0) -> None:
     """What Spark writes into its checkpoint before it hands out a batch."""
-    first = parts.lake.checkpoint / "sources" / "0" / "0"
-    planned = parts.lake.checkpoint / "offsets" / str(batch)
+    first = parts.lake.path(parts.lake.checkpoint) / "sources" / "0" / "0"
+    planned = parts.lake.path(parts.lake.checkpoint) / "offsets" / str(batch)
     for path in (first, planned):
         path.parent.mkdir(parents=True, exist_ok=True)
     if batch == 0:
@@ -127,10 +127,10 @@ def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts:
     parts = new_parts()
     parts.learn(1)
     take(parts, 0, events(1, PLAYERS), 0)
-    first = parts.lake.checkpoint / "sources" / "0" / "0"
+    first = parts.lake.path(parts.lake.checkpoint) / "sources" / "0" / "0"
     plan_batch(parts, 0, 6, 3)
     first.write_text("v1\n" + json.dumps({"t": {"0": 3, "1": 0}}))
-    end = parts.lake.checkpoint / "offsets" / "0"
+    end = parts.lake.path(parts.lake.checkpoint) / "offsets" / "0"
     end.write_text(f"v1\n{METADATA}\n" + json.dumps({"t": {"0": 6, "1": 0}}))
     parts.take_batch(records(parts.spark, events(1, PLAYERS), 3), 0, ORIGIN)
     assert placed(parts) == BOTH
@@ -139,7 +139,7 @@ def test_partitions_that_came_while_there_was_no_checkpoint_are_taken(new_parts:
 def test_unreadable_checkpoint_is_refused(new_parts: NewParts) -> None:
     parts = new_parts()
     plan_batch(parts, 0, 3)
-    (parts.lake.checkpoint / "offsets" / "0").write_text("")
+    (parts.lake.path(parts.lake.checkpoint) / "offsets" / "0").write_text("")
     with pytest.raises(ContractError, match="moves the checkpoint aside"):
         parts.take_batch(records(parts.spark, events(1, PLAYERS)), 0, ORIGIN)
 
@@ -197,7 +197,7 @@ def test_batch_that_fails_too_often_is_landed_and_decoded_later(new_parts: NewPa
     parts = new_parts(batch={"max_attempts": 1})
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
-    obstacle = parts.lake.table("silver_uno_events")
+    obstacle = parts.lake.path("silver_uno_events")
     obstacle.touch()  # a file where the pass makes a folder
     take(parts, 0, events(1, PLAYERS), 0)
     assert placed(parts) == {"bronze_events": [0, 1, 2], "deferred_events": [0, 1, 2]}
@@ -367,7 +367,7 @@ def test_a_jvm_that_is_gone_is_one_try(new_parts: NewParts, monkeypatch: pytest.
     monkeypatch.setattr(parts.units, "run", raiser(ConnectionRefusedError(111, "Connection refused")))
     with pytest.raises(ConnectionRefusedError):
         take(parts, 0, events(1, PLAYERS), 0)
-    assert json.loads((parts.lake.state / "attempts.json").read_text())["tries"] == 1
+    assert json.loads((parts.lake.path(parts.lake.state) / "attempts.json").read_text())["tries"] == 1
     assert parts.ingest.batch_description == "batch of t/0 0 to 3, attempt 1"
     monkeypatch.undo()
     take(parts, 0, events(1, PLAYERS), 0)

@@ -70,7 +70,7 @@ def test_a_rebuild_finds_them_in_their_place_or_puts_them_there(new_parts: NewPa
     parts = build(new_parts)
     sound = counts(ask(parts))
     assert sound[QUARANTINE] == {"expected": 3, "present": 3}
-    DeltaTable(str(parts.lake.table(QUARANTINE))).delete("offset = 3")
+    DeltaTable(str(parts.lake.path(QUARANTINE))).delete("offset = 3")
     result = ask(parts)
     assert (counts(result)[QUARANTINE], result["exit_code"]) == ({"expected": 3, "present": 2, "added": 1}, 0)
     assert giants(parts, QUARANTINE) == BOTH

@@ -221,7 +221,7 @@ def test_replay_and_rebuild_know_wrappers_and_guids(new_parts: NewParts, answers
     rows = parts.read("silver_a_events").sort("_offset")
     assert rows.select("total", "_schema_id", "_schema_guid").rows() == [(5, 3, None), (5, None, GUID)]
     assert rows["_wrapper"].to_list() == [{"shop": "a"}] * 2
-    shutil.rmtree(parts.lake.table("silver_a_events"))
+    shutil.rmtree(parts.lake.path("silver_a_events"))
     parts = new_parts(answers.url, **sections)
     found = rebuild(parts)
     assert found["tables"]["silver_a_events"]["added"] == 2

@@ -73,7 +73,7 @@ def check(parts: Parts) -> None:
 
 def table(parts: Parts, name: str) -> DeltaTable:
     """A handle of somebody else."""
-    return DeltaTable(str(parts.lake.table(name)))
+    return DeltaTable(str(parts.lake.path(name)))
 
 
 def state(parts: Parts) -> tuple[list[str], list[int], int]:
@@ -91,14 +91,14 @@ def test_a_sound_lake_stays_as_it_is(new_parts: NewParts) -> None:
         "gold_uno_player_agg": {"rows": 2, "differing": 0, "named": []},
     }
     assert state(parts) == before
-    assert not (parts.lake.state / "rebuild" / "x").parent.exists() or not list(
-        (parts.lake.state / "rebuild").iterdir()
+    assert not (parts.lake.path(parts.lake.state) / "rebuild" / "x").parent.exists() or not list(
+        (parts.lake.path(parts.lake.state) / "rebuild").iterdir()
     )
 
 
 def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.CaptureFixture[str]) -> None:
     before = build(new_parts).read(UNO)
-    shutil.rmtree(new_parts().lake.table(UNO))
+    shutil.rmtree(new_parts().lake.path(UNO))
     parts = new_parts()
     assert "`rebuild` adds the missing rows" in capsys.readouterr().err
     assert UNO not in parts.lake.tables()
@@ -119,7 +119,7 @@ def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.
 
 def test_a_table_removed_under_the_running_app_comes_back(new_parts: NewParts) -> None:
     parts = build(new_parts)
-    shutil.rmtree(parts.lake.table(UNO))
+    shutil.rmtree(parts.lake.path(UNO))
     assert counts(ask(parts))[UNO] == {"expected": 4, "added": 4}
     parts.take(events(2, PLAYERS))
     parts.gold.run()
@@ -148,8 +148,8 @@ def test_what_differs_is_named_and_left(new_parts: NewParts) -> None:
     table(parts, UNO).update({"device_id": "'forged'"}, predicate="_offset = 1")
     table(parts, UNO).update({"col_custom_1": "NULL"}, predicate="_offset = 6")
     for row in (one, *phantoms):
-        write_deltalake(str(parts.lake.table(UNO)), row, mode="append")
-    write_deltalake(str(parts.lake.table(RUMMY)), rows.filter(pa.compute.equal(rows["_offset"], 8)), mode="append")
+        write_deltalake(str(parts.lake.path(UNO)), row, mode="append")
+    write_deltalake(str(parts.lake.path(RUMMY)), rows.filter(pa.compute.equal(rows["_offset"], 8)), mode="append")
     table(parts, UNO).delete("_offset = 8")
     parts = new_parts()
     before = state(parts)[0]
@@ -177,7 +177,7 @@ def test_a_row_in_silver_and_in_quarantine_is_doubled(new_parts: NewParts) -> No
     parts = build(new_parts)
     row = table(parts, QUARANTINE).to_pyarrow_table()
     both = row.set_column(row.column_names.index("offset"), "offset", [[2]])
-    write_deltalake(str(parts.lake.table(QUARANTINE)), both, mode="append")
+    write_deltalake(str(parts.lake.path(QUARANTINE)), both, mode="append")
     result = ask(new_parts())
     assert counts(result)[RUMMY] == {"expected": 6, "present": 5, "doubled": 1}
     assert result["named"] == {RUMMY: ["t/0@2 doubled"]}
@@ -196,7 +196,7 @@ def test_what_is_open_or_waits_is_left_to_replay_and_the_app(new_parts: NewParts
     assert result["replayable"] == 2
     assert counts(result) == {RUMMY: {"expected": 4, "present": 3}, UNO: {"expected": 2}}
     assert (state(parts)[0], result["exit_code"]) == (before, 0)
-    shutil.rmtree(parts.lake.table("deferred_events"))
+    shutil.rmtree(parts.lake.path("deferred_events"))
     parts = new_parts()
     assert counts(ask(parts))[RUMMY] == {"expected": 4, "present": 3, "added": 1}
     parts.gold.run()
@@ -221,7 +221,7 @@ def test_a_replayed_row_that_was_deleted_comes_back(new_parts: NewParts) -> None
 @pytest.mark.parametrize("at", [UNO, QUARANTINE])
 def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     parts = build(new_parts)
-    shutil.rmtree(parts.lake.table(UNO))
+    shutil.rmtree(parts.lake.path(UNO))
     table(parts, QUARANTINE).delete()
     parts = new_parts()
     request = Request("rebuild", {})
@@ -243,7 +243,7 @@ def test_crash_after_the_decision_is_redone_once(new_parts: NewParts, monkeypatc
 def test_chunks_meet_no_record_twice(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_app.driver.size_backoff.MOST_AT_ONCE", 5)
     parts = build(new_parts)
-    shutil.rmtree(parts.lake.table(UNO))
+    shutil.rmtree(parts.lake.path(UNO))
     parts = new_parts()
     assert counts(ask(parts)) == SOUND | {UNO: {"expected": 4, "added": 4}}
     assert parts.manifests.last == 4
@@ -254,7 +254,7 @@ def test_gold_that_differs_is_counted_and_replaced(new_parts: NewParts) -> None:
     parts = build(new_parts)
     table(parts, "gold_rummy_player_agg").update({"session_count": "99"}, predicate="gamer_id = 'c'")
     table(parts, "gold_rummy_player_agg").delete("gamer_id = 'a'")
-    shutil.rmtree(parts.lake.table("gold_uno_player_agg"))
+    shutil.rmtree(parts.lake.path("gold_uno_player_agg"))
     parts = new_parts()
     expected = {
         "gold_rummy_player_agg": {"rows": 3, "differing": 2, "named": ["a", "c"]},
@@ -284,8 +284,8 @@ def test_names_that_are_no_tables_are_refused(new_parts: NewParts) -> None:
     result = ask(parts, "rumy")
     assert result["exit_code"] == 64
     assert "no table is named rumy" in result["error"]
-    shutil.rmtree(parts.lake.table(UNO))
-    shutil.rmtree(parts.lake.table(RUMMY))
+    shutil.rmtree(parts.lake.path(UNO))
+    shutil.rmtree(parts.lake.path(RUMMY))
     parts = new_parts()
     result = ask(parts, "uno")
     assert counts(result) == {UNO: {"expected": 4, "added": 4}, QUARANTINE: {"expected": 1, "present": 1}}
@@ -325,10 +325,10 @@ def test_rich_rows_are_compared_by_content(new_parts: NewParts) -> None:
     other.ledger.add_decodable(1, compile_text(RICH).descriptor_set, 0.0)
     other.ledger.save()
     other.take([rich(n, forged=n == 2) for n in range(4)])
-    forged = DeltaTable(str(other.lake.table(RUMMY))).to_pyarrow_table()
+    forged = DeltaTable(str(other.lake.path(RUMMY))).to_pyarrow_table()
     at = rows.column_names.index("marks")
     rows = rows.set_column(at, rows.schema.field(at), forged["marks"].cast(rows.schema.field(at).type))
-    write_deltalake(str(parts.lake.table(RUMMY)), rows, mode="overwrite")
+    write_deltalake(str(parts.lake.path(RUMMY)), rows, mode="overwrite")
     result = ask(new_parts())
     assert (counts(result), result["named"]) == (
         {RUMMY: {"expected": 4, "present": 3, "differing": 1}},

@@ -343,7 +343,7 @@ def test_several_units_each_with_its_progress(new_parts: NewParts, monkeypatch: 
     step = job.step()
     assert step is not None
     assert (step[0].silver, step[1]) == ({"uno": 2}, {"route_refused": 2})
-    (parts.lake.requests / f"{request.id}.progress.json").unlink()  # lost with the machine
+    (parts.lake.path(parts.lake.requests) / f"{request.id}.progress.json").unlink()  # lost with the machine
     result = finish(new_parts(), request)
     assert result["resolved"] == {}
     assert placed(parts) == RESOLVED

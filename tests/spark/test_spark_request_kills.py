@@ -79,7 +79,7 @@ def test_a_rebuild_outlives_the_jvm(new_parts: NewParts) -> None:
     parts.gold.close()
     parts.committer.close()
     gold = sorted(parts.read("gold_uno_player_agg").rows())
-    shutil.rmtree(parts.lake.table("silver_uno_events"))
+    shutil.rmtree(parts.lake.path("silver_uno_events"))
     answer = kill_often(new_parts(), Request("rebuild", {"names": ["uno"]}), random.Random(8))
     uno = [n for n in range(RECORDS) if n % 4]
     assert answer["tables"]["silver_uno_events"]["added"] == len(uno)

@@ -152,10 +152,10 @@ def test_failing_pass_leaves_no_files(new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
-    parts.lake.table("silver_uno_events").touch()  # a file where the pass makes a folder, after it wrote bronze
+    parts.lake.path("silver_uno_events").touch()  # a file where the pass makes a folder, after it wrote bronze
     with pytest.raises(PySparkException, match="silver_uno_events"):
         parts.run(events(1, PLAYERS))
-    assert parts.lake.table("bronze_events").is_dir()
+    assert parts.lake.path("bronze_events").is_dir()
     assert parts.files() == []
 
 
@@ -164,7 +164,7 @@ def test_failing_pass_from_bronze_says_last_what_failed(spark: SparkSession, new
     parts.learn(1)
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     parts.take(events(1, PLAYERS), replace(ORIGIN, land_only=True))
-    parts.lake.table("silver_uno_events").touch()
+    parts.lake.path("silver_uno_events").touch()
     with pytest.raises(PySparkException) as failed:
         parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
     assert "silver_uno_events" in last_message_line(failed.value)

@@ -24,7 +24,7 @@ DEFERRED = "deferred_events"
 
 def files_of(parts: Parts) -> dict[str, list[int]]:
     """File of `deferred_events` -> its offsets."""
-    folder = parts.lake.table(DEFERRED)
+    folder = parts.lake.path(DEFERRED)
     paths = DeltaTable(str(folder)).get_add_actions()["path"].to_pylist()
     return {path: pq.ParquetFile(folder / path).read(["offset"])["offset"].to_pylist() for path in sorted(paths)}
 
@@ -129,7 +129,7 @@ def test_small_files_are_merged_and_no_record_is_written_often(new_parts: NewPar
         assert sorted(itertools.chain(*after.values())) == [*range(unit + 1)]
     assert most <= 2 * 4
     assert written <= 2 * 60
-    assert len(list(parts.lake.table(DEFERRED).glob("*.parquet"))) < 60  # those that were replaced are removed, too
+    assert len(list(parts.lake.path(DEFERRED).glob("*.parquet"))) < 60  # those that were replaced are removed, too
     assert parts.deferred.step(None) is not None
     assert placed(parts) == {DEFERRED: [], "silver_rummy_events": [*range(60)]}
 
@@ -158,7 +158,7 @@ def test_files_that_an_earlier_release_merged_or_wrote_without_the_schema_are_ta
     parts.learn(1)
     parts.take(events(2, [("rummy", "a")]))
     parts.take(events(1, [("rummy", "b")]), LANDED)
-    folder = str(parts.lake.table(DEFERRED))
+    folder = str(parts.lake.path(DEFERRED))
     rows = pl.read_delta(folder).filter(pl.col("offset") == 1).drop("waits_for")
     DeltaTable(folder).delete("offset = 1")
     write_deltalake(folder, rows.to_arrow(), mode="append", schema_mode="merge")

@@ -19,7 +19,8 @@ from spark_app.model.catalog import Decodable
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import write_quickly
 from spark_app.worker import task
 from tests.support.frames import leave_out
 
@@ -125,12 +126,12 @@ class SmallLake:
             rows = read_back.read(self.lake.root, layout.silver_of(name), ["gamer_id", time])
             transaction = Transaction(f"{self.lake.identity()}/gold", unit)
             write_deltalake(
-                str(self.lake.table(layout.gold_of(name))),
+                str(self.lake.path(layout.gold_of(name))),
                 read_back.gold_of(pl.DataFrame(rows), time).to_arrow(),
                 mode="overwrite",
                 commit_properties=CommitProperties(app_transactions=[transaction]),
             )
-        write_quickly(self.lake.synced, {"folded": unit}, None)
+        write_quickly(self.lake.storage, self.lake.synced, {"folded": unit}, None)
 
     def audit(self, **options: Any) -> Verdict:
         return audit(self.settings, source=self.kafka, **options)

@@ -47,7 +47,7 @@ class Tables:
     def append(self) -> None:
         for table, rows in self._rows.items():
             made = pa.Table.from_pylist(rows, self._schemas[table])
-            write_deltalake(str(self._lake.table(table)), made, mode="append")
+            write_deltalake(str(self._lake.path(table)), made, mode="append")
         self._rows.clear()
 
 

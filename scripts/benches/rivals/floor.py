@@ -5,5 +5,5 @@ from spark_app.spark import jvm
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("floor")
-    spark.copy(opened, settings, lake, lake.checkpoint)
+    spark.copy(opened, settings, lake, lake.path(lake.checkpoint))
     jvm.end(clean=False)

@@ -5,5 +5,5 @@ from spark_app.spark import jvm
 
 if __name__ == "__main__":
     opened, settings, lake = spark.open_session("lean")
-    spark.write(spark.read(opened, settings, limit=None), lake, lake.checkpoint)
+    spark.write(spark.read(opened, settings, limit=None), lake, lake.path(lake.checkpoint))
     jvm.end(clean=False)

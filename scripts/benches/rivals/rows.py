@@ -73,7 +73,7 @@ def main(folder: Path, tuned: bool, partitioned: bool) -> None:
     spark.copy(opened, settings, lake, given.copied(lake.root))
     files = given.shape().partitions  # of a batch of the copy
     stream = opened.readStream.format("delta").option("maxFilesPerTrigger", str(files))
-    spark.each_batch(stream.load(str(lake.table("bronze"))), lake, take)
+    spark.each_batch(stream.load(str(lake.path("bronze"))), lake, take)
     spark.aggregate(opened, lake, side_by_side=1)
     jvm.end(clean=False)
 

@@ -91,18 +91,18 @@ def copy(spark: SparkSession, settings: Settings, lake: Lake, checkpoint: Path) 
 def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:
     """Write all available records to <lake>/bronze."""
     query = records.writeStream.format("delta").option("checkpointLocation", str(checkpoint))
-    query.trigger(availableNow=True).start(str(lake.table("bronze"))).awaitTermination()
+    query.trigger(availableNow=True).start(str(lake.path("bronze"))).awaitTermination()
 
 
 def each_batch(stream: DataFrame, lake: Lake, take: Take) -> None:
     """Process all available records batch by batch."""
-    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.checkpoint))
+    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.path(lake.checkpoint)))
     query.trigger(availableNow=True).start().awaitTermination()
 
 
 def aggregate(spark: SparkSession, lake: Lake, side_by_side: int) -> None:
     """Compute <lake>/gold_<game> again from all of silver."""
-    if lake.table(TOGETHER).exists():
+    if lake.path(TOGETHER).exists():
         return _aggregate(spark, lake, "events", "game_name")
     with ThreadPoolExecutor(side_by_side) as pool:
         list(pool.map(lambda game: _aggregate(spark, lake, game), given.games()))
@@ -138,12 +138,12 @@ def _append(rows: DataFrame, lake: Lake, table: str, once: dict[str, str]) -> No
     writer = rows.write.format("delta").mode("append").option("mergeSchema", "true").options(**once)
     if table == TOGETHER:
         writer = writer.partitionBy("game_name")
-    writer.save(str(lake.table(table)))
+    writer.save(str(lake.path(table)))
 
 
 def _aggregate(spark: SparkSession, lake: Lake, game: str, *keys: str) -> None:
-    rows = spark.read.format("delta").load(str(lake.table(f"silver_{game}")))
+    rows = spark.read.format("delta").load(str(lake.path(f"silver_{game}")))
     moment = F.col("event_timestamp")
     columns = [F.count(F.lit(1)).alias("session_count"), F.min(moment).alias("first"), F.max(moment).alias("last")]
     players = rows.groupBy(*keys, "gamer_id").agg(*columns)
-    players.write.format("delta").mode("overwrite").save(str(lake.table(f"gold_{game}")))
+    players.write.format("delta").mode("overwrite").save(str(lake.path(f"gold_{game}")))

@@ -149,7 +149,7 @@ def _ask(stage: Stage, *command: str) -> Popen[bytes]:
     all be executed one after another."""
     lake = Lake(stage.lake)
     for request in requests.pending(lake)[1:]:
-        requests.path_of(lake, request).unlink(missing_ok=True)
+        lake.storage.delete(requests.key_of(request))
     return stage.spawn(*command)
 
 

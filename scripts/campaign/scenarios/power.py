@@ -19,7 +19,8 @@ from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for
 from spark_app.model.errors import ExitCode
-from spark_app.storage.lake import write_durably
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import write_durably
 
 LONGEST_S = 15.0  # of a run, from its start or from its first unit on
 PATIENCE_S = 120.0  # until that unit
@@ -103,9 +104,10 @@ def _live(stage: Stage, disk: Mount, dice: Random, lives: Lives) -> None:
 
 def _restart_machine(stage: Stage) -> None:
     """Change the boot id in the durability mark, as after a restart of the machine."""
-    path = stage.lake / "_protolake" / "synced.json"
-    if path.exists():
-        write_durably(path, json.dumps(json.loads(path.read_text()) | {"boot": "before"}), "synced")
+    lake = Lake(stage.lake)
+    if lake.storage.exists(lake.synced):
+        stored = json.loads(lake.storage.get(lake.synced)) | {"boot": "before"}
+        write_durably(lake.storage, lake.synced, json.dumps(stored), "synced")
 
 
 def _repair(stage: Stage, lives: Lives, code: int) -> None:

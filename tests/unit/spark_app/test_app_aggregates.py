@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_app.gold.worker_tasks import split_among_tasks
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import aggregates
 from spark_app.worker.aggregates import Aggregate, Grouping
 
@@ -23,10 +24,12 @@ MADE = (
 )
 GROUPING = Grouping("k", MADE, FIELDS)
 
+DISK = LocalStorage("/")  # keys are absolute paths without the first slash
+
 
 def written(path: Path, rows: pa.Table, **how: int) -> str:
     pq.write_table(rows, path, **how)
-    return str(path)
+    return str(path)[1:]
 
 
 def plain(part: pa.Table) -> dict[str | None, tuple[object, ...]]:
@@ -50,15 +53,15 @@ def test_parts_of_files_are_combined(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "y": (2, 2, 3, "b", 7),
         "z": (1, 0, None, None, 6),
     }
-    assert plain(GROUPING.reduce(whole)) == plain(GROUPING.reduce(empty + pieces)) == expected
-    shared = [GROUPING.reduce(some) for some in (pieces[:1], empty, pieces[1:])]
+    assert plain(GROUPING.reduce(DISK, whole)) == plain(GROUPING.reduce(DISK, empty + pieces)) == expected
+    shared = [GROUPING.reduce(DISK, some) for some in (pieces[:1], empty, pieces[1:])]
     assert plain(GROUPING.combine(shared)) == expected
 
 
 def test_a_file_of_an_older_schema_has_null(tmp_path: Path) -> None:
     old = written(tmp_path / "old", pa.table({"t": pa.array([5, 6], TIME)}))
     none = written(tmp_path / "none", pa.table({"other": [1, 2, 3]}))
-    assert plain(GROUPING.reduce([old, none])) == {None: (5, 0, None, None, 6)}
+    assert plain(GROUPING.reduce(DISK, [old, none])) == {None: (5, 0, None, None, 6)}
 
 
 def test_memory_follows_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +75,7 @@ def test_memory_follows_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Grouping, "combine", watched)
     rows = pa.table({"k": [f"{number % 50}" for number in range(10_000)], "n": list(range(10_000))})
-    part = GROUPING.reduce([written(tmp_path / "a", rows)])
+    part = GROUPING.reduce(DISK, [written(tmp_path / "a", rows)])
     assert (len(part), sum(part["1"].to_pylist())) == (50, 10_000)
     assert max(held) <= 250
 
@@ -82,13 +85,13 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, content: bytes | Non
     if content is not None:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises((OSError, pa.ArrowException)):
-        GROUPING.reduce([str(tmp_path / "a")])
+        GROUPING.reduce(DISK, [str(tmp_path / "a")[1:]])
 
 
 def test_a_column_of_another_kind_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "a", pa.table({"k": ["x"], "n": ["no number"]}))
     with pytest.raises(pa.ArrowException):
-        GROUPING.reduce([path])
+        GROUPING.reduce(DISK, [path])
 
 
 @pytest.mark.parametrize(
@@ -131,11 +134,17 @@ def test_files_are_shared_out_by_bytes(tmp_path: Path) -> None:
             path = tmp_path / f"{name}{number}"
             path.touch()
             path.open("r+b").truncate(size)
-            files.setdefault(name, []).append(str(path))
-    files["e"] = [str(tmp_path / "gone")]
-    shares = split_among_tasks(files, 2)
+            files.setdefault(name, []).append(path.name)
+    files["e"] = ["gone"]
+    shares = split_among_tasks(LocalStorage(tmp_path), files, 2)
     assert [list(share) for share in shares] == [["a", "b"], ["b", "c", "e"]]
     assert {name: [p for share in shares for p in share.get(name, [])] for name in files} == files
-    assert split_among_tasks(files, 1) == [files]
-    assert split_among_tasks({"a": files["a"], "e": files["e"]}, 8) == [{"a": files["a"], "e": files["e"]}]
-    assert split_among_tasks({}, 2) == split_among_tasks({"d": []}, 2) == []
+    assert split_among_tasks(LocalStorage(tmp_path), files, 1) == [files]
+    assert split_among_tasks(LocalStorage(tmp_path), {"a": files["a"], "e": files["e"]}, 8) == [
+        {"a": files["a"], "e": files["e"]}
+    ]
+    assert (
+        split_among_tasks(LocalStorage(tmp_path), {}, 2)
+        == split_among_tasks(LocalStorage(tmp_path), {"d": []}, 2)
+        == []
+    )

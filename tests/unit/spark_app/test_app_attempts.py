@@ -6,6 +6,7 @@ from pyspark.errors import PySparkException
 
 from spark_app.driver.size_backoff import MOST_AT_ONCE, SizeBackoff
 from spark_app.model.reports import Report
+from spark_app.storage.local import LocalStorage
 
 
 def fail() -> Report:
@@ -13,7 +14,7 @@ def fail() -> Report:
 
 
 def test_a_record_is_given_up_for_its_own_failures_only(tmp_path: Path) -> None:
-    attempts = SizeBackoff(tmp_path / "attempts.json", tries=2)
+    attempts = SizeBackoff(LocalStorage(tmp_path), "attempts.json", tries=2)
     limits = []
     while not limits or limits[-1] != 1:
         limits.append(attempts.limit("a"))
@@ -21,5 +22,5 @@ def test_a_record_is_given_up_for_its_own_failures_only(tmp_path: Path) -> None:
     assert limits[:3] == [MOST_AT_ONCE, MOST_AT_ONCE, MOST_AT_ONCE // 10]
     assert attempts.limit("a") == 1
     attempts.run(fail)
-    assert SizeBackoff(tmp_path / "attempts.json", tries=2).limit("a") == 0
-    assert SizeBackoff(tmp_path / "attempts.json", tries=2).limit("another that comes first") == 1
+    assert SizeBackoff(LocalStorage(tmp_path), "attempts.json", tries=2).limit("a") == 0
+    assert SizeBackoff(LocalStorage(tmp_path), "attempts.json", tries=2).limit("another that comes first") == 1

@@ -19,6 +19,7 @@ from spark_app.schemas.registry import ROOT, Registry, Sources
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.bombs import BOMBS, text
 from tests.support.protos import CAPS, PROTO3
@@ -85,7 +86,7 @@ def test_bomb_is_compiled_once(answers: Answers, tmp_path: Path) -> None:
     settings = Schemas()
     for _ in range(3):  # three starts of the app
         registry = Registry(RegistrySettings(url=answers.url), limits_of(settings))
-        desk = SchemaResolver(Ledger(tmp_path), registry, settings, Subjects(()))
+        desk = SchemaResolver(Ledger(Lake(tmp_path)), registry, settings, Subjects(()))
         assert desk.resolve_new([7]) == []
         assert not desk.retry_waiting()
         assert desk.ledger.entries[7].outcome == "refused"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import bronze
 from spark_app.worker.bronze import Share
 from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
@@ -21,6 +22,8 @@ Coordinate = tuple[str, str | None, int, int]
 IDENTITIES = st.tuples(
     st.sampled_from(["t", "u"]), st.sampled_from([None, "a", "b"]), st.integers(0, 2), st.integers(0, 30)
 )
+
+DISK = LocalStorage("/")  # keys are absolute paths without the first slash
 
 
 def rows_of(coordinates: list[Coordinate]) -> pa.Table:
@@ -33,8 +36,9 @@ def rows_of(coordinates: list[Coordinate]) -> pa.Table:
 
 
 def read(paths: list[Path], ranges: bronze.Ranges | None = None, tasks: int = 2, size: int = 7) -> pa.Table:
-    pieces = bronze.split_among_tasks(bronze.find_row_groups(map(str, paths), ranges), tasks)
-    batches = [batch for own in pieces for batch in Share(own, ranges, size, 1 << 20).read()]
+    found = bronze.find_row_groups(DISK, [str(path)[1:] for path in paths], ranges)
+    pieces = bronze.split_among_tasks(found, tasks)
+    batches = [batch for own in pieces for batch in Share(DISK, own, ranges, size, 1 << 20).read()]
     assert all(batch.num_rows <= size for batch in batches)
     return pa.Table.from_batches(batches, BRONZE_SCHEMA)
 
@@ -66,14 +70,14 @@ def test_each_record_is_read_once(tmp_path: Path, group: int, meant: int, tasks:
     asked = rows_of([("t", "a", 1, offset) for offset in (100, 101, 139, 320, 200)])  # 200 is of the other partition
     ranges = bronze.ranges_of(asked)
     assert sorted(read(paths, ranges, tasks)["offset"].to_pylist()) == [100, 101, 139, 320]
-    assert len(bronze.find_row_groups(map(str, paths), ranges)) == meant
+    assert len(bronze.find_row_groups(LocalStorage(tmp_path), [path.name for path in paths], ranges)) == meant
 
 
 def test_a_task_ends_at_its_limit(tmp_path: Path) -> None:
     pq.write_table(rows_of([("t", "a", 0, n) for n in range(40)]), tmp_path / "0.parquet", row_group_size=10)
-    pieces = tuple(bronze.find_row_groups([str(tmp_path / "0.parquet")], None))
+    pieces = tuple(bronze.find_row_groups(LocalStorage(tmp_path), ["0.parquet"], None))
     for limit in (0, 1, 7, 12, 40, 100):
-        batches = list(Share(pieces, None, 7, 1 << 20, limit).read())
+        batches = list(Share(LocalStorage(tmp_path), pieces, None, 7, 1 << 20, limit).read())
         assert sum(batch.num_rows for batch in batches) == min(limit, 40)
 
 
@@ -83,8 +87,8 @@ def test_an_arrow_batch_is_bounded_by_bytes(tmp_path: Path) -> None:
     for name in BRONZE_SCHEMA.names[len(rows.column_names) :]:
         rows = rows.append_column(name, pa.nulls(200, BRONZE_SCHEMA.field(name).type))
     pq.write_table(rows, tmp_path / "0.parquet", use_dictionary=False)
-    pieces = tuple(bronze.find_row_groups([str(tmp_path / "0.parquet")], None))
-    sizes = [batch.nbytes for batch in Share(pieces, None, 1000, 100_000).read()]
+    pieces = tuple(bronze.find_row_groups(LocalStorage(tmp_path), ["0.parquet"], None))
+    sizes = [batch.nbytes for batch in Share(LocalStorage(tmp_path), pieces, None, 1000, 100_000).read()]
     assert sum(sizes) >= 2_000_000
     assert max(sizes) <= 110_000
 

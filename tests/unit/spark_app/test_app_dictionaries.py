@@ -7,6 +7,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite
 from spark_app.worker import dictionaries, files
 from spark_app.worker.dictionaries import Dictionaries
@@ -34,7 +35,7 @@ def encoded(path: Path) -> set[str]:
 
 def test_what_repeats_has_a_dictionary(tmp_path: Path) -> None:
     rows = table(20_000)
-    files.write_file(tmp_path, "x.parquet", rows, "zstd")
+    files.write_file(LocalStorage(tmp_path), ".", "x.parquet", rows, "zstd")
     assert encoded(tmp_path / "x.parquet") == {"few", "items.list.element.kind"}
     assert pq.read_table(tmp_path / "x.parquet").equals(rows)
 
@@ -67,11 +68,11 @@ def test_texts_with_nulls_have_one(tmp_path: Path) -> None:
     nullable_texts = [None, *texts[1:]]
     inside = [{"full": full, "hollow": text} for full, text in zip(texts, nullable_texts, strict=True)]
     rows = pa.table({"full": texts, "hollow": nullable_texts, "inside": inside})
-    files.write_file(tmp_path, "x.parquet", rows, "zstd")
+    files.write_file(LocalStorage(tmp_path), ".", "x.parquet", rows, "zstd")
     assert encoded(tmp_path / "x.parquet") == {"hollow", "inside.hollow"}
     one = pa.table({"a": pa.array([None, "", None], pa.string()), "b": [{"c": "x"}, None, {"c": None}]})
     for number, part in enumerate((one, one.slice(0, 2), one.slice(1, 2), one.slice(0, 1), one.slice(1, 1))):
-        files.write_file(tmp_path, f"{number}.parquet", part, "zstd")
+        files.write_file(LocalStorage(tmp_path), ".", f"{number}.parquet", part, "zstd")
         for column in ("a", "b.c"):
             asked = f"from '{tmp_path}/{number}.parquet' where {column} is null"
             name = column.partition(".")[0]
@@ -85,7 +86,7 @@ def test_merged_files_know_which_texts_have_nulls(tmp_path: Path) -> None:
     first = pa.table({"full": texts, "hollow": [None, *texts[1:]]})
     second = pa.table({"full": texts, "hollow": texts, "new": texts})
     for name, rows in (("a", first), ("b", second)):
-        files.write_file(tmp_path, name, rows, "zstd")
-    entry = rewrite.merge(tmp_path, ["a", "b"], columns, "zstd")
+        files.write_file(LocalStorage(tmp_path), ".", name, rows, "zstd")
+    entry = rewrite.merge(LocalStorage(tmp_path), ".", ["a", "b"], columns, "zstd")
     assert encoded(tmp_path / entry.path) == {"hollow", "new"}
-    assert encoded(tmp_path / rewrite.merge(tmp_path, ["b"], columns, "zstd").path) == set()
+    assert encoded(tmp_path / rewrite.merge(LocalStorage(tmp_path), ".", ["b"], columns, "zstd").path) == set()

@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[3]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     take(lake, 8)
-    (lake.state / "tables.json").write_text('{"names": {"a": "a", "b": "b"}, "messages": {}}')
-    write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": 7}}, {"t": {"0": 8}}])
+    (lake.path(lake.state) / "tables.json").write_text('{"names": {"a": "a", "b": "b"}, "messages": {}}')
+    write_checkpoint(lake.path(lake.checkpoint), {"t": {"0": 0}}, [{"t": {"0": 7}}, {"t": {"0": 8}}])
     return lake.root
 
 
@@ -65,7 +65,7 @@ def cut(path: Path) -> None:
 
 
 def last_file(lake: Lake, table: str) -> Path:
-    return max(lake.table(table).glob("*.parquet"))
+    return max(lake.path(table).glob("*.parquet"))
 
 
 def test_a_lake_in_order_is_examined_and_left_alone(lake: Lake) -> None:
@@ -76,19 +76,19 @@ def test_a_lake_in_order_is_examined_and_left_alone(lake: Lake) -> None:
 
 
 MENDABLE: dict[str, Callable[[Lake], None]] = {
-    "checkpoint": lambda lake: cut(lake.checkpoint / "metadata"),
-    "another id": lambda lake: (lake.state / "id").unlink(),
-    "torn id": lambda lake: cut(lake.state / "id"),
-    "rules": lambda lake: (lake.state / "rules.json").unlink(),
-    "ledger": lambda lake: (lake.schemas / "ledger.json").write_text("[") and None,
+    "checkpoint": lambda lake: cut(lake.path(lake.checkpoint) / "metadata"),
+    "another id": lambda lake: (lake.path(lake.state) / "id").unlink(),
+    "torn id": lambda lake: cut(lake.path(lake.state) / "id"),
+    "rules": lambda lake: (lake.path(lake.state) / "rules.json").unlink(),
+    "ledger": lambda lake: (lake.path(lake.schemas) / "ledger.json").write_text("[") and None,
     "compiled schema": lambda lake: (
-        (lake.schemas / "ledger.json").write_text(
+        (lake.path(lake.schemas) / "ledger.json").write_text(
             json.dumps([{"key": 1, "outcome": "decodable", "met_at": 0.0, "digest": "0" * 64}])
         )
         and None
     ),
-    "mark": lambda lake: lake.synced.write_text('{"folded": 99}') and None,
-    "torn mark": lambda lake: lake.synced.write_text("{") and None,
+    "mark": lambda lake: lake.path(lake.synced).write_text('{"folded": 99}') and None,
+    "torn mark": lambda lake: lake.path(lake.synced).write_text("{") and None,
 }
 
 
@@ -108,11 +108,11 @@ def test_what_needs_no_judgement_is_mended(lake: Lake, name: str) -> None:
 
 
 LEFT: dict[str, Callable[[Lake], None]] = {
-    "newest manifest": lambda lake: cut(lake.manifests / "000000000008.json"),
-    "old manifest": lambda lake: cut(lake.manifests / "000000000002.json"),
-    "missing manifest": lambda lake: (lake.manifests / "000000000004.json").unlink(),
-    "tables": lambda lake: cut(lake.state / "tables.json"),
-    "bronze": lambda lake: shutil.rmtree(lake.table("bronze_events")),
+    "newest manifest": lambda lake: cut(lake.path(lake.manifests) / "000000000008.json"),
+    "old manifest": lambda lake: cut(lake.path(lake.manifests) / "000000000002.json"),
+    "missing manifest": lambda lake: (lake.path(lake.manifests) / "000000000004.json").unlink(),
+    "tables": lambda lake: cut(lake.path(lake.state) / "tables.json"),
+    "bronze": lambda lake: shutil.rmtree(lake.path("bronze_events")),
     "torn file of bronze": lambda lake: cut(last_file(lake, "bronze_events")),
     "missing file of bronze": lambda lake: last_file(lake, "bronze_events").unlink(),
     "torn file of quarantine": lambda lake: cut(last_file(lake, "quarantine_events")),
@@ -136,12 +136,12 @@ def test_a_table_that_is_gone_is_rebuilt(lake: Lake, name: str, monkeypatch: pyt
     def execute(_: Settings, lake: Lake, request: object) -> dict[str, str]:
         for one in pending(lake):
             asked.append(one.arguments["names"])
-            (lake.requests / f"{one.id}.json").unlink()
+            (lake.path(lake.requests) / f"{one.id}.json").unlink()
         return {}
 
     monkeypatch.setattr("spark_app.recovery.offline.execute", execute)
     monkeypatch.setattr(doctor, "MOST_ROUNDS", 1)
-    shutil.rmtree(lake.table(name))
+    shutil.rmtree(lake.path(name))
     list(doctor.repair(lake, settings_of(lake)))
     assert asked == ([["a"]] if "silver" in name else [[]])
 
@@ -159,24 +159,26 @@ def test_a_broken_file_of_silver_is_taken_out_and_rebuilt(
     assert "removed 1 files from silver_a_events; requested a rebuild of a" in done[0]
     assert wrong(lake) == []
     assert values(lake)[2] == list(range(1, 8))
-    assert [item.name.startswith(path.name) for item in lake.aside.glob("*")] == ([True] if how == "torn" else [])
+    assert [item.name.startswith(path.name) for item in lake.path(lake.aside).glob("*")] == (
+        [True] if how == "torn" else []
+    )
 
 
 def test_gold_with_a_broken_file_is_made_anew(lake: Lake) -> None:
-    shutil.copytree(lake.table("silver_a_events"), lake.table("gold_a_player_agg"))
-    lake.gold.write_text("{}")
+    shutil.copytree(lake.path("silver_a_events"), lake.path("gold_a_player_agg"))
+    lake.path(lake.gold).write_text("{}")
     cut(last_file(lake, "gold_a_player_agg"))
     assert len(wrong(lake)) == 1
     list(doctor.repair(lake, settings_of(lake)))
     assert wrong(lake) == []
-    assert not lake.table("gold_a_player_agg").exists()
-    assert not lake.gold.exists()
+    assert not lake.path("gold_a_player_agg").exists()
+    assert not lake.path(lake.gold).exists()
 
 
 def test_a_log_that_the_power_tore_is_mended(lake: Lake) -> None:
     before = values(lake)
-    lake.synced.unlink()
-    entry = max((lake.table("silver_a_events") / "_delta_log").glob("*.json"))
+    lake.path(lake.synced).unlink()
+    entry = max((lake.path("silver_a_events") / "_delta_log").glob("*.json"))
     entry.write_bytes(b"")
     assert wrong(lake) == []  # a start mends it as well
     [done] = doctor.repair(lake, settings_of(lake))
@@ -191,15 +193,15 @@ def doctor_command(lake: Lake, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_the_command_says_what_is_wrong_and_mends_it(lake: Lake) -> None:
-    cut(lake.checkpoint / "metadata")
+    cut(lake.path(lake.checkpoint) / "metadata")
     done = doctor_command(lake, "--json")
     assert (done.returncode, done.stderr) == (ExitCode.LOSS, "")
     [found] = [finding for finding in json.loads(done.stdout) if finding["fatal"]]
     assert found["repairable"]
     assert "metadata" in found["what"]
-    lake.lock()
+    lake.lease.take()
     refused = doctor_command(lake, "--repair")
-    lake.unlock()
+    lake.lease.release()
     assert refused.returncode == ExitCode.UNREACHABLE
     assert "in use by another process" in refused.stderr
     mended = doctor_command(lake, "--repair")
@@ -231,7 +233,7 @@ def test_a_running_app_may_move_the_checkpoint_meanwhile(lake: Lake, monkeypatch
     def moving(lake: Lake, last: Manifest | None) -> list[Finding]:
         if last and last.sequence == 8:
             take(lake, 2)
-            write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": end}} for end in (7, 8, 9, 10)])
+            write_checkpoint(lake.path(lake.checkpoint), {"t": {"0": 0}}, [{"t": {"0": end}} for end in (7, 8, 9, 10)])
         return look(lake, last)
 
     monkeypatch.setattr(checkpoint, "examine", moving)

@@ -20,7 +20,8 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.cli import entry
 from spark_app.model.errors import ExitCode
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import Lake, read_json
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
 from spark_app.store.rules import check_rules
 from tests.support.disk import full_disk
 from tests.support.units import open_committer
@@ -71,7 +72,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def alter(lake: Lake) -> None:
-    path = lake.manifests / "000000000001.json"
+    path = lake.path(lake.manifests) / "000000000001.json"
     path.write_text(path.read_text().replace("bronze_events", "bronze_evenst"))
 
 
@@ -92,18 +93,18 @@ def test_a_lake_that_contradicts_itself_is_65(lake: Lake) -> None:
     alter(lake)
     code, said = end(lake.root, "run")
     assert (code, "was altered after it was written" in said) == (ExitCode.LOSS, True)
-    assert read_json(lake.status)["state"] == "held"
+    assert read_json(lake.storage, lake.status)["state"] == "held"
 
 
 def test_a_lake_in_use_is_69(lake: Lake) -> None:
-    lake.lock()
+    lake.lease.take()
     code, said = end(lake.root, "run")
     assert (code, "is in use by another process" in said) == (ExitCode.UNREACHABLE, True)
-    assert not lake.status.exists()  # it belongs to whoever holds the lake
+    assert not lake.path(lake.status).exists()  # it belongs to whoever holds the lake
 
 
 def test_a_bug_is_70(lake: Lake) -> None:
-    (lake.state / "starts.json").write_text('{"failed": "many", "unit": 1}')
+    (lake.path(lake.state) / "starts.json").write_text('{"failed": "many", "unit": 1}')
     code, said = end(lake.root, "run")
     assert (code, "bug type=ValueError" in said) == (ExitCode.BUG, True)
 
@@ -121,9 +122,9 @@ def test_a_command_on_a_full_disk_is_73(tmp_path: Path) -> None:
 def test_who_is_held_lets_go_of_the_lake_and_says_why_until_it_is_stopped(lake: Lake) -> None:
     alter(lake)
     with command(lake.root, "run", RUN__HOLD="true") as process:
-        wait_for(lambda: (read_json(lake.status) or {}).get("state") == "held", "being held")
-        lake.lock(20)
-        lake.unlock()
+        wait_for(lambda: (read_json(lake.storage, lake.status) or {}).get("state") == "held", "being held")
+        lake.lease.take(20)
+        lake.lease.release()
         assert process.poll() is None
         assert end(lake.root, "status", "--healthy")[0] == 1
         process.send_signal(signal.SIGTERM)
@@ -160,14 +161,14 @@ def catches(pid: int, number: int) -> bool:
 
 
 def test_starts_that_achieve_nothing_wait_with_the_lake_free(lake: Lake) -> None:
-    (lake.state / "starts.json").write_text('{"failed": 3, "unit": 1}')
+    (lake.path(lake.state) / "starts.json").write_text('{"failed": 3, "unit": 1}')
     with command(lake.root, "run", RUN__BACKOFF_S="600") as process:
-        wait_for(lambda: "waits 600 s" in str((read_json(lake.status) or {}).get("reason")), "waiting")
-        lake.lock()
-        lake.unlock()
+        wait_for(lambda: "waits 600 s" in str((read_json(lake.storage, lake.status) or {}).get("reason")), "waiting")
+        lake.lease.take()
+        lake.lease.release()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == ExitCode.DONE
-    assert not (lake.state / "starts.json").exists()
+    assert not (lake.path(lake.state) / "starts.json").exists()
 
 
 def test_a_bug_in_any_command_is_70(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

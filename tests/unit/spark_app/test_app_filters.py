@@ -64,4 +64,4 @@ def lost(folder: Path) -> list[str]:
 @examples(0.05)
 def test_filters_find_every_row(units: list[pa.Table]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        assert lost(write(Path(folder) / "lake", units).table(TABLE)) == []
+        assert lost(write(Path(folder) / "lake", units).path(TABLE)) == []

@@ -16,6 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from spark_app.decode.merged_columns import merge_columns
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import files
 from spark_app.worker.conversions import CONVERSIONS
 from spark_app.worker.fit import fit
@@ -139,7 +140,7 @@ def test_integer_does_not_become_a_timestamp(value: int) -> None:
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
 def test_file_says_itself_what_type_a_column_has(tmp_path: Path, kind: pa.DataType, value: Any) -> None:
     rows = pa.table({"f": pa.array([value, None], kind)})
-    files.write_file(tmp_path / "new" / "folder", "a.parquet", rows, "zstd")
+    files.write_file(LocalStorage(tmp_path), "new/folder", "a.parquet", rows, "zstd")
     found = pq.read_table(tmp_path / "new" / "folder" / "a.parquet")
     assert found.equals(rows)
     assert found.schema.metadata is None
@@ -147,7 +148,9 @@ def test_file_says_itself_what_type_a_column_has(tmp_path: Path, kind: pa.DataTy
 
 def test_statistics_of_a_timestamp_beyond_the_calendar_do_not_crash(tmp_path: Path) -> None:
     rows = pa.table({"t": pa.array([2**62], pa.int64()).cast(TIMESTAMP)})
-    assert "t" not in files.write_file(tmp_path, "a.parquet", rows, "zstd").stats.split("nullCount")[0]
+    assert (
+        "t" not in files.write_file(LocalStorage(tmp_path), ".", "a.parquet", rows, "zstd").stats.split("nullCount")[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,19 +167,19 @@ def test_statistics_of_a_timestamp_beyond_the_calendar_do_not_crash(tmp_path: Pa
 )
 def test_bound_of_a_timestamp_is_exact_or_none(tmp_path: Path, micros: int, bound: str | None) -> None:
     rows = pa.table({"t": pa.array([micros], pa.int64()).cast(TIMESTAMP)})
-    stats = json.loads(files.write_file(tmp_path, "a.parquet", rows, "zstd").stats)
+    stats = json.loads(files.write_file(LocalStorage(tmp_path), ".", "a.parquet", rows, "zstd").stats)
     assert (stats["minValues"].get("t"), stats["maxValues"].get("t")) == (bound, bound)
 
 
 def test_text_that_is_not_utf8_leaves_no_bounds(tmp_path: Path) -> None:
     buffers = [None, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe")]
     rows = pa.table({"s": pa.Array.from_buffers(pa.string(), 1, buffers)})
-    stats = json.loads(files.write_file(tmp_path, "a.parquet", rows, "zstd").stats)
+    stats = json.loads(files.write_file(LocalStorage(tmp_path), ".", "a.parquet", rows, "zstd").stats)
     assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"s": 0})
 
 
 def test_nan_leaves_no_upper_bound(tmp_path: Path) -> None:
-    entry = files.write_file(tmp_path, "a.parquet", pa.table({"x": [1.0, float("nan")]}), "zstd")
+    entry = files.write_file(LocalStorage(tmp_path), ".", "a.parquet", pa.table({"x": [1.0, float("nan")]}), "zstd")
     assert '"maxValues": {}' in entry.stats
 
 

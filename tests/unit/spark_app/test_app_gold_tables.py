@@ -16,6 +16,7 @@ from spark_app.gold import gold_tables
 from spark_app.gold.definition import Definition
 from spark_app.gold.gold_tables import GoldTables
 from spark_app.settings.models import Settings
+from spark_app.storage.local import LocalStorage
 from spark_app.store import delta_log, log_entry
 
 GOLD = "gold_a_player_agg"
@@ -47,8 +48,7 @@ def test_each_fold_is_one_whole_entry_with_its_unit(tmp_path: Path) -> None:
     assert [gold.merge("a", part(x=1, **{f"new_{n}": n}), n) for n in range(1, 6)] == [2, 3, 4, 5, 6]
     assert (gold.cursor("a"), gold.is_there("a")) == (5, True)
     assert rows(tmp_path) == {"x": 5} | {f"new_{n}": n for n in range(1, 6)}
-    log = delta_log.folder(tmp_path / GOLD)
-    entries = [delta_log.read_entry(log, version) for version in range(5)]
+    entries = [delta_log.read_entry(LocalStorage(tmp_path), GOLD, version) for version in range(5)]
     assert [entry and (len(entry.adds), len(entry.removes), entry.unit) for entry in entries] == [
         (1, 0, None),
         *[(1, 1, None)] * 4,
@@ -99,13 +99,13 @@ def test_a_table_that_was_removed_is_not_there(tmp_path: Path) -> None:
 def test_checkpoints_and_clean_ups_come_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gold_tables, "CLEAN_EVERY", 4)
     cleaned: list[str] = []
-    monkeypatch.setattr(gold_tables, "vacuum_and_clean_log", lambda name, *rest: cleaned.append(name))
+    monkeypatch.setattr(gold_tables, "vacuum_and_clean_log", lambda storage, name, *rest: cleaned.append(name))
     gold = open_gold(tmp_path, every=5)
     for number in range(1, 14):
         gold.merge("a", part(x=1), number)
     assert (rows(tmp_path), cleaned) == ({"x": 13}, [GOLD] * 3)
     assert gold.get("a") is not None  # waits for a checkpoint in the making
-    assert set(delta_log.versions(delta_log.folder(tmp_path / GOLD), ".checkpoint.parquet")) == {1, 6, 11}
+    assert set(delta_log.versions(LocalStorage(tmp_path), GOLD, ".checkpoint.parquet")) == {1, 6, 11}
 
 
 def test_a_table_that_wants_more_of_a_writer_gets_it(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_status_shows_no_control_characters(tmp_path: Path, healthy: list[str]) 
     status.waiting(EVIL)
     assert "all is well" in status.value["reason"]
     status.end("held", EVIL)
-    assert "all is well" in json.loads(lake.status.read_text())["reason"]
+    assert "all is well" in json.loads(lake.path(lake.status).read_text())["reason"]
     said = subprocess.run(
         [sys.executable, "-m", "spark_app", "status", *healthy],
         env={"PROTOLAKE_LAKE__PATH": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},

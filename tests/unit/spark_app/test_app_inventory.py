@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     take(lake, 1, [*TABLES, "silver_rare_events"])
     take(lake, 7)
-    (lake.state / "tables.json").write_text('{"names": {}, "messages": {}}')
+    (lake.path(lake.state) / "tables.json").write_text('{"names": {}, "messages": {}}')
     return lake.root
 
 
@@ -77,10 +77,10 @@ def test_a_lake_in_order_has_no_findings(lake: Lake) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_an_older_copy_of_a_table_is_named(lake: Lake, name: str, newer: int) -> None:
     """However much older: a redo of the last units must not make it look like a whole one."""
-    copy = copy_of(lake.table(name))
+    copy = copy_of(lake.path(name))
     take(lake, newer)
     open_again(lake).units.committer.close()  # the test is about commits that are durable
-    put_back(copy, lake.table(name))
+    put_back(copy, lake.path(name))
     for _ in range(2):
         [finding] = examine(lake)
         assert finding.fatal
@@ -91,15 +91,15 @@ def test_an_older_copy_of_a_table_is_named(lake: Lake, name: str, newer: int) ->
 
 
 def test_an_older_copy_is_named_when_a_unit_is_open_as_well(lake: Lake) -> None:
-    copy = copy_of(lake.table("silver_a_events"))
+    copy = copy_of(lake.path("silver_a_events"))
     take(lake, 3)
     take(lake, 1, finish=False)
-    put_back(copy, lake.table("silver_a_events"))
+    put_back(copy, lake.path("silver_a_events"))
     assert ["silver_a_events is an older copy" in finding.what for finding in examine(lake)] == [True]
 
 
 def test_an_older_log_with_the_files_of_later_units_is_named(lake: Lake) -> None:
-    log = lake.table("silver_a_events") / "_delta_log"
+    log = lake.path("silver_a_events") / "_delta_log"
     copy = copy_of(log)
     take(lake, 9)
     open_again(lake).units.committer.close()
@@ -109,7 +109,7 @@ def test_an_older_log_with_the_files_of_later_units_is_named(lake: Lake) -> None
 
 def test_a_log_cut_within_the_last_units_is_made_whole(lake: Lake) -> None:
     """As after a power cut."""
-    log = lake.table("silver_a_events") / "_delta_log"
+    log = lake.path("silver_a_events") / "_delta_log"
     copy = copy_of(log)
     take(lake, 2)
     put_back(copy, log)
@@ -118,10 +118,10 @@ def test_a_log_cut_within_the_last_units_is_made_whole(lake: Lake) -> None:
 
 
 def test_a_table_of_long_ago_is_compared_too(lake: Lake) -> None:
-    copy = copy_of(lake.table("silver_rare_events"))
+    copy = copy_of(lake.path("silver_rare_events"))
     take(lake, 1, ["bronze_events", "silver_rare_events"])
     take(lake, 9, ["bronze_events"])
-    put_back(copy, lake.table("silver_rare_events"))
+    put_back(copy, lake.path("silver_rare_events"))
     assert ["silver_rare_events is an older copy" in finding.what for finding in examine(lake)] == [True]
 
 
@@ -129,15 +129,15 @@ def test_a_table_of_long_ago_is_compared_too(lake: Lake) -> None:
     ("name", "fatal"), [("bronze_events", True), ("silver_a_events", False), ("quarantine_events", False)]
 )
 def test_a_removed_table_is_named(lake: Lake, name: str, fatal: bool) -> None:
-    shutil.rmtree(lake.table(name))
+    shutil.rmtree(lake.path(name))
     [finding] = examine(lake)
     assert (f"{name} is missing" in finding.what, finding.fatal) == (True, fatal)
-    assert not lake.table(name).exists()
+    assert not lake.path(name).exists()
 
 
 def test_a_removed_log_does_not_come_back_with_the_last_units_only(lake: Lake) -> None:
     open_again(lake).units.committer.close()
-    shutil.rmtree(lake.table("silver_a_events") / "_delta_log")
+    shutil.rmtree(lake.path("silver_a_events") / "_delta_log")
     [finding] = examine(lake)
     assert "silver_a_events is missing" in finding.what
 
@@ -146,7 +146,7 @@ def test_a_removed_log_does_not_come_back_with_the_last_units_only(lake: Lake) -
 def test_lost_manifests_are_named_and_no_file_goes(lake: Lake, kept: int) -> None:
     """Without manifests the files of the tables look like those of undecided units."""
     files = sorted(lake.root.glob("*/*.parquet"))
-    for path in sorted(lake.manifests.glob("0*.json"))[kept:]:
+    for path in sorted(lake.path(lake.manifests).glob("0*.json"))[kept:]:
         path.unlink()
     with pytest.raises(ContractError, match=r"has unit 8|restore"):
         refuse(examine(lake))
@@ -159,12 +159,12 @@ def test_manifests_of_an_older_copy_are_named_where_the_last_unit_is_none_of_ing
     rare = {"silver_rare_events": unit.tables["silver_rare_events"]}
     opened.units.manifests.commit(replace(unit, kind="deferred", source={"records": 1}, tables=rare))
     opened.units.committer.apply(opened.units.manifests.read(9))
-    copy = copy_of(lake.manifests)
+    copy = copy_of(lake.path(lake.manifests))
     end = opened.units.manifests.read(8).source["end"]
     manifest = ingest_unit(lake, 10, rows_of(10))
     opened.units.manifests.commit(replace(manifest, source=manifest.source | {"start": end}))
     opened.units.committer.apply(opened.units.manifests.read(10))
-    put_back(copy, lake.manifests)
+    put_back(copy, lake.path(lake.manifests))
     with pytest.raises(ContractError, match="has unit 10, but the newest manifest is 9"):
         examine(lake)
     assert any("000000000010" in path.name for path in lake.root.glob("*/*.parquet"))
@@ -178,7 +178,7 @@ def test_files_of_an_undecided_unit_still_go(lake: Lake) -> None:
 
 
 def test_missing_manifests_between_others_are_named(lake: Lake) -> None:
-    (lake.manifests / "000000000007.json").unlink()
+    (lake.path(lake.manifests) / "000000000007.json").unlink()
     [finding] = examine(lake)
     assert finding.fatal
     assert "manifests 7 to 7 are missing" in finding.what
@@ -192,14 +192,14 @@ def test_forgotten_manifests_are_not_missed(lake: Lake) -> None:
 
 @pytest.mark.parametrize("text", ["", "junk", "\0\0\0", "protolake-", "[]"])
 def test_a_damaged_id_is_refused_and_nothing_is_committed_again(lake: Lake, text: str) -> None:
-    (lake.state / "id").write_text(text)
+    (lake.path(lake.state) / "id").write_text(text)
     with pytest.raises(ContractError, match="damaged"):
         open_again(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
 
 
 def test_another_lakes_id_is_refused_and_nothing_is_committed_again(lake: Lake) -> None:
-    (lake.state / "id").write_text("protolake-00000000-0000-0000-0000-000000000000\n")
+    (lake.path(lake.state) / "id").write_text("protolake-00000000-0000-0000-0000-000000000000\n")
     with pytest.raises(ContractError, match="another lake id"):
         open_again(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
@@ -208,7 +208,7 @@ def test_another_lakes_id_is_refused_and_nothing_is_committed_again(lake: Lake) 
 @pytest.mark.parametrize("mark", ["99", "-1", "1e9", "\0"])
 def test_a_wrong_mark_of_what_is_finished_hides_no_open_unit(lake: Lake, mark: str) -> None:
     take(lake, 1, finish=False)
-    (lake.manifests / "finished").write_text(mark)
+    (lake.path(lake.manifests) / "finished").write_text(mark)
     assert examine(lake) == []
     assert values(lake) == [list(range(1, 10))] * len(TABLES)
 
@@ -216,8 +216,8 @@ def test_a_wrong_mark_of_what_is_finished_hides_no_open_unit(lake: Lake, mark: s
 @pytest.mark.parametrize("name", ["rules.json", "tables.json", "schemas/ledger.json"])
 @pytest.mark.parametrize("text", ["", "{", "\0", "3", None])
 def test_a_damaged_state_file_is_refused(lake: Lake, name: str, text: str | None) -> None:
-    path = lake.state / name
-    (lake.schemas / "0.fds").touch()
+    path = lake.path(lake.state) / name
+    (lake.path(lake.schemas) / "0.fds").touch()
     path.write_text(text) if text is not None else path.unlink(missing_ok=True)
     with pytest.raises(ContractError, match=path.name):
         refuse(examine(lake))
@@ -226,15 +226,15 @@ def test_a_damaged_state_file_is_refused(lake: Lake, name: str, text: str | None
 @pytest.mark.parametrize("name", ["gold.json", "attempts.json", "deferred.json", "status.json", "manifests/finished"])
 @pytest.mark.parametrize("text", ["", "{", "\0", "[]", '"x"'])
 def test_what_may_be_lost_with_the_machine_stops_nothing(lake: Lake, name: str, text: str) -> None:
-    (lake.schemas / "ledger.json").write_text("[]")
-    (lake.state / name).write_text(text)
+    (lake.path(lake.schemas) / "ledger.json").write_text("[]")
+    (lake.path(lake.state) / name).write_text(text)
     refuse(examine(lake))
 
 
 @pytest.mark.parametrize("mark", ["unit", "folded"])
 def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
     """What it says is done would never be looked at, or never be folded."""
-    lake.synced.write_text(json.dumps({mark: 99}))
+    lake.path(lake.synced).write_text(json.dumps({mark: 99}))
     with pytest.raises(ContractError, match="has unit 99, but the newest manifest is 8"):
         examine(lake)
     assert values(lake) == [list(range(1, 9))] * len(TABLES)
@@ -243,5 +243,5 @@ def test_a_mark_that_is_ahead_is_another_lakes(lake: Lake, mark: str) -> None:
 def test_a_crash_before_the_first_ledger_is_no_loss(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     open_again(lake)
-    (lake.schemas / "a.fds").touch()
+    (lake.path(lake.schemas) / "a.fds").touch()
     assert examine(lake) == []

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
-from spark_app.storage.lake import Lake, read_json, write_durably, write_quickly
+from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.state_files import read_json, write_durably, write_quickly
 from tests.support.examples import examples
 
 HOLD = """
@@ -32,7 +34,7 @@ sys.stdin.read()
 @contextmanager
 def held_by_another(lake: Lake, name: str, how: str) -> Iterator[subprocess.Popen[str]]:
     """Another process holds one of the lake's locks; it lets go when its input ends."""
-    command = [sys.executable, "-c", HOLD, how, str(lake.state / name)]
+    command = [sys.executable, "-c", HOLD, how, str(lake.path(lake.state) / name)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -47,11 +49,11 @@ def test_second_process_is_refused(tmp_path: Path, name: str, how: str) -> None:
     lake = open_lake(tmp_path)
     with held_by_another(lake, name, how):
         with pytest.raises(UnreachableError, match="in use by another process") as caught:
-            lake.lock(timeout_s=0.1)
+            lake.lease.take(timeout_s=0.1)
         assert caught.value.exit_code is ExitCode.UNREACHABLE
-    lake.unlock()
-    lake.lock(timeout_s=0.1)
-    lake.unlock()
+    lake.lease.release()
+    lake.lease.take(timeout_s=0.1)
+    lake.lease.release()
 
 
 def test_a_dying_jvm_is_waited_for(tmp_path: Path) -> None:
@@ -61,21 +63,21 @@ def test_a_dying_jvm_is_waited_for(tmp_path: Path) -> None:
         began = time.monotonic()
         timer = threading.Timer(0.5, process.stdin.close)
         timer.start()
-        lake.lock(timeout_s=30)
+        lake.lease.take(timeout_s=30)
         assert time.monotonic() - began >= 0.5
         process.stdin = None
         timer.join()
-    lake.unlock()
+    lake.lease.release()
 
 
 def test_the_lock_excludes_others_while_it_is_held(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    lake.lock(timeout_s=0.1)
+    lake.lease.take(timeout_s=0.1)
     with pytest.raises(UnreachableError):
-        Lake(tmp_path).lock(timeout_s=0.1)
-    with (lake.state / "lock.jvm").open("a+") as handle:
+        Lake(tmp_path).lease.take(timeout_s=0.1)
+    with (lake.path(lake.state) / "lock.jvm").open("a+") as handle:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # left to the JVM
-    lake.unlock()
+    lake.lease.release()
 
 
 @given(st.text(max_size=20) | st.sampled_from(["..", ".", "a/b", "/etc", "_protolake", "_protolake2", ".x", "a\0b"]))
@@ -83,7 +85,7 @@ def test_the_lock_excludes_others_while_it_is_held(tmp_path: Path) -> None:
 def test_a_table_is_a_folder_of_the_lake(name: str) -> None:
     lake = Lake("/lake")
     try:
-        folder = lake.table(name)
+        folder = lake.path(lake.table(name))
     except ContractError:
         return
     assert folder.parent == lake.root
@@ -96,7 +98,7 @@ def test_identity_is_made_once_and_never_for_a_lake_that_had_one(tmp_path: Path)
     identity = lake.identity()
     assert Lake(tmp_path).identity() == identity
     (lake.root / "bronze_events" / "_delta_log").mkdir(parents=True)
-    (lake.state / "id").unlink()
+    (lake.path(lake.state) / "id").unlink()
     with pytest.raises(ContractError, match="restore it"):
         lake.identity()
 
@@ -109,20 +111,18 @@ def test_unwritable_lake_names_the_setting(tmp_path: Path) -> None:
 
 def test_files_are_known_by_their_unit(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    table = lake.table("silver_a_events")
+    table = lake.path("silver_a_events")
     table.mkdir()
     ours = [f"part-{number:012d}-abcd1234-00000-0-00000.parquet" for number in (6, 7, 8)]
     others = ["part-00000-c000.snappy.parquet", "part-00001-5e4c-c000.zstd.parquet", "x.parquet"]
     for name in ours + others:
         (table / name).touch()
-    assert {name: sorted(path.name for path in paths) for name, paths in lake.files_from(7).items()} == {
-        "silver_a_events": ours[1:]
-    }
+    assert lake.files_from(7) == {"silver_a_events": [f"silver_a_events/{name}" for name in ours[1:]]}
 
 
 def test_files_of_a_failed_pass_go(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    table = lake.table("silver_a_events")
+    table = lake.path("silver_a_events")
     table.mkdir()
     for prefix in ("part-000000000001-aaaaaaaa", "part-000000000001-bbbbbbbb"):
         (table / f"{prefix}-00000-0-00000.parquet").touch()
@@ -132,7 +132,7 @@ def test_files_of_a_failed_pass_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [write_durably, write_quickly])
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, write: object) -> None:
-    path = tmp_path / "f.json"
+    storage, path = LocalStorage(tmp_path), tmp_path / "f.json"
     seen, done = set(), threading.Event()
 
     def look() -> None:
@@ -140,14 +140,14 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, write: object
             seen.add(len(path.read_bytes()))
 
     texts = ["1" * 10, "2" * 200_000]
-    write_durably(path, texts[0], "ledger")
+    write_durably(storage, "f.json", texts[0], "ledger")
     reader = threading.Thread(target=look)
     reader.start()
     for number in range(60):
         if write is write_durably:
-            write_durably(path, texts[number % 2], "ledger")
+            write_durably(storage, "f.json", texts[number % 2], "ledger")
         else:
-            write_quickly(path, int(texts[0]), None)
+            write_quickly(storage, "f.json", int(texts[0]), None)
     done.set()
     reader.join()
     assert seen <= {len(text) for text in texts}
@@ -161,7 +161,7 @@ def test_a_file_is_on_the_disk_before_its_name_changes(tmp_path: Path, monkeypat
         os, "fsync", lambda number: (order.append("folder" if _is_folder(number) else "file"), fsync(number))
     )
     monkeypatch.setattr(os, "replace", lambda a, b: (order.append("rename"), rename(a, b)))
-    write_durably(tmp_path / "f", b"x", "ledger")
+    write_durably(LocalStorage(tmp_path), "f", b"x", "ledger")
     assert order == ["file", "rename", "folder"]
 
 
@@ -170,4 +170,4 @@ def _is_folder(descriptor: int) -> bool:
 
 
 def test_no_file_is_no_value(tmp_path: Path) -> None:
-    assert read_json(tmp_path / "nothing.json") is None
+    assert read_json(LocalStorage(tmp_path), "nothing.json") is None

@@ -19,7 +19,7 @@ from spark_app.driver.initial_counts import count_open_causes
 from spark_app.driver.unit import UnitOptions
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.settings.models import Settings
-from spark_app.storage.lake import write_quickly
+from spark_app.storage.state_files import write_quickly
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake
 from tests.unit.spark_app import test_app_pass as kinds
@@ -41,7 +41,7 @@ def test_damage_to_what_only_bronze_still_has_is_named(tmp_path: Path, column: s
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
     lake.kafka.first_kept = len(KINDS)
-    DeltaTable(str(lake.lake.table("bronze_events"))).update({column: damage}, predicate="offset = 2")
+    DeltaTable(str(lake.lake.path("bronze_events"))).update({column: damage}, predicate="offset = 2")
     found = lake.audit().named["altered"]
     assert {wrong.what for wrong in found} == {f"{TOPIC}/0@2"}
     assert [wrong.why for wrong in found if wrong.table == "bronze_events"] == [named]
@@ -86,7 +86,7 @@ def test_records_that_were_given_up_are_nowhere(tmp_path: Path) -> None:
 def test_rows_beyond_the_audited_end_are_not_phantoms(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
-    table = lake.lake.table("bronze_events")
+    table = lake.lake.path("bronze_events")
     rows = DeltaTable(str(table)).to_pyarrow_table()
     for offset, phantoms in ((100, 0), (None, 1)):
         other = pa.array([offset] * len(rows), pa.int64())
@@ -135,7 +135,7 @@ def test_a_folder_that_is_no_lake(tmp_path: Path) -> None:
 def test_a_unit_that_is_not_finished_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
-    (lake.lake.manifests / "finished").write_text("0")
+    (lake.lake.path(lake.lake.manifests) / "finished").write_text("0")
     monkeypatch.setattr("spark_app.audit.auditor.SNAPSHOT_TIMEOUT_S", 0.5)
     with pytest.raises(UnreachableError, match="start the app, which completes the unit"):
         lake.audit()
@@ -144,7 +144,7 @@ def test_a_unit_that_is_not_finished_is_waited_for(tmp_path: Path, monkeypatch: 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
-    next(lake.lake.table("bronze_events").glob("*.parquet")).unlink()
+    next(lake.lake.path("bronze_events").glob("*.parquet")).unlink()
     with pytest.raises(ContractError, match="bronze_events cannot be read"):
         lake.audit()
 
@@ -154,7 +154,7 @@ def test_where_an_old_lake_began_is_taken_from_bronze_and_said(tmp_path: Path) -
     for first in range(3):
         lake.take(batch_of(KINDS, first=5 + first * len(KINDS)))
     lake.opened.units.manifests.forget(1, 3)
-    (lake.lake.manifests / "began").unlink()
+    (lake.lake.path(lake.lake.manifests) / "began").unlink()
     verdict = lake.audit()
     assert verdict.faults() == {}
     assert any("took it from the first offsets in bronze" in words for words in verdict.notes)
@@ -176,7 +176,7 @@ def test_gold_is_compared_with_the_silver_that_it_has_folded(tmp_path: Path) -> 
     }
     lake.fold("at")
     check(lake, 6)
-    shutil.rmtree(lake.lake.table("gold_rummy_player_agg"))
+    shutil.rmtree(lake.lake.path("gold_rummy_player_agg"))
     assert {(w.what, w.why) for w in lake.audit().named["gold"]} == {(gamer, "missing") for gamer in "abcd"}
 
 
@@ -184,7 +184,7 @@ def test_a_table_as_of_a_unit_beside_an_app_that_goes_on(tmp_path: Path) -> None
     lake = SmallLake(tmp_path, kinds.V1)
     for _ in range(4):
         played(lake, "a")
-    folder = lake.lake.table("silver_rummy_events")
+    folder = lake.lake.path("silver_rummy_events")
     table = Table(folder)
     played(lake, "a")
     found = [table.as_of(unit) for unit in (0, 1, 2, 3, 4)]
@@ -200,7 +200,7 @@ def test_gold_that_is_behind_an_old_log_is_not_judged(tmp_path: Path) -> None:
     for _ in range(3):
         played(lake, "a")
     time.sleep(1.1)
-    table = DeltaTable(str(lake.lake.table("silver_rummy_events")))
+    table = DeltaTable(str(lake.lake.path("silver_rummy_events")))
     table.create_checkpoint()
     table.cleanup_metadata()
     check(lake, 4, gold=1)
@@ -211,7 +211,7 @@ def test_gold_that_skipped_a_unit_is_found(tmp_path: Path) -> None:
     played(lake, "a")
     lake.fold("at")
     played(lake, "a", "b")
-    write_quickly(lake.lake.synced, {"folded": 2}, None)
+    write_quickly(lake.lake.storage, lake.lake.synced, {"folded": 2}, None)
     assert {(w.what, w.why.split(",")[0]) for w in lake.audit().named["gold"]} == {
         ("a", "session_count"),
         ("b", "missing"),
@@ -222,7 +222,7 @@ def test_files_that_were_removed_during_the_audit_are_no_damage(tmp_path: Path) 
     lake = SmallLake(tmp_path, kinds.V1, lake={"log_retention_hours": 1e-6})
     for gamer in "ab":
         played(lake, gamer)
-    table = Table(lake.lake.table("silver_rummy_events"))
+    table = Table(lake.lake.path("silver_rummy_events"))
     current = DeltaTable(str(table.folder))
     current.optimize.compact()
     time.sleep(1.1)
@@ -239,7 +239,7 @@ def test_a_damaged_quarantine_is_named_at_the_start(tmp_path: Path) -> None:
     lake = kinds_lake(tmp_path)
     lake.take(batch_of(KINDS))
     assert sum(count_open_causes(lake.opened).values()) > 0
-    for path in lake.lake.table("quarantine_events").glob("*.parquet"):
+    for path in lake.lake.path("quarantine_events").glob("*.parquet"):
         path.write_bytes(b"PAR1")
     with pytest.raises(ContractError, match="quarantine_events cannot be read"):
         count_open_causes(lake.opened)

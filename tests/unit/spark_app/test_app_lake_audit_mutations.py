@@ -54,7 +54,7 @@ class Vandal:
         self.lake = lake.lake
         self.layout = lake.settings.tables.layout
         self.dice = random.Random(seed)
-        self.tables = {n: DeltaTable(str(self.lake.table(n))).to_pyarrow_table() for n in self.lake.tables()}
+        self.tables = {n: DeltaTable(str(self.lake.path(n))).to_pyarrow_table() for n in self.lake.tables()}
         self.rows: dict[str, list[Row]] = {n: sorted(table.to_pylist(), key=_order) for n, table in self.tables.items()}
         self.due: set[tuple[str, str, str]] = set()  # table or "" for a record, kind, identity or key
         # Records that were picked, wait or are tombstones: when they landed is then written down in bronze alone.
@@ -65,7 +65,7 @@ class Vandal:
     def write(self) -> None:
         for name, table in self.tables.items():
             rows = pa.Table.from_pylist(self.rows[name], table.schema)
-            write_deltalake(str(self.lake.table(name)), rows, mode="overwrite")
+            write_deltalake(str(self.lake.path(name)), rows, mode="overwrite")
 
     def pick(self, layer: str, count: int) -> list[tuple[str, Row]]:
         """Rows that were not picked before, with their tables."""

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.model.record_schemas import OMITTED_SCHEMA
+from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite
 from tests.support.frames import batch_of
 from tests.support.lakes import TOPIC, SmallLake
@@ -43,7 +44,7 @@ def with_limit(lake: SmallLake, most: int) -> SmallLake:
 
 
 def columns(lake: SmallLake, name: str) -> list[str]:
-    return list(pa.schema(DeltaTable(str(lake.lake.table(name))).schema().to_arrow()).names)
+    return list(pa.schema(DeltaTable(str(lake.lake.path(name))).schema().to_arrow()).names)
 
 
 def found(lake: SmallLake, **options: Any) -> set[tuple[str, str, str, str]]:
@@ -57,7 +58,7 @@ def test_the_lake_holds_it_by_size_and_hash(tmp_path: Path, most: int) -> None:
     lake.kafka.most = most
     check(lake, 4, gold=1)
     for name, rows in (("bronze_events", 7), ("quarantine_events", 1)):
-        table = pl.read_delta(str(lake.lake.table(name)))
+        table = pl.read_delta(str(lake.lake.path(name)))
         kept = table.filter(pl.col(SIZE).is_not_null()).select("offset", "value", SIZE, DIGEST).rows()
         assert (len(table), kept) == (rows, [(4, None, len(GIANT), hashlib.sha256(GIANT).hexdigest())])
 
@@ -72,10 +73,10 @@ def test_tables_get_the_columns_with_the_first_such_record(tmp_path: Path) -> No
         assert columns(lake, name)[-2:] == [SIZE, DIGEST]
     assert not set(columns(lake, "silver_rummy_events")) & {SIZE, DIGEST}
     check(lake, 2, gold=1)
-    folder, table = lake.lake.table("bronze_events"), lake.opened.units.committer.tables.get("bronze_events")
+    folder, table = lake.lake.path("bronze_events"), lake.opened.units.committer.tables.get("bronze_events")
     assert table is not None
     paths = [path for path, _ in rewrite.live(table)]
-    entry = rewrite.merge(folder, paths, pa.schema(table.schema().to_arrow()), "zstd")
+    entry = rewrite.merge(LocalStorage(folder), ".", paths, pa.schema(table.schema().to_arrow()), "zstd")
     lake.opened.units.committer.tables.replace_files("bronze_events", [entry], paths)
     check(lake, 2, gold=1)
 
@@ -110,7 +111,7 @@ def test_the_limit_may_become_another_one(tmp_path: Path) -> None:
 def test_each_change_is_named(tmp_path: Path, table: str, change: dict[str, str], why: str, kept: int) -> None:
     lake = lake_of(tmp_path)
     lake.kafka.most = kept
-    DeltaTable(str(lake.lake.table(table))).update(change, predicate="offset = 4")
+    DeltaTable(str(lake.lake.path(table))).update(change, predicate="offset = 4")
     assert ("altered", table.split("_")[0], AT, why) in found(lake)
 
 
@@ -118,29 +119,29 @@ def test_each_change_is_named(tmp_path: Path, table: str, change: dict[str, str]
 def test_a_giant_is_no_tombstone(tmp_path: Path, kept: int, why: str) -> None:
     lake = lake_of(tmp_path)
     lake.kafka.most = kept
-    DeltaTable(str(lake.lake.table("bronze_events"))).update({DIGEST: "null", SIZE: "null"}, predicate="offset = 4")
+    DeltaTable(str(lake.lake.path("bronze_events"))).update({DIGEST: "null", SIZE: "null"}, predicate="offset = 4")
     assert ("altered", "bronze", AT, why) in found(lake)
 
 
 def test_a_small_record_that_was_left_out_is_named(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
     own = {"value": "null", SIZE: str(len(SMALL)), DIGEST: f"'{hashlib.sha256(SMALL).hexdigest()}'"}
-    DeltaTable(str(lake.lake.table("bronze_events"))).update(own, predicate="offset = 6")
+    DeltaTable(str(lake.lake.path("bronze_events"))).update(own, predicate="offset = 6")
     wrong = found(lake)
     assert ("misplaced", "silver", f"{TOPIC}/0@6", "belongs in quarantine_events: record_size") in wrong
-    DeltaTable(str(lake.lake.table("silver_rummy_events"))).delete("_offset = 6")
+    DeltaTable(str(lake.lake.path("silver_rummy_events"))).delete("_offset = 6")
     assert ("lost", "quarantine", f"{TOPIC}/0@6", "") in found(lake)
 
 
 def test_a_tombstone_is_no_value_that_was_left_out(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
-    DeltaTable(str(lake.lake.table("bronze_events"))).update({SIZE: "1", DIGEST: "'ff'"}, predicate="offset = 5")
+    DeltaTable(str(lake.lake.path("bronze_events"))).update({SIZE: "1", DIGEST: "'ff'"}, predicate="offset = 5")
     assert ("altered", "bronze", f"{TOPIC}/0@5", SIZE) in found(lake)
 
 
 def test_its_place_is_quarantine(tmp_path: Path) -> None:
     lake = lake_of(tmp_path)
-    DeltaTable(str(lake.lake.table("quarantine_events"))).delete("offset = 4")
+    DeltaTable(str(lake.lake.path("quarantine_events"))).delete("offset = 4")
     assert ("lost", "quarantine", AT, "") in found(lake)
 
 
@@ -148,7 +149,7 @@ def test_what_kafka_no_longer_has_is_compared_with_bronze(tmp_path: Path) -> Non
     lake = lake_of(tmp_path)
     lake.kafka.first_kept = 7
     check(lake, 4, gold=1, records=7, offsets=7)
-    DeltaTable(str(lake.lake.table("quarantine_events"))).update({SIZE: "5"}, predicate="offset = 4")
+    DeltaTable(str(lake.lake.path("quarantine_events"))).update({SIZE: "5"}, predicate="offset = 4")
     assert ("altered", "quarantine", AT, SIZE) in found(lake)
 
 

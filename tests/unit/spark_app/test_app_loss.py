@@ -94,7 +94,7 @@ def taken_lake(tmp_path: Path) -> OpenLake:
     manifest.source["topic_ids"]["t"] = "a"
     opened.units.manifests.commit(manifest)
     opened.units.committer.apply(manifest)
-    write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": 1}}])
+    write_checkpoint(lake.path(lake.checkpoint), {"t": {"0": 0}}, [{"t": {"0": 1}}])
     return opened
 
 
@@ -110,7 +110,7 @@ def test_accepting_writes_the_ranges_and_moves_the_end(tmp_path: Path) -> None:
     row = {"topic": "t", "topic_id": "a", "partition": 0, "first": 1, "end": 6, "reason": "expired", "unit": 2}
     assert accept(opened, topic([6, 0], [9, 3])) == [row]
     assert loss.count(opened) == {"ranges": 1, "offsets": 5}
-    assert not opened.lake.checkpoint.exists()
+    assert not opened.lake.path(opened.lake.checkpoint).exists()
     last = Manifests(opened.lake).last_ingest
     assert last is not None
     assert (last.kind, last.source["start"], last.source["end"]) == (
@@ -138,7 +138,7 @@ def test_without_gaps_nothing_is_decided(tmp_path: Path) -> None:
     opened = taken_lake(tmp_path)
     assert accept(opened, topic([0], [9])) == []
     assert opened.units.manifests.last == 1
-    assert opened.lake.checkpoint.exists()
+    assert opened.lake.path(opened.lake.checkpoint).exists()
 
 
 def test_what_would_get_its_offsets_anew_cannot_be_accepted(tmp_path: Path) -> None:

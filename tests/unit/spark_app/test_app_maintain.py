@@ -41,8 +41,8 @@ def take(manifests: Manifests, committer: TableCommitter, maintainer: Maintainer
 
 def sizes(lake: Lake) -> tuple[int, int]:
     """(most data files in a table's folder, most files in a table's log)."""
-    data = [len(list(lake.table(name).glob("*.parquet"))) for name in TABLES]
-    return max(data), max(len(list((lake.table(name) / "_delta_log").iterdir())) for name in TABLES)
+    data = [len(list(lake.path(name).glob("*.parquet"))) for name in TABLES]
+    return max(data), max(len(list((lake.path(name) / "_delta_log").iterdir())) for name in TABLES)
 
 
 def peak_bytes() -> int:
@@ -64,10 +64,10 @@ def test_hundreds_of_tiny_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert max(sizes(lake)) < UNITS * 0.6
     assert peak_bytes() - peak < 64 << 20
     for name in TABLES:
-        state = replay(lake.table(name))
+        state = replay(lake.path(name))
         assert state.transactions == {lake.identity(): UNITS}
-        assert sorted(read_rows(lake.table(name), state)["x"].to_pylist()) == list(range(1, UNITS + 1))
-        again = DeltaTable(str(lake.table(name)))
+        assert sorted(read_rows(lake.path(name), state)["x"].to_pylist()) == list(range(1, UNITS + 1))
+        again = DeltaTable(str(lake.path(name)))
         assert sorted(again.to_pyarrow_table()["x"].to_pylist()) == list(range(1, UNITS + 1))
         assert len(state.files) < 2 * SETTINGS.compact_files
     assert open_committer(lake, SETTINGS)[1].redo() == 0
@@ -80,7 +80,7 @@ def test_few_small_files_are_left_alone(tmp_path: Path) -> None:
     assert not maintainer.step()
     for _ in range(SETTINGS.compact_files - 1):
         take(manifests, committer, maintainer, lake)
-    assert len(replay(lake.table("bronze_events")).files) == SETTINGS.compact_files - 1
+    assert len(replay(lake.path("bronze_events")).files) == SETTINGS.compact_files - 1
 
 
 def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     assert maintainer.learn([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
     assert [maintainer.step(), maintainer.step(), maintainer.step()] == [True, True, False]
     for name in TABLES:
-        state = replay(lake.table(name))
+        state = replay(lake.path(name))
         assert (len(state.files), state.transactions) == (1, {lake.identity(): 3})
 
 
@@ -107,11 +107,11 @@ def test_a_table_that_was_removed_does_not_keep_the_others_from_compaction(tmp_p
     maintainer = Maintainer(committer.tables, eager, committer.synced)
     maintainer.learn(TABLES)
     maintainer.added("silver_a_events", 1)
-    shutil.rmtree(lake.table("silver_a_events"))
+    shutil.rmtree(lake.path("silver_a_events"))
     committer.forget("silver_a_events")
     maintainer.step()
     maintainer.step()
-    assert len(replay(lake.table("bronze_events")).files) == 1
+    assert len(replay(lake.path("bronze_events")).files) == 1
 
 
 def test_a_compaction_that_fails_leaves_no_files(tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_a_compaction_that_fails_leaves_no_files(tmp_path: Path) -> None:
     manifests, committer = open_committer(lake, SETTINGS)
     for _ in range(4):
         take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
-    before = sorted(lake.table("bronze_events").glob("*.parquet"))
+    before = sorted(lake.path("bronze_events").glob("*.parquet"))
     two_each = 2 * before[0].stat().st_size + 10
     before[-1].write_bytes(b"damaged")
     eager = SETTINGS.model_copy(update={"compact_files": 3, "compact_bytes": two_each})
     maintainer = Maintainer(committer.tables, eager, committer.synced)
     maintainer.learn(["bronze_events"])
     assert maintainer.step()
-    assert sorted(lake.table("bronze_events").glob("*.parquet")) == before
+    assert sorted(lake.path("bronze_events").glob("*.parquet")) == before
 
 
 def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) 
     maintainer.learn(names)
     left = []
     while maintainer.step() and len(left) < 4:
-        left.append(sum(len(replay(lake.table(name)).files) == 3 for name in names))
+        left.append(sum(len(replay(lake.path(name)).files) == 3 for name in names))
     assert left[:4] == [3, 0, 0, 0]
 
 
@@ -151,12 +151,12 @@ def test_a_table_whose_units_merge_its_files_is_only_tidied(tmp_path: Path) -> N
     maintainer = Maintainer(committer.tables, SETTINGS, committer.synced, {"silver_a_events"})
     for _ in range(4 * SETTINGS.compact_files):
         take(manifests, committer, maintainer, lake)
-    assert len(replay(lake.table("bronze_events")).files) < SETTINGS.compact_files
-    assert len(replay(lake.table("silver_a_events")).files) == 4 * SETTINGS.compact_files
+    assert len(replay(lake.path("bronze_events")).files) < SETTINGS.compact_files
+    assert len(replay(lake.path("silver_a_events")).files) == 4 * SETTINGS.compact_files
     time.sleep(1.1)  # all of its log is past its retention
     for _ in range(SETTINGS.compact_files):
         take(manifests, committer, maintainer, lake)
-    assert len(list((lake.table("silver_a_events") / "_delta_log").glob("*.json"))) < 4 * SETTINGS.compact_files
+    assert len(list((lake.path("silver_a_events") / "_delta_log").glob("*.json"))) < 4 * SETTINGS.compact_files
 
 
 def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,14 +165,14 @@ def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.Capt
     manifests, committer = open_committer(lake, settings)
     maintainer = Maintainer(committer.tables, settings, committer.synced)
     take(manifests, committer, maintainer, lake)
-    damaged = next(lake.table("silver_a_events").glob("*.parquet"))
+    damaged = next(lake.path("silver_a_events").glob("*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-20])
     for _ in range(5):
         take(manifests, committer, maintainer, lake)
     assert capsys.readouterr().err.count("cannot be compacted") == 1
     assert manifests.applied() == 6
-    assert len(list(lake.table("silver_a_events").glob("*.parquet"))) == 6
-    assert sorted(DeltaTable(str(lake.table("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))
+    assert len(list(lake.path("silver_a_events").glob("*.parquet"))) == 6
+    assert sorted(DeltaTable(str(lake.path("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))
 
 
 def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
@@ -186,5 +186,6 @@ def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
     assert table is not None
     table.optimize.compact()
     time.sleep(1.1)
-    assert len(sweep(table, dry_run=True)) == len(sweep(table)) == 3
-    assert sweep(DeltaTable(str(lake.table(TABLES[0]))), dry_run=True) == []
+    assert len(sweep(lake.storage, TABLES[0], table, dry_run=True)) == len(sweep(lake.storage, TABLES[0], table)) == 3
+    again = DeltaTable(str(lake.path(TABLES[0])))
+    assert sweep(lake.storage, TABLES[0], again, dry_run=True) == []

@@ -128,14 +128,14 @@ def test_where_the_first_unit_of_ingest_started_is_kept(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests = decide(lake, 5)
     manifests.forget(keep=1, needed_from=5)
-    assert json.loads((lake.manifests / "began").read_text()) == {"start": {"t": {"0": 0}}, "topic_ids": {}}
+    assert json.loads((lake.path(lake.manifests) / "began").read_text()) == {"start": {"t": {"0": 0}}, "topic_ids": {}}
 
 
 @pytest.mark.parametrize("damage", ["missing", "longer", "shorter", "empty"])
 def test_file_that_is_not_what_it_says_is_refused(tmp_path: Path, damage: str) -> None:
     lake = open_lake(tmp_path)
     unit = ingest_unit(lake, 1, ROWS)
-    path = lake.table("silver_a_events") / unit.tables["silver_a_events"].adds[0].path
+    path = lake.path("silver_a_events") / unit.tables["silver_a_events"].adds[0].path
     data = path.read_bytes()
     path.write_bytes({"missing": b"", "longer": data + b"x", "shorter": data[:-1], "empty": b""}[damage])
     if damage == "missing":
@@ -149,7 +149,7 @@ def test_any_altered_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, d
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     unit = ingest_unit(lake, 1, ROWS)
     Manifests(lake).commit(unit)
-    [path] = lake.manifests.glob("0*.json")
+    [path] = lake.path(lake.manifests).glob("0*.json")
     text = bytearray(path.read_bytes())
     place = data.draw(st.integers(0, len(text) - 1))
     text[place] ^= data.draw(st.integers(1, 255))
@@ -167,7 +167,7 @@ def test_any_altered_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, d
 def test_cut_manifest_is_noticed(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     decide(lake, 1)
-    [path] = lake.manifests.glob("0*.json")
+    [path] = lake.path(lake.manifests).glob("0*.json")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ContractError, match="restore it"):
         Manifests(lake)
@@ -176,7 +176,7 @@ def test_cut_manifest_is_noticed(tmp_path: Path) -> None:
 def test_half_written_manifest_is_no_manifest(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     decide(lake, 2)
-    (lake.manifests / ".000000000003.json.77.tmp").write_text("{")
+    (lake.path(lake.manifests) / ".000000000003.json.77.tmp").write_text("{")
     assert Manifests(lake).last == 2
 
 
@@ -241,5 +241,5 @@ def test_reports_and_manifests_survive_their_text(report: Report) -> None:
 def test_the_stored_text_has_a_format(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     decide(lake, 1)
-    stored = json.loads((lake.manifests / "000000000001.json").read_text())
+    stored = json.loads((lake.path(lake.manifests) / "000000000001.json").read_text())
     assert sorted(stored) == ["digest", "format", "manifest"]

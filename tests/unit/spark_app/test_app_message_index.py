@@ -87,14 +87,14 @@ def lake_of(root: Path, writer: str, answers: Answers, rule: str, **decode: Any)
 
 
 def placed(lake: SmallLake, table: str) -> list[dict[str, Any]]:
-    rows = pl.read_delta(str(lake.lake.table(table))) if lake.lake.table(table).exists() else pl.DataFrame()
+    rows = pl.read_delta(str(lake.lake.path(table))) if lake.lake.path(table).exists() else pl.DataFrame()
     return rows.drop([name for name in rows.columns if name[0] == "_" and name != "_offset"]).to_dicts()
 
 
 def quarantined(lake: SmallLake) -> list[tuple[int, str, str]]:
-    if not lake.lake.table("quarantine_events").exists():
+    if not lake.lake.path("quarantine_events").exists():
         return []
-    return sorted(pl.read_delta(str(lake.lake.table("quarantine_events"))).select("offset", "cause", "detail").rows())
+    return sorted(pl.read_delta(str(lake.lake.path("quarantine_events"))).select("offset", "cause", "detail").rows())
 
 
 @pytest.mark.parametrize("form", ["text", "serialized"])
@@ -228,7 +228,7 @@ def test_a_key_of_another_message_is_no_key() -> None:
 
 def test_a_bare_message_is_found_by_its_name_under_each_rule(tmp_path: Path) -> None:
     for number, (numbering, expected) in enumerate({"registered": (0, 1), "descriptor": (0, 2)}.items()):
-        ledger = Ledger(open_lake(tmp_path / str(number)).schemas, numbering)  # type: ignore[arg-type]
+        ledger = Ledger(open_lake(tmp_path / str(number)), numbering)  # type: ignore[arg-type]
         ledger.add_decodable(1, orders("text", None).descriptor_set, 0.0, "text")
         assert ledger.index_of(1, CANCELLED) == expected
         assert message(ledger.catalog().decodable[1], *expected) == CANCELLED
@@ -245,11 +245,11 @@ def old_lake(root: Path) -> Lake:
     """A lake as an earlier release left it: no rule, and a ledger that does not say how schemas were registered."""
     lake = SmallLake(root, replace(compile_text(MAPS), form=None), **BY_MESSAGE)
     kinds = {name: message_class(compile_text(MAPS), name) for name in (PLACED, CANCELLED)}
-    path = lake.lake.state / "rules.json"
+    path = lake.lake.path(lake.lake.state) / "rules.json"
     rules = json.loads(path.read_text())
     assert rules.pop("decode.message_index") == "registered"
     path.write_text(json.dumps(rules))
-    ledger = lake.lake.schemas / "ledger.json"
+    ledger = lake.lake.path(lake.lake.schemas) / "ledger.json"
     entries = json.loads(ledger.read_text())
     assert [entry.pop("form") for entry in entries] == [None]
     ledger.write_text(json.dumps(entries))
@@ -270,7 +270,7 @@ def test_an_existing_lake_goes_on_as_it_did(tmp_path: Path) -> None:
     """Entries count where protoc puts them, and nothing is doubted."""
     lake = old_lake(tmp_path)
     assert message_index_rule(lake) is None
-    assert "decode.message_index" not in json.loads((lake.state / "rules.json").read_text())
+    assert "decode.message_index" not in json.loads((lake.path(lake.state) / "rules.json").read_text())
 
 
 def test_doctor_names_the_schemas_of_an_existing_lake_that_a_rule_is_about(tmp_path: Path) -> None:
@@ -292,8 +292,8 @@ def lake_settings(lake: Lake, rule: str = "") -> Settings:
 
 def test_audit_finds_rows_that_another_rule_has_placed(tmp_path: Path) -> None:
     lake = old_lake(tmp_path)
-    entries = json.loads((lake.schemas / "ledger.json").read_text())
-    (lake.schemas / "ledger.json").write_text(json.dumps([entry | {"form": "text"} for entry in entries]))
+    entries = json.loads((lake.path(lake.schemas) / "ledger.json").read_text())
+    (lake.path(lake.schemas) / "ledger.json").write_text(json.dumps([entry | {"form": "text"} for entry in entries]))
     again = SmallLake(lake.root, **BY_MESSAGE, decode={"message_index": "descriptor"})
     again.kafka.batches = [batch_of(read_values(lake))]
     verdict = again.audit()
@@ -302,7 +302,7 @@ def test_audit_finds_rows_that_another_rule_has_placed(tmp_path: Path) -> None:
 
 
 def read_values(lake: Lake) -> list[bytes]:
-    return pl.read_delta(str(lake.table("bronze_events"))).sort("offset")["value"].to_list()
+    return pl.read_delta(str(lake.path("bronze_events"))).sort("offset")["value"].to_list()
 
 
 @pytest.mark.parametrize("given", ["", "registered", "descriptor", "without_map_entries"])
@@ -334,7 +334,7 @@ def test_doctor_changes_the_rule_on_purpose_only(tmp_path: Path) -> None:
 def desk(answers: Answers, lake: Lake, numbering: Numbering) -> SchemaResolver:
     settings = Settings(registry=RegistrySettings(url=answers.url))
     registry = Registry(settings.registry, limits_of(settings.schemas))
-    return SchemaResolver(Ledger(lake.schemas, numbering), registry, settings.schemas, subjects_of(settings))
+    return SchemaResolver(Ledger(lake, numbering), registry, settings.schemas, subjects_of(settings))
 
 
 @pytest.mark.parametrize("writer", ["Java", "Java, normalize.schemas"])
@@ -344,14 +344,14 @@ def test_a_lake_that_gets_a_rule_asks_how_its_schemas_were_registered(
     """Its ledger keeps the order, which decides about columns."""
     confluent(answers, writer)
     lake = open_lake(tmp_path)
-    ledger = Ledger(lake.schemas, None)
+    ledger = Ledger(lake, None)
     ledger.add_decodable(1, compile_text(MAPS).descriptor_set, 0.0)
     ledger.add_decodable(2, compile_text(PROTO3 + "message M { int32 x = 1; }").descriptor_set, 0.0)
     ledger.save()
     of_rule = desk(answers, lake, "registered")
     assert message(of_rule.ledger.catalog().decodable[1], 0, 1) is None
     of_rule.fetch_missing_forms()
-    again = Ledger(lake.schemas, "registered")
+    again = Ledger(lake, "registered")
     assert list(again.entries) == [1, 2]
     assert message(again.catalog().decodable[1], 0, 1) == (PLACED if writer == "Java" else CANCELLED)
     assert set(answers.asked) == {"/schemas/ids/1"}

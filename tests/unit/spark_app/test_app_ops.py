@@ -27,7 +27,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.ops.log import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
 from spark_app.ops.status_text import status_lines
-from spark_app.storage.lake import read_json
+from spark_app.storage.state_files import read_json
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]
@@ -178,7 +178,7 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     report = Report(bronze=5, silver={"a": 3}, quarantine={"frame_short": 1}, deferred=1, schema_ids={"a": {"7": 3}})
     status.batch_done(1, report, 0.5)
     status.end("stopped", None, bump=True)
-    value = read_json(lake.status)
+    value = read_json(lake.storage, lake.status)
     assert problem(value) == "stopped: not running"
     assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"frame_short": 1})
     assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}}}
@@ -208,7 +208,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     status.batch_done(1, report, 0.5)
     status.gold_done({}, {"gold_a_player_agg": "its silver is damaged"})
     status.end("stopped", None)
-    lines = status_lines(read_json(lake.status))
+    lines = status_lines(read_json(lake.storage, lake.status))
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
@@ -235,7 +235,7 @@ def test_what_a_replay_resolved_is_no_longer_in_quarantine(tmp_path: Path) -> No
 def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
     status = Status(lake, TableNames())
-    lake.status.mkdir()  # nothing can be renamed onto it
+    lake.path(lake.status).mkdir()  # nothing can be renamed onto it
     failed = threading.Event()
     write = status._write
 
@@ -249,9 +249,9 @@ def test_a_full_disk_does_not_end_the_status_thread(tmp_path: Path, capsys: pyte
     status._write = count  # type: ignore[method-assign]
     status.start()
     assert failed.wait(60)
-    lake.status.rmdir()
+    lake.path(lake.status).rmdir()
     status.end("stopped", None)
-    assert read_json(lake.status)["state"] == "stopped"
+    assert read_json(lake.storage, lake.status)["state"] == "stopped"
     assert "status.json could not be written" in capsys.readouterr().err
 
 
@@ -317,8 +317,8 @@ def test_the_status_goes_on_when_what_it_asks_is_gone(tmp_path: Path, monkeypatc
     assert all(asked.acquire(timeout=10) for _ in range(3))
     status.lag_of = lambda: 7
     for _ in range(1000):
-        if (read_json(lake.status) or {}).get("lag") == 7:
+        if (read_json(lake.storage, lake.status) or {}).get("lag") == 7:
             break
         threading.Event().wait(0.01)
     status.end("stopped", None)
-    assert read_json(lake.status)["lag"] == 7
+    assert read_json(lake.storage, lake.status)["lag"] == 7

@@ -21,6 +21,7 @@ from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Cause
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import files, task
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.route import Routing
@@ -243,8 +244,8 @@ def test_topics_are_text_in_every_file_however_many_a_task_has(tmp_path: Path, t
     ]
     first = run(batches, plan_for(tmp_path / "first", topic_ids=ids))
     bronze = read_back(tmp_path / "first", first)[LAYOUT.bronze]
-    paths = [str(tmp_path / "first" / LAYOUT.bronze / entry.path) for entry in first.files[LAYOUT.bronze]]
-    share = Share(tuple(find_row_groups(paths, None)), None, 100, 1 << 20)
+    storage, keys = LocalStorage(tmp_path / "first"), [f"{LAYOUT.bronze}/{e.path}" for e in first.files[LAYOUT.bronze]]
+    share = Share(storage, tuple(find_row_groups(storage, keys, None)), None, 100, 1 << 20)
     again = run(list(share.read()), plan_for(tmp_path / "again", write_bronze=False, topic_ids={}))
     truth = {150 * n + row: topic for n, b in enumerate(batches) for row, topic in enumerate(b["topic"].to_pylist())}
     assert dict(zip(bronze["offset"].to_pylist(), bronze["topic"].to_pylist(), strict=True)) == truth

@@ -13,6 +13,7 @@ import pytest
 
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.bronze import Share, find_row_groups
 from spark_app.worker.framing import VALUE_HEADER
 from spark_app.worker.table_rows import BRONZE_SCHEMA
@@ -27,8 +28,8 @@ SMALL = event(OLD, "rummy", c0=5)
 
 def shares_of(folder: Path, report: Report) -> list[pa.RecordBatch]:
     """Bronze of the report, as a worker reads it."""
-    paths = [str(folder / LAYOUT.bronze / entry.path) for entry in report.files[LAYOUT.bronze]]
-    return list(Share(tuple(find_row_groups(paths, None)), None, 1_000, 1 << 20).read())
+    storage, keys = LocalStorage(folder), [f"{LAYOUT.bronze}/{entry.path}" for entry in report.files[LAYOUT.bronze]]
+    return list(Share(storage, tuple(find_row_groups(storage, keys, None)), None, 1_000, 1 << 20).read())
 
 
 def files_of(folder: Path, report: Report, table: str) -> list[list[bytes]]:

@@ -17,6 +17,7 @@ from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
 from spark_app.store import commit, delta_log, inventory, torn_logs
 from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
@@ -45,12 +46,12 @@ def take(lake: Lake, units: int, compact: bool = False) -> TableCommitter:
 
 
 def values(lake: Lake) -> list[list[int]]:
-    tables = [DeltaTable(str(lake.table(name))).to_pyarrow_table() for name in TABLES]
+    tables = [DeltaTable(str(lake.path(name))).to_pyarrow_table() for name in TABLES]
     return [sorted(table["x"].to_pylist()) for table in tables]
 
 
 def log_of(lake: Lake) -> Path:
-    return delta_log.folder(lake.table("silver_a_events"))
+    return lake.path(delta_log.log_key("silver_a_events"))
 
 
 def entry(lake: Lake, version: int) -> Path:
@@ -105,7 +106,7 @@ def test_compaction_without_its_file_did_not_happen(
     lake = open_lake(tmp_path)
     monkeypatch.setattr(DurabilityMark, "sync", lambda *_, **__: None)
     take(lake, 5, compact=True)
-    [merged] = lake.table("silver_a_events").glob("merged-*.parquet")
+    [merged] = lake.path("silver_a_events").glob("merged-*.parquet")
     DAMAGES[damage](merged)
     assert open_committer(lake)[1].redo() == 0
     assert values(lake) == [[1, 2, 3, 4, 5]] * 2
@@ -117,7 +118,7 @@ def test_after_a_clean_stop_only_the_last_unit_is_looked_at(tmp_path: Path, monk
     take(lake, 5).close()
     manifests, committer = open_committer(lake)
     monkeypatch.setattr(manifests, "read", {5: manifests.read(5)}.__getitem__)
-    monkeypatch.setattr(delta_log, "read_entry", lambda log, version: {5: None}[version])
+    monkeypatch.setattr(delta_log, "read_entry", lambda storage, table, version: {5: None}[version])
     assert committer.redo() == 0
     assert look(lake) == []
     assert (committer.synced.unit, committer.synced.versions) == (5, dict.fromkeys(TABLES, 4))
@@ -164,7 +165,7 @@ def test_a_table_older_than_it_was_is_named_and_not_added_to(
 def test_manifests_older_than_they_were_are_refused(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()
-    (lake.manifests / "000000000005.json").unlink()
+    (lake.path(lake.manifests) / "000000000005.json").unlink()
     with pytest.raises(ContractError, match="has unit 5, but the newest manifest is 4"):
         open_committer(lake)[1].redo()
 
@@ -184,21 +185,21 @@ def test_a_log_whose_beginning_has_expired_cannot_be_cut_to_nothing(tmp_path: Pa
 def test_gold_beyond_repair_is_computed_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = open_lake(tmp_path)
     take(lake, 2).close()
-    lake.table("silver_a_events").rename(lake.table("gold_a_player_agg"))
-    lake.gold.write_text("{}")
+    lake.path("silver_a_events").rename(lake.path("gold_a_player_agg"))
+    lake.path(lake.gold).write_text("{}")
     synced = DurabilityMark(lake)
     synced.sync(["gold_a_player_agg"])
-    (delta_log.folder(lake.table("gold_a_player_agg")) / f"{1:020d}.json").unlink()
+    (lake.path(delta_log.log_key("gold_a_player_agg")) / f"{1:020d}.json").unlink()
     open_committer(lake)
     assert "the app recomputes gold" in capsys.readouterr().err
-    assert (lake.tables(), lake.gold.exists()) == (["bronze_events"], False)
+    assert (lake.tables(), lake.path(lake.gold).exists()) == (["bronze_events"], False)
     assert "gold_a_player_agg" not in DurabilityMark(lake).versions
 
 
 def test_a_table_that_is_made_anew_forgets_its_mark(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5).close()
-    lake.table("silver_a_events").rename(tmp_path / "aside")
+    lake.path("silver_a_events").rename(tmp_path / "aside")
     take(lake, 1)
     assert DurabilityMark(lake).versions == {"bronze_events": 4}
     assert look(lake) == []
@@ -230,24 +231,23 @@ def test_the_mark_is_never_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     make = committer._apply
     monkeypatch.setattr(committer, "_apply", lambda *a, **k: (seen.append(committer.synced.unit), make(*a, **k))[1])
     committer.redo()
-    assert (int((lake.manifests / "finished").read_text()), seen) == (5, [0] * 5)
+    assert (int((lake.path(lake.manifests) / "finished").read_text()), seen) == (5, [0] * 5)
 
 
 def test_folders_of_a_new_lake_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("spark_app.storage.lake.sync_folder", synced.append)
+    monkeypatch.setattr("spark_app.storage.local._sync", lambda path: synced.append(Path(path)))
     lake = open_lake(tmp_path / "new" / "lake")
-    assert {tmp_path, tmp_path / "new", lake.root, lake.state} <= set(synced)
+    assert {tmp_path, tmp_path / "new", lake.root, lake.path(lake.state)} <= set(synced)
 
 
 def test_entries_say_what_nobody_made_durable(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5, compact=True)
-    log = log_of(lake)
-    newest = max(delta_log.versions(log))
-    entries = [delta_log.read_entry(log, version) for version in range(newest + 1)]
+    newest = max(delta_log.versions(lake.storage, "silver_a_events"))
+    entries = [delta_log.read_entry(lake.storage, "silver_a_events", version) for version in range(newest + 1)]
     assert [(e.unit, len(e.adds)) for e in entries if e] == [(n, 0) for n in range(1, 6)] + [(None, 1)]
-    assert json.loads((lake.state / "synced.json").read_text())["versions"]["silver_a_events"] == newest
+    assert json.loads((lake.path(lake.state) / "synced.json").read_text())["versions"]["silver_a_events"] == newest
 
 
 def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) -> None:
@@ -281,10 +281,10 @@ def test_a_table_that_is_removed_under_a_sync_begins_anew(tmp_path: Path, monkey
     synced = DurabilityMark(lake)
     sync = delta_log.sync
 
-    def remove_meanwhile(table: Path, *rest: Any) -> Any:
-        found = sync(table, *rest)
-        if table.name == "silver_a_events":
-            synced.forget(table.name)
+    def remove_meanwhile(storage: LocalStorage, table: str, *rest: Any) -> Any:
+        found = sync(storage, table, *rest)
+        if table == "silver_a_events":
+            synced.forget(table)
         return found
 
     monkeypatch.setattr(delta_log, "sync", remove_meanwhile)

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.model.errors import ContractError
 from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
 from spark_app.store.manifest import FORMAT
 from tests.support.units import open_committer
 
@@ -33,14 +34,14 @@ def take(lake: Lake, count: int) -> None:
 
 
 def values(lake: Lake) -> list[list[int]]:
-    bronze, *others = [sorted(DeltaTable(str(lake.table(n))).to_pyarrow_table()["x"].to_pylist()) for n in TABLES]
+    bronze, *others = [sorted(DeltaTable(str(lake.path(n))).to_pyarrow_table()["x"].to_pylist()) for n in TABLES]
     units = [unit for unit, rows in sorted(Counter(bronze).items()) for _ in range(rows // len(OTHERS))]
     return [units, *others]
 
 
 def write_manifest(lake: Lake, **values: object) -> None:
     """The first manifest, with other values than it had."""
-    path = lake.manifests / "000000000001.json"
+    path = lake.path(lake.manifests) / "000000000001.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
@@ -63,7 +64,7 @@ def test_redo_makes_the_missing_commits_once(tmp_path: Path, before: int, made: 
 def test_redo_with_a_stale_mark_changes_nothing(tmp_path: Path, stored: str | None) -> None:
     lake = open_lake(tmp_path)
     take(lake, 5)
-    mark = lake.manifests / "finished"
+    mark = lake.path(lake.manifests) / "finished"
     mark.unlink() if stored is None else mark.write_text(stored)
     open_committer(lake)[1].redo()
     assert values(lake) == [[1, 2, 3, 4, 5]] * len(TABLES)
@@ -72,7 +73,7 @@ def test_redo_with_a_stale_mark_changes_nothing(tmp_path: Path, stored: str | No
 def test_commit_lost_with_the_power_is_made_again(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 3)
-    log = lake.table("silver_a_events") / "_delta_log"
+    log = lake.path("silver_a_events") / "_delta_log"
     max(log.glob("*.json")).write_bytes(b"")
     assert open_committer(lake)[1].redo() == 1
     assert values(lake) == [[1, 2, 3]] * len(TABLES)
@@ -83,21 +84,21 @@ def test_a_removed_table_is_not_made_again_from_files_that_are_gone(
 ) -> None:
     lake = open_lake(tmp_path)
     take(lake, 2)
-    shutil.rmtree(lake.table("silver_a_events"))
+    shutil.rmtree(lake.path("silver_a_events"))
     assert open_committer(lake)[1].redo() == 0
     assert "silver_a_events" not in lake.tables()
     assert "rebuild" in capsys.readouterr().err
     take(lake, 1)
-    assert DeltaTable(str(lake.table("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
+    assert DeltaTable(str(lake.path("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
     open_committer(lake)[1].redo()
-    assert DeltaTable(str(lake.table("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
+    assert DeltaTable(str(lake.path("silver_a_events"))).to_pyarrow_table()["x"].to_pylist() == [3]
 
 
 def test_bronze_of_a_decided_unit_must_be_there(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     manifests, _ = open_committer(lake)
     manifests.commit(ingest_unit(lake, 1, rows_of(1)))
-    shutil.rmtree(lake.table("bronze_events"))
+    shutil.rmtree(lake.path("bronze_events"))
     with pytest.raises(ContractError, match="files of bronze_events are missing"):
         open_committer(lake)[1].redo()
 
@@ -107,7 +108,7 @@ def test_bronze_of_a_decided_unit_must_be_there_beside_earlier_ones(tmp_path: Pa
     take(lake, 1)
     manifests, _ = open_committer(lake)
     manifests.commit(ingest_unit(lake, 2, rows_of(2)))
-    max(lake.table("bronze_events").glob("*.parquet")).unlink()
+    max(lake.path("bronze_events").glob("*.parquet")).unlink()
     with pytest.raises(ContractError, match="files of bronze_events are missing"):
         open_committer(lake)[1].redo()
 
@@ -125,7 +126,7 @@ def test_unit_of_another_manifest_is_a_contradiction(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "manifest": "{}", "digest": ""}'])
 def test_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
     lake = open_lake(tmp_path)
-    (lake.manifests / "000000000001.json").write_text(text)
+    (lake.path(lake.manifests) / "000000000001.json").write_text(text)
     with pytest.raises(ContractError, match=r"000000000001\.json"):
         open_committer(lake)
 
@@ -133,7 +134,7 @@ def test_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
 def test_manifest_without_a_digest_is_named(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 1)
-    path = lake.manifests / "000000000001.json"
+    path = lake.path(lake.manifests) / "000000000001.json"
     path.write_text(json.dumps({"format": FORMAT, "manifest": json.loads(path.read_text())["manifest"]}))
     with pytest.raises(ContractError):
         open_committer(lake)
@@ -142,7 +143,7 @@ def test_manifest_without_a_digest_is_named(tmp_path: Path) -> None:
 def test_manifest_of_a_newer_format_says_so(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     take(lake, 1)
-    path = lake.manifests / "000000000001.json"
+    path = lake.path(lake.manifests) / "000000000001.json"
     newer = json.loads(json.loads(path.read_text())["manifest"]) | {"more": 1}
     write_manifest(lake, format=FORMAT + 1, manifest=json.dumps(newer))
     with pytest.raises(ContractError, match=f"format {FORMAT + 1}.*run a newer"):
@@ -154,7 +155,7 @@ def test_a_new_tables_folder_is_durable_before_the_unit_is_decided(
 ) -> None:
     lake = open_lake(tmp_path)
     manifests, _ = open_committer(lake)
-    synced: list[Path] = []
-    monkeypatch.setattr("spark_app.store.manifest.sync_folder", synced.append)
+    synced: list[str] = []
+    monkeypatch.setattr(LocalStorage, "make_durable", lambda _, *folders: synced.extend(folders))
     manifests.commit(ingest_unit(lake, 1, rows_of(1)))
-    assert lake.root in synced
+    assert synced == [*rows_of(1), ""]

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 def lake(tmp_path: Path) -> Lake:
     lake = open_lake(tmp_path / "lake")
     take(lake, 2)
-    (lake.state / "tables.json").write_text('{"names": {"a": "a", "b": "b"}, "messages": {}}')
-    write_checkpoint(lake.checkpoint, {"t": {"0": 0}}, [{"t": {"0": 1}}, {"t": {"0": 2}}])
+    (lake.path(lake.state) / "tables.json").write_text('{"names": {"a": "a", "b": "b"}, "messages": {}}')
+    write_checkpoint(lake.path(lake.checkpoint), {"t": {"0": 0}}, [{"t": {"0": 1}}, {"t": {"0": 2}}])
     return lake
 
 
@@ -40,10 +40,10 @@ def app(lake: Lake, *arguments: str, hold: bool = False) -> subprocess.Popen[str
 
 
 DAMAGES: dict[str, tuple[Callable[[Lake], object], str]] = {
-    "checkpoint": (lambda lake: (lake.checkpoint / "metadata").write_text(""), "doctor --repair"),
-    "bronze": (lambda lake: shutil.rmtree(lake.table("bronze_events")), "Restore it"),
-    "manifests": (lambda lake: (lake.manifests / "000000000002.json").unlink(), "estore _protolake"),
-    "id": (lambda lake: (lake.state / "id").write_text(""), "doctor --repair"),
+    "checkpoint": (lambda lake: (lake.path(lake.checkpoint) / "metadata").write_text(""), "doctor --repair"),
+    "bronze": (lambda lake: shutil.rmtree(lake.path("bronze_events")), "Restore it"),
+    "manifests": (lambda lake: (lake.path(lake.manifests) / "000000000002.json").unlink(), "estore _protolake"),
+    "id": (lambda lake: (lake.path(lake.state) / "id").write_text(""), "doctor --repair"),
 }
 
 
@@ -61,7 +61,7 @@ def test_a_start_refuses_before_spark(lake: Lake, name: str) -> None:
 
 
 def test_a_held_app_lets_its_lake_be_mended(lake: Lake) -> None:
-    (lake.checkpoint / "metadata").write_text("")
+    (lake.path(lake.checkpoint) / "metadata").write_text("")
     held = app(lake, "run", hold=True)
     try:
         assert held.stderr is not None

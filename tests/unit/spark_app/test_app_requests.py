@@ -27,21 +27,21 @@ def test_requests_are_executed_in_the_order_in_which_they_came(tmp_path: Path) -
     asked = [Request("replay", {"causes": ["route_cap"]}, asked_at=2.0), Request("rebuild", {}, True, asked_at=1.0)]
     for request in asked:
         requests.submit(lake, request)
-    (lake.requests / f"{asked[0].id}.progress.json").write_text("{}")
+    (lake.path(lake.requests) / f"{asked[0].id}.progress.json").write_text("{}")
     assert requests.pending(open_lake(tmp_path)) == asked[::-1]
     assert requests.take_result(lake, asked[0]) is None
     requests.answer(lake, asked[0], {"resolved": {"a": 1}})
     assert requests.pending(lake) == asked[1:]
     assert requests.take_result(lake, asked[0]) == {"resolved": {"a": 1}}
     assert requests.take_result(lake, asked[0]) is None
-    assert [path.name for path in lake.requests.iterdir()] == [f"{asked[1].id}.json"]
+    assert [path.name for path in lake.path(lake.requests).iterdir()] == [f"{asked[1].id}.json"]
 
 
 def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    (lake.requests / "abc.json").write_text("{")
-    (lake.requests / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
-    (lake.requests / "abe.json").write_text("[]")
+    (lake.path(lake.requests) / "abc.json").write_text("{")
+    (lake.path(lake.requests) / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
+    (lake.path(lake.requests) / "abe.json").write_text("[]")
     request = Request("replay", {})
     requests.submit(lake, request)
     assert requests.pending(lake) == [request]
@@ -49,10 +49,10 @@ def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
 
 def test_a_request_is_answered_under_the_name_of_its_file(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
-    (lake.requests / "abc.json").write_text('{"kind": "replay", "arguments": {}, "id": "../../other"}')
+    (lake.path(lake.requests) / "abc.json").write_text('{"kind": "replay", "arguments": {}, "id": "../../other"}')
     (request,) = requests.pending(lake)
     requests.answer(lake, request, {})
-    assert [path.name for path in lake.requests.iterdir()] == ["abc.result.json"]
+    assert [path.name for path in lake.path(lake.requests).iterdir()] == ["abc.result.json"]
 
 
 def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_answers_that_nobody_takes_are_forgotten(tmp_path: Path) -> None:
         request = Request("replay", {})
         requests.submit(lake, request)
         requests.answer(lake, request, {})
-    assert len(list(lake.requests.iterdir())) == requests.KEPT_RESULTS
+    assert len(list(lake.path(lake.requests).iterdir())) == requests.KEPT_RESULTS
     assert requests.take_result(lake, request) == {}
 
 
@@ -77,7 +77,7 @@ def test_a_command_waits_as_long_as_there_is_progress(tmp_path: Path) -> None:
         if number == 8:
             requests.answer(lake, request, {"resolved": {}})
         else:
-            requests.path_of(lake, request, "progress").write_text(str(number))
+            lake.path(requests.key_of(request, "progress")).write_text(str(number))
 
     assert requests.wait_for_result(lake, request, 0.2, nap) == {"resolved": {}}
 
@@ -122,7 +122,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interrupt: bool) -> None:
     lake = open_lake(tmp_path / "lake")
     (lake.root / "bronze_events" / "_delta_log").mkdir(parents=True)
-    lake.lock()
+    lake.lease.take()
     command = start(tmp_path, "replay", "--cause", "route_cap")
     assert command.stderr is not None
     assert "the app runs" in command.stderr.readline()
@@ -135,17 +135,17 @@ def test_a_command_that_waits_in_vain_leaves_its_request(tmp_path: Path, interru
     later = start(tmp_path, "rebuild")
     _, err = later.communicate(timeout=60)
     assert re.search(r"executed first.*\nrequested +replay [0-9a-f]+ at 20", err)
-    lake.status.write_text(json.dumps(Status(lake, TableNames()).value))
+    lake.path(lake.status).write_text(json.dumps(Status(lake, TableNames()).value))
     out, _ = start(tmp_path, "status").communicate(timeout=60)
     assert re.search(r"requested +replay .*remove .*\nrequested +rebuild", out)
 
 
 def test_a_damaged_status_is_told(tmp_path: Path) -> None:
     lake = open_lake(tmp_path / "lake")
-    lake.status.write_text("{")
+    lake.path(lake.status).write_text("{")
     command = start(tmp_path, "status")
     out, _ = command.communicate(timeout=60)
-    assert (command.returncode, f"{lake.status} is damaged" in out) == (1, True)
+    assert (command.returncode, f"{lake.path(lake.status)} is damaged" in out) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -172,16 +172,16 @@ def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path)
     requests.submit(lake, request)
     assert [RequestAttempts(lake, request).begin() for _ in range(MOST)] == [None] * MOST
     assert RequestAttempts(lake, request).begin() == NO_REASON_KNOWN
-    requests.path_of(lake, request, "progress").write_text('{"unit": 1}')
+    lake.path(requests.key_of(request, "progress")).write_text('{"unit": 1}')
     for _ in range(MOST):
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.failed("a worker died")
     assert RequestAttempts(lake, request).begin() == "a worker died"
-    requests.path_of(lake, request, "attempts").write_text('{"limit": 1}')
+    lake.path(requests.key_of(request, "attempts")).write_text('{"limit": 1}')
     for _ in range(3 * MOST):
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
         tries.take_back()
     requests.answer(lake, request, {})
-    assert [path.name for path in lake.requests.iterdir()] == [f"{request.id}.result.json"]
+    assert [path.name for path in lake.path(lake.requests).iterdir()] == [f"{request.id}.result.json"]

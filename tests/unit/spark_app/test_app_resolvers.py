@@ -18,6 +18,7 @@ from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers, serve
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3
@@ -85,7 +86,7 @@ def test_records_that_wait_for_a_bomb_do_not_ask_for_it_all_the_time(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolver_pool, "PAUSE", 1000)
-    schemas = SchemaResolver(Ledger(tmp_path), registry(answers), SETTINGS, Subjects(()))
+    schemas = SchemaResolver(Ledger(Lake(tmp_path)), registry(answers), SETTINGS, Subjects(()))
     with busy_machine(monkeypatch):
         schemas.resolve(5)
         for _ in range(3):

@@ -118,7 +118,7 @@ def test_a_damaged_memory_of_the_folder_removes_nothing(
     folder = started(tmp_path / "lake", base, monkeypatch)
     (tmp_path / "precious").mkdir()
     for name in ("../precious", "", str(tmp_path / "precious"), 7, None, f"{folder.name}-a/../../precious"):
-        Lake(tmp_path / "lake").scratch.write_text(json.dumps({str(base): name}))
+        (tmp_path / "lake" / Lake.scratch).write_text(json.dumps({str(base): name}))
         assert started(tmp_path / "lake", base, monkeypatch) == folder
     assert (tmp_path / "precious").is_dir()
 

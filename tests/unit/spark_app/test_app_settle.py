@@ -16,6 +16,7 @@ from spark_app.schemas.registry import ROOT, Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.bombs import BOMBS
 from tests.support.protos import PROTO3, catalog_of, compile_text
@@ -26,7 +27,7 @@ from tests.unit.spark_app.test_app_descriptors import full_disk
 def desk(answers: Answers, folder: Path, **more: float) -> SchemaResolver:
     settings = Schemas(**{"max_unknown_ids_per_batch": 3} | more)
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
-    return SchemaResolver(Ledger(folder), registry, settings, Subjects(("orders-value",)))
+    return SchemaResolver(Ledger(Lake(folder)), registry, settings, Subjects(("orders-value",)))
 
 
 def test_new_schema_is_met_once(answers: Answers, tmp_path: Path) -> None:
@@ -72,18 +73,18 @@ def test_a_ledger_that_a_full_disk_did_not_keep_is_kept_the_next_time(answers: A
     with pytest.raises(OSError, match="File too large"), full_disk():
         schemas.resolve_new([7])
     schemas.ledger.save()
-    assert [entry.key for entry in Ledger(tmp_path).waiting()] == [7]
+    assert [entry.key for entry in Ledger(Lake(tmp_path)).waiting()] == [7]
 
 
 def test_what_is_asked_for_again_in_vain_changes_nothing_for_a_pass(answers: Answers, tmp_path: Path) -> None:
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([7])
-    catalog, written = schemas.ledger.catalog(), (tmp_path / "ledger.json").stat().st_ino
+    catalog, written = schemas.ledger.catalog(), (tmp_path / Lake.ledger).stat().st_ino
     assert not schemas.retry_waiting(None)
     assert answers.asked == ["/schemas/ids/7"] * 2
     schemas.ledger.save()
     assert schemas.ledger.catalog() is catalog
-    assert (tmp_path / "ledger.json").stat().st_ino == written  # each time it is written it is another file
+    assert (tmp_path / Lake.ledger).stat().st_ino == written  # each time it is written it is another file
 
 
 def test_a_new_id_that_waits_leaves_the_compiled_schemas_as_they_are(answers: Answers, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def failed(lake: Lake) -> int:
 def test_starts_without_a_unit_are_counted_until_one_is_decided_or_ends_well(tmp_path: object) -> None:
     lake = open_lake(tmp_path)  # type: ignore[arg-type]
     assert [failed(lake) for _ in range(3)] == [0, 1, 2]
-    (lake.manifests / "000000000001.json").touch()
+    (lake.path(lake.manifests) / "000000000001.json").touch()
     assert [failed(lake) for _ in range(3)] == [0, 1, 2]
     StartBackoff(lake, FIRST_S).succeeded()
     assert failed(lake) == 0

@@ -26,6 +26,7 @@ from spark_app.recovery import doctor
 from spark_app.settings.models import LakeSettings, Settings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
 from spark_app.store import statistics
 from spark_app.store.maintenance import Maintainer
 from spark_app.store.rules import write_rules
@@ -67,9 +68,9 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
         patch.setattr(Maintainer, "step", lambda _: False)
         lake = write(tmp_path / "lake", UNITS)
         files._describe.cache_clear()
-    DeltaTable(str(lake.table(TABLE))).optimize.compact()
-    write_deltalake(str(lake.table(GOLD)), pa.concat_tables(UNITS))
-    assert lost(lake.table(TABLE)) != []
+    DeltaTable(str(lake.path(TABLE))).optimize.compact()
+    write_deltalake(str(lake.path(GOLD)), pa.concat_tables(UNITS))
+    assert lost(lake.path(TABLE)) != []
     return lake
 
 
@@ -87,32 +88,32 @@ def settings_of(lake: Lake) -> Settings:
 
 def examine(lake: Lake) -> list[str]:
     write_rules(lake, settings_of(lake))
-    (lake.state / "tables.json").write_text('{"names": {"a": "a"}, "messages": {}}')
+    (lake.path(lake.state) / "tables.json").write_text('{"names": {"a": "a"}, "messages": {}}')
     found = doctor.examine(lake, settings_of(lake))
     return [finding.what for finding in found if "statistics" in finding.what]
 
 
 def changes(lake: Lake, after: int) -> list[bool]:
     """`dataChange` of everything that was committed to the table after a version."""
-    log = lake.table(TABLE) / "_delta_log"
-    entries = (log / f"{v:020d}.json" for v in range(after + 1, DeltaTable(str(lake.table(TABLE))).version() + 1))
+    log = lake.path(TABLE) / "_delta_log"
+    entries = (log / f"{v:020d}.json" for v in range(after + 1, DeltaTable(str(lake.path(TABLE))).version() + 1))
     actions = [json.loads(line) for entry in entries for line in entry.read_bytes().splitlines()]
     return [action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action]
 
 
 def test_doctor_names_statistics_that_hide_rows_and_puts_them_right(earlier: Lake) -> None:
-    before = DeltaTable(str(earlier.table(TABLE)))
+    before = DeltaTable(str(earlier.path(TABLE)))
     [what] = examine(earlier)
     assert f"{GOLD}, {TABLE}" in what
     [finding] = statistics.earlier(earlier)
     assert "doctor --repair" in finding.remedy
     done = list(doctor.repair(earlier, settings_of(earlier)))
     assert len(done) == 1
-    assert lost(earlier.table(TABLE)) == []
-    assert lost(earlier.table(GOLD)) == []
+    assert lost(earlier.path(TABLE)) == []
+    assert lost(earlier.path(GOLD)) == []
     assert (examine(earlier), statistics.earlier(earlier)) == ([], [])
     assert set(changes(earlier, before.version())) == {False}
-    after = DeltaTable(str(earlier.table(TABLE)))
+    after = DeltaTable(str(earlier.path(TABLE)))
     assert (
         after.to_pyarrow_table().sort_by("row").to_pylist().__repr__() == pa.concat_tables(UNITS).to_pylist().__repr__()
     )
@@ -126,15 +127,15 @@ def test_only_files_with_nan_are_written_anew(earlier: Lake) -> None:
     unit = ingest_unit(earlier, manifests.last + 1, {TABLE: rows(5, 2**64 - 1, 2.0)})
     manifests.commit(unit)
     committer.apply(unit)
-    before = replay(earlier.table(TABLE)).files
+    before = replay(earlier.path(TABLE)).files
     list(doctor.repair(earlier, settings_of(earlier)))
-    after = replay(earlier.table(TABLE)).files
+    after = replay(earlier.path(TABLE)).files
     assert (len(before), len(after), len(before & after)) == (2, 2, 1)
     assert unit.tables[TABLE].adds[0].path in after
 
 
 def test_statistics_are_put_right_beside_what_else_is_mended(earlier: Lake) -> None:
-    stray = earlier.table(TABLE) / "stray.parquet"
+    stray = earlier.path(TABLE) / "stray.parquet"
     stray.touch()
     os.utime(stray, (0, 0))
     write_rules(earlier, settings_of(earlier))
@@ -142,7 +143,7 @@ def test_statistics_are_put_right_beside_what_else_is_mended(earlier: Lake) -> N
     assert not stray.exists()
     assert removed == f"removed 1 files of {TABLE}"
     assert written.startswith("rewrote the statistics of every table")
-    assert lost(earlier.table(TABLE)) == []
+    assert lost(earlier.path(TABLE)) == []
 
 
 def test_the_next_compaction_puts_the_log_right(earlier: Lake) -> None:
@@ -151,7 +152,7 @@ def test_the_next_compaction_puts_the_log_right(earlier: Lake) -> None:
     maintainer = Maintainer(committer.tables, settings, committer.synced)
     maintainer.learn([TABLE])
     assert maintainer.step()
-    table = DeltaTable(str(earlier.table(TABLE)))
+    table = DeltaTable(str(earlier.path(TABLE)))
     assert statistics._bounds(table) == {"row", "_offset"}
     assert pl.scan_delta(table.table_uri).filter(pl.col("u") == 2**64 - 1).collect()["row"].to_list() == [1]
     assert len(statistics.earlier(earlier)) == 1
@@ -164,7 +165,7 @@ def test_a_repair_that_was_interrupted_is_done_again(earlier: Lake, monkeypatch:
             list(doctor.repair(earlier, settings_of(earlier)))
     assert len(statistics.earlier(earlier)) == 1
     list(doctor.repair(earlier, settings_of(earlier)))
-    assert (examine(earlier), lost(earlier.table(TABLE))) == ([], [])
+    assert (examine(earlier), lost(earlier.path(TABLE))) == ([], [])
 
 
 @pytest.mark.parametrize("point", ["properties.before", "properties.after"])
@@ -184,22 +185,22 @@ def test_a_repair_that_died_at_a_tables_properties_is_done_again(
             list(doctor.repair(earlier, settings_of(earlier)))
     assert met[-1] == point
     list(doctor.repair(earlier, settings_of(earlier)))
-    assert (examine(earlier), lost(earlier.table(TABLE))) == ([], [])
+    assert (examine(earlier), lost(earlier.path(TABLE))) == ([], [])
 
 
 def test_a_new_lake_has_nothing_to_put_right(tmp_path: Path) -> None:
     lake = write(tmp_path / "lake", UNITS)
-    assert (statistics.earlier(lake), examine(lake), lost(lake.table(TABLE))) == ([], [], [])
+    assert (statistics.earlier(lake), examine(lake), lost(lake.path(TABLE))) == ([], [], [])
 
 
 def test_bounds_of_others_are_named_in_a_lake_that_was_put_right(tmp_path: Path) -> None:
     lake = write(tmp_path / "lake", UNITS)
-    table = DeltaTable(str(lake.table(TABLE)))
+    table = DeltaTable(str(lake.path(TABLE)))
     table.alter.set_table_properties({INDEXED: "32"})
     table.optimize.compact()
     assert len(examine(lake)) == 1
     list(doctor.repair(lake, settings_of(lake)))
-    assert (examine(lake), lost(lake.table(TABLE))) == ([], [])
+    assert (examine(lake), lost(lake.path(TABLE))) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_bounds_of_others_are_named_in_a_lake_that_was_put_right(tmp_path: Path)
     [("u = 18446744073709551615", [1]), ("u = 9007199254740993", [2]), ("u >= 9223372036854775808", [1, 3])],
 )
 def test_a_large_number_is_found_after_compaction(tmp_path: Path, where: str, found: list[int]) -> None:
-    table = DeltaTable(str(write(tmp_path / "lake", UNITS, last_apart=False).table(TABLE)))
+    table = DeltaTable(str(write(tmp_path / "lake", UNITS, last_apart=False).path(TABLE)))
     answer = QueryBuilder().register("t", table).execute(f"select row from t where {where} order by 1").read_all()
     assert pa.table(answer)["row"].to_pylist() == found
 
@@ -218,14 +219,14 @@ def test_a_large_number_is_found_after_compaction(tmp_path: Path, where: str, fo
 @pytest.mark.parametrize("compacted", [False, True])
 def test_nan_is_found_by_the_bounds_in_parquet(tmp_path: Path, where: str, found: list[int], compacted: bool) -> None:
     units = UNITS if compacted else [pa.concat_tables(UNITS)]
-    table = DeltaTable(str(write(tmp_path / "lake", units, last_apart=False).table(TABLE)))
+    table = DeltaTable(str(write(tmp_path / "lake", units, last_apart=False).path(TABLE)))
     paths = [f"{table.table_uri}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
     query = f"select row from read_parquet({paths}) where {where} order by 1"
     assert [row for (row,) in duckdb.sql(query).fetchall()] == found
 
 
 def test_no_floating_point_value_has_bounds_at_any_depth(tmp_path: Path) -> None:
-    files.write_file(tmp_path, "a.parquet", UNITS[0], "zstd")
+    files.write_file(LocalStorage(tmp_path), ".", "a.parquet", UNITS[0], "zstd")
     group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
     found = {group.column(n).path_in_schema: group.column(n).statistics for n in range(group.num_columns)}
     assert {path for path, bounds in found.items() if bounds is None} == {"d", "l.list.element.d"}
@@ -244,7 +245,7 @@ def test_every_file_of_a_wide_event_has_bounds_of_its_records(tmp_path: Path) ->
     wanted = {"_partition", "_offset", "_kafka_timestamp", "_landed_at"}
     for last_apart in (True, False):
         lake = write(tmp_path / str(last_apart), [wide(0), wide(10), wide(20)], last_apart)
-        state = DeltaTable(str(lake.table(TABLE)))
+        state = DeltaTable(str(lake.path(TABLE)))
         actions = pa.table(state.get_add_actions(flatten=True))
         assert len(actions) == 1 + last_apart
         for name in wanted:
@@ -281,10 +282,10 @@ def test_bounds_of_files_from_before_a_struct_grew_are_no_finding(tmp_path: Path
     again = write(tmp_path / "apart", units)
     for one in (lake, again):
         one.mark_statistics()
-        assert (examine(one), lost(one.table(TABLE))) == ([], [])
+        assert (examine(one), lost(one.path(TABLE))) == ([], [])
 
 
 def test_a_table_without_a_log_does_not_keep_the_others_from_being_put_right(earlier: Lake) -> None:
-    (earlier.table("silver_z_events") / "_delta_log").mkdir(parents=True)
+    (earlier.path("silver_z_events") / "_delta_log").mkdir(parents=True)
     list(doctor.repair(earlier, settings_of(earlier)))
-    assert lost(earlier.table(TABLE)) == []
+    assert lost(earlier.path(TABLE)) == []

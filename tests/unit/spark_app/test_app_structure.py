@@ -100,6 +100,62 @@ def test_no_two_modules_share_a_name() -> None:
     assert [name for name in names if names.count(name) > 1] == []
 
 
+# Calls that reach files, and what the modules outside `storage` that make them reach.
+FILE_CALLS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "touch", "mkdir", "makedirs", "mkdtemp"}
+FILE_CALLS |= {
+    "glob",
+    "rglob",
+    "iterdir",
+    "listdir",
+    "scandir",
+    "walk",
+    "stat",
+    "lstat",
+    "is_file",
+    "is_dir",
+    "getsize",
+}
+FILE_CALLS |= {"unlink", "rmdir", "rmtree", "remove", "rename", "link", "hardlink_to", "symlink_to", "fsync", "OSFile"}
+NOT_OF_A_LAKE = {
+    "app/training.py": "the class archive",
+    "audit/acks.py": "the acks of a producer",
+    "process/children.py": "/proc",
+    "process/temporary_folders.py": "temporary folders",
+    "recovery/replay_queue.py": "a temporary folder",
+    "schemas/descriptors.py": "the temporary folder of protoc",
+    "schemas/well_known.py": "the installed packages",
+    "settings/config.py": "the settings file and files of secrets",
+    "spark/jvm.py": "/dev/null, and the lock file, which the JVM opens",
+    "spark/session.py": "jars and temporary folders",
+    "store/durability.py": "/proc",
+}
+LOCAL_ONLY = {
+    "audit/schemas.py": "the audit's own reader",
+    "audit/snapshot.py": "the audit's own reader",
+    "app/training.py": "Spark's checkpoint",
+    "driver/ingest.py": "Spark's checkpoint",
+    "driver/streaming.py": "Spark's checkpoint",
+    "store/checkpoint.py": "Spark's checkpoint",
+}
+
+
+def test_files_of_a_lake_are_reached_through_the_storage() -> None:
+    """All other code names them by keys. Only `path` makes a local path of a key."""
+    reaching, local = set(), set()
+    for name, tree in trees(APP):
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        methods = [f for f in calls if isinstance(f, ast.Attribute)]
+        of_lakes = [
+            f for f in methods if ast.unparse(f.value).split(".")[-1] in ("lake", "_lake", "storage", "_storage")
+        ]
+        names = {f.attr for f in methods if f not in of_lakes} | {f.id for f in calls if isinstance(f, ast.Name)}
+        reaching |= {name} if names & FILE_CALLS else set()
+        local |= {name} if any(f.attr == "path" for f in of_lakes) else set()
+    reaching -= {name for name in reaching if name.startswith("storage/")} | (LOCAL_ONLY.keys() - NOT_OF_A_LAKE.keys())
+    assert reaching == NOT_OF_A_LAKE.keys()
+    assert local - {"storage/lake.py", "storage/local.py"} == LOCAL_ONLY.keys()
+
+
 def test_nothing_is_too_large_to_be_read() -> None:
     """Lines of a file, lines of a function, parameters of a constructor."""
     found = []
@@ -145,7 +201,7 @@ def test_the_parts_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka"]),
+        ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow"]),
         (
             "spark_app.audit",
             [

@@ -11,6 +11,7 @@ from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
 from spark_app.settings.models import Schemas
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
 
@@ -33,7 +34,7 @@ def desk(answers: Answers, folder: Path, subjects: Subjects | None = None) -> Sc
     settings = Schemas(max_unknown_ids_per_batch=3)
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=2), limits_of(settings))
     return SchemaResolver(
-        Ledger(folder), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more"))
+        Ledger(Lake(folder)), registry, settings, subjects or Subjects(("orders-value",), ("orders", "more"))
     )
 
 
@@ -98,7 +99,7 @@ def test_versions_are_those_of_the_first_configured_subject_that_has_the_schema(
     schemas = desk(answers, tmp_path, Subjects(("orders-value", "orders-key")))
     schemas.resolve_new([1, 2, 3])
     assert schemas.ledger.versions() == {"1": 1, "2": 2}
-    assert Ledger(tmp_path).versions() == {"1": 1, "2": 2}
+    assert Ledger(Lake(tmp_path)).versions() == {"1": 1, "2": 2}
 
 
 def test_nobody_is_asked_again_for_the_version_of_a_foreign_schema(answers: Answers, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from spark_app.kafka.transactions import SUSPECT_S, Ends, OpenTransactions
 from spark_app.model.table_names import TableNames
 from spark_app.ops.status import Status
 from spark_app.settings.connections import KafkaSettings
-from spark_app.storage.lake import read_json
+from spark_app.storage.state_files import read_json
 
 
 class Topic:
@@ -62,7 +62,7 @@ def test_it_is_said_once_and_stays_in_the_status(tmp_path: object, capsys: pytes
     for offsets in ({"t/0": 7}, {"t/0": 9}):
         status.set_blocked_offsets(offsets)
     status.end("stopped", None)
-    assert read_json(lake.status)["held_back"] == {"t/0": 9}
+    assert read_json(lake.storage, lake.status)["held_back"] == {"t/0": 9}
     assert capsys.readouterr().err.count("an open transaction blocks records") == 1
 
 

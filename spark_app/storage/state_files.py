@@ -1,0 +1,58 @@
+"""Reads and writes the lake's small state files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+from spark_app.model.errors import ContractError
+from spark_app.storage import failpoints
+from spark_app.storage.local import LocalStorage
+
+
+def write_durably(storage: LocalStorage, key: str, text: str | bytes, step: str) -> None:
+    """Replace a file durably: after a power cut it has the old or the new content.
+
+    Args:
+        step: one of `failpoints.STEPS`.
+    """
+    with failpoints.around(step):
+        storage.replace(key, text.encode() if isinstance(text, str) else text)
+
+
+def write_quickly(storage: LocalStorage, key: str, value: Any, step: str | None) -> None:
+    """Replace a JSON file atomically but not durably.
+
+    Args:
+        step: one of `failpoints.STEPS`; None for files that only people read.
+    """
+    with failpoints.around(step) if step else contextlib.nullcontext():
+        storage.replace(key, json.dumps(value).encode(), durable=False)
+
+
+def read_json(storage: LocalStorage, key: str) -> Any:
+    """The object in a file of `write_quickly`; None if there is no file or its content is damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        value = json.loads(storage.get(key))
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def read_durable(storage: LocalStorage, key: str, kind: type = dict) -> Any:
+    """The value in a JSON file of `write_durably`; None if there is no file.
+
+    Raises:
+        ContractError: the file is damaged, or its value is not of the type `kind`.
+    """
+    try:
+        value = json.loads(storage.get(key))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ContractError(
+            f"{storage.uri(key)} is damaged ({error})", "restore it from a backup of the lake"
+        ) from None
+    if not isinstance(value, kind):
+        raise ContractError(f"{storage.uri(key)} is damaged", "restore it from a backup of the lake")
+    return value
