@@ -117,17 +117,17 @@ class Maintainer:
         if not bins:
             return 0, 0
         with failpoints.around("compact"):
-            adds = self._write(folder, bins, columns)
+            adds = self._write(folder, bins, columns, self._tables.compression_of(name))
             self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
         pa.default_memory_pool().release_unused()  # otherwise the driver keeps 100 MiB of merged data
         return sum(map(len, bins)), len(bins)
 
-    def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
+    def _write(self, folder: Path, bins: list[list[str]], columns: pa.Schema, compression: str) -> list[FileEntry]:
         """Write one file per bin. After a failure all of them are removed, because nothing else would remove them."""
         adds: list[FileEntry] = []
         try:
             for paths in bins:
-                adds.append(rewrite.merge(folder, paths, columns, self._settings.compression))
+                adds.append(rewrite.merge(folder, paths, columns, compression))
         except BaseException:
             for entry in adds:
                 (folder / entry.path).unlink(missing_ok=True)

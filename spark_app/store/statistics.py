@@ -103,7 +103,7 @@ def renew(tables: Tables, name: str, inside: bool) -> int:
     for path, size in rewrite.live(table):
         with pq.ParquetFile(folder / path) as file:
             if inside and _hides_nan(file):
-                adds.append(rewrite.merge(folder, [path], columns, tables.compression))
+                adds.append(rewrite.merge(folder, [path], columns, tables.compression_of(name)))
                 removes.append(path)
             else:
                 stats = files.statistics_of(file.metadata)
