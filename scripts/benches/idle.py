@@ -35,7 +35,7 @@ from spark_app.settings.models import Batch
 from spark_app.storage.lake import Lake
 
 WARM_RECORDS = 2000
-SETTLE_S = 30.0  # after the records: gold, the JVM's compiler and the first idle triggers
+SETTLE_S = 30.0  # after the records, for gold; the JVM goes on compiling for minutes
 PATIENCE_S = 120.0
 LOOK_S = 0.5
 WRONG = 65
