@@ -9,7 +9,7 @@ from typing import Any
 
 from scripts.benches import targets
 from scripts.benches.shape import Shape
-from scripts.benches.sides import RIVALS, Side, all_targets, side
+from scripts.benches.sides import BASE, RIVALS, Side, all_targets, earlier_app, side
 from scripts.benches.targets import Target
 from scripts.local.arguments import Parser, positive
 from scripts.local.errors import USAGE, LocalError
@@ -74,6 +74,11 @@ ENTRIES = {
         "scripts.benches.starts",
         "the app's start to its first unit, and the gap at a schema bump",
         (targets.START, targets.BUMP),
+    ),
+    "idle": Entry(
+        "scripts.benches.idle",
+        "CPU time of a trigger without records, compared with an earlier commit",
+        (targets.IDLE,),
     ),
     "waiting": Entry(
         "scripts.benches.waiting",
@@ -162,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         "stages": _add_stages,
         "gold": _add_gold,
         "starts": _add_starts,
+        "idle": _add_idle,
         "waiting": _add_waiting,
     }
     for name, entry in ENTRIES.items():
@@ -231,6 +237,20 @@ def _add_starts(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "records in the topic, and as many again with the bump", 1000)
     first = "measure each start like the first on a machine: train the class archive before it, without a warm-up"
     parser.add_argument("--first-run", action="store_true", help=first)
+
+
+def _add_idle(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--seconds", "measured seconds of each run", 60)
+    _add(parser, "--rounds", "runs of each side, in turns", 3)
+    default = [Side(BASE, targets.EARLIER_COMMIT)]
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        type=earlier_app,
+        default=default,
+        metavar="SIDE",
+        help=f"base:COMMIT (default: {default[0]})",
+    )
 
 
 def _add_waiting(parser: argparse.ArgumentParser) -> None:

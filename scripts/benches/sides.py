@@ -86,11 +86,24 @@ def side(text: str) -> Side:
     raise argparse.ArgumentTypeError(f"{text} is none of {known}")
 
 
+def earlier_app(text: str) -> Side:
+    """Parse `base:a00e4ee`."""
+    name, _, commit = text.partition(":")
+    if name == BASE and COMMIT.fullmatch(commit):
+        return Side(name, commit)
+    raise argparse.ArgumentTypeError(f"{text} is not base:COMMIT")
+
+
 def promised(rival: Side, shape: Shape) -> tuple[Target | None, Target | None, Target | None]:
     """Targets for (records/s, records per CPU second, CPU per record), app against rival; None without a target."""
     earlier = targets.EARLIER if rival == Side(BASE, targets.EARLIER_COMMIT) else {}
     wall, cpu, less = (fitting(found, shape) for found in (rival.rival.wall, rival.rival.cpu, earlier))
     return wall, cpu, less
+
+
+def idle_target(rival: Side) -> Target | None:
+    """The target of a trigger without records, app against rival."""
+    return targets.IDLE if rival == Side(BASE, targets.EARLIER_COMMIT) else None
 
 
 def all_targets() -> tuple[Target, ...]:

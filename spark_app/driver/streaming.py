@@ -3,11 +3,10 @@ failures of Kafka or the disk."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.query_lag import QueryLag
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions
 from spark_app.kafka import broker_access, spark_source
@@ -174,7 +174,7 @@ class Streaming:
 
     def _wait_for_query(self, query: StreamingQuery, every_second: Callable[[], None]) -> None:
         """Wait for the query; stop it between two batches when the app is asked to stop."""
-        self._status.lag_of = lambda: _lag(query)
+        self._status.lag_of = QueryLag(query, lambda: self._manifests.last).look
         while not query.awaitTermination(1):
             if self._stop.is_set():
                 with self._unit_lock:
@@ -260,22 +260,6 @@ class Streaming:
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:
     """Where a new checkpoint begins; partitions that were added since, at their oldest record."""
     return {name: dict.fromkeys(topic.first, EARLIEST) | end.get(name, {}) for name, topic in now.items()}
-
-
-def _lag(query: StreamingQuery) -> int | None:
-    """Records that the broker has and the last batch did not include."""
-    try:
-        progress = query.lastProgress
-        sources = progress["sources"] if progress else []
-        ends = [(json.loads(_text(s["latestOffset"])), json.loads(_text(s["endOffset"]))) for s in sources]
-        pairs = [(latest[t][p], end.get(t, {}).get(p, 0)) for latest, end in ends for t in latest for p in latest[t]]
-    except (PySparkException, Py4JError, OSError, ValueError, TypeError, KeyError):  # also: the JVM is gone
-        return None
-    return sum(latest - taken for latest, taken in pairs) if pairs else None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def first_line(text: str) -> str:

@@ -150,6 +150,7 @@ class UnitRunner:
             own_file_bytes=self._settings.batch.max_arrow_bytes,
             max_record_bytes=self._settings.batch.max_record_bytes,
             compression=self._settings.lake.compression,
+            bronze_compression=self._settings.lake.compression_of_bronze,
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:

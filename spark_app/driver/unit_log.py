@@ -37,7 +37,7 @@ class UnitLog:
         self._settings = settings
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
-        self.committer = TableCommitter(lake, self.manifests, settings.lake)
+        self.committer = TableCommitter(lake, self.manifests, settings.lake, layout)
         torn_logs.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()
         self.committer.synced.begin()

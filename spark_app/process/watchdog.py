@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 TICK_S = 1.0
+LOOK_TICKS = 5  # between two looks: a probe calls the JVM, and nothing is due sooner
 LONGEST_TICK = 2  # in ticks: if one takes longer, the process or the machine was stopped
 
 ProgressProbe = Callable[[], Hashable]  # returns a value that changes with progress; None = no work to do
@@ -44,8 +45,9 @@ class Watchdog:
 
     def start(self) -> None:
         """Start both threads."""
-        for name, step in (("look", self.look), ("count", self.count)):
-            threading.Thread(target=self._repeat, args=(step,), name=f"watchdog-{name}", daemon=True).start()
+        for name, step, ticks in (("look", self.look, LOOK_TICKS), ("count", self.count, 1)):
+            arguments = step, ticks * self._tick_s
+            threading.Thread(target=self._repeat, args=arguments, name=f"watchdog-{name}", daemon=True).start()
 
     def stop(self) -> None:
         """End both threads; `fire` is not called any more."""
@@ -76,6 +78,6 @@ class Watchdog:
             self.stop()
             self._fire(stalled[0])
 
-    def _repeat(self, step: Callable[[], None]) -> None:
-        while not self._done.wait(self._tick_s):
+    def _repeat(self, step: Callable[[], None], every_s: float) -> None:
+        while not self._done.wait(every_s):
             step()

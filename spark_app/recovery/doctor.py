@@ -50,7 +50,9 @@ def examine(lake: Lake, settings: Settings) -> list[Finding]:
     if any(finding.fatal or finding.repair for finding in found):
         return found
     manifests = Manifests(lake)
-    patient = LakeUnderCheck(lake, settings, manifests, TableCommitter(lake, manifests, settings.lake))
+    patient = LakeUnderCheck(
+        lake, settings, manifests, TableCommitter(lake, manifests, settings.lake, settings.tables.layout)
+    )
     return found + [finding for examiner in CHECKS for finding in examiner(patient)]
 
 

@@ -229,9 +229,16 @@ class LakeSettings(Section):
     checkpoint_every: PositiveInt = Field(50, description="commits between Delta checkpoints")
     keep_manifests: PositiveInt = Field(1000, description="finished manifests that are kept")
     compression: Literal["zstd", "snappy"] = Field("zstd", description="compression of Parquet files")
+    bronze_compression: Literal["", "zstd", "zstd:-5", "snappy", "none"] = Field(
+        "", description="compression of bronze's files: zstd, zstd:-5 (faster), snappy, none; empty = lake.compression"
+    )
     min_free_bytes: PositiveInt = Field(
         256 << 20, description="free bytes on the disk below which the app stops reading Kafka and waits"
     )
+
+    @property
+    def compression_of_bronze(self) -> str:
+        return self.bronze_compression or self.compression
 
 
 class SparkSettings(Section):

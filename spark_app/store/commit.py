@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from spark_app.decode.merged_columns import grows, merge_columns
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
+from spark_app.model.table_names import TableNames
 from spark_app.ops.log import log
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
@@ -38,12 +39,12 @@ THREADS = 8
 class TableCommitter:
     """Applies manifests in order."""
 
-    def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings):
+    def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings, layout: TableNames | None = None):
         self._lake = lake
         self._manifests = manifests
         self._app = lake.identity()
         self.synced = DurabilityMark(lake)
-        self.tables = Tables(lake, settings)
+        self.tables = Tables(lake, settings, layout)
         self._unsynced: set[str] = set()
         self._syncing: Future[None] | None = None
         self._next_sync = time.monotonic() + SYNC_EVERY_S

@@ -127,7 +127,9 @@ class Maintainer:
         adds: list[FileEntry] = []
         try:
             for paths in bins:
-                adds.append(rewrite.merge(self._tables.storage, name, paths, columns, self._settings.compression))
+                adds.append(
+                    rewrite.merge(self._tables.storage, name, paths, columns, self._tables.compression_of(name))
+                )
         except BaseException:
             self._tables.storage.delete(*(f"{name}/{entry.path}" for entry in adds))
             raise

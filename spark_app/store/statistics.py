@@ -103,7 +103,7 @@ def renew(tables: Tables, name: str, inside: bool) -> int:
     for path, size in rewrite.live(table):
         with storage.open_input(f"{name}/{path}") as source, pq.ParquetFile(source) as file:
             if inside and _hides_nan(file):
-                adds.append(rewrite.merge(storage, name, [path], columns, tables.compression))
+                adds.append(rewrite.merge(storage, name, [path], columns, tables.compression_of(name)))
                 removes.append(path)
             else:
                 stats = files.statistics_of(file.metadata)

@@ -11,6 +11,7 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
 from spark_app.model.reports import FileEntry
+from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
@@ -25,14 +26,15 @@ INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for boun
 class Tables:
     """Open handles of the lake's tables. A caller that commits through a handle must refresh it."""
 
-    def __init__(self, lake: Lake, settings: LakeSettings):
+    def __init__(self, lake: Lake, settings: LakeSettings, layout: TableNames | None = None):
         self._lake = lake
         self.storage = lake.storage
         self._handles: dict[str, DeltaTable] = {}
         self._appended: dict[str, tuple[int, int]] = {}  # table -> version and unit that its handle lacks
         self._checkpoints: dict[str, Future[None]] = {}  # running
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.compression = settings.compression
+        self._settings = settings
+        self._bronze = (layout or TableNames()).bronze
         self._checkpoint_every = settings.checkpoint_every
         seconds = max(1, int(settings.log_retention_hours * 3600))
         self.configuration: dict[str, str | None] = {
@@ -41,6 +43,10 @@ class Tables:
             "delta.checkpointInterval": str(settings.checkpoint_every),
             "delta.enableExpiredLogCleanup": "false",  # `maintenance` does it, and only up to a durable checkpoint
         }
+
+    def compression_of(self, name: str) -> str:
+        """The compression of the table's files."""
+        return self._settings.compression_of_bronze if name == self._bronze else self._settings.compression
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle, up to date; None if the table does not exist."""

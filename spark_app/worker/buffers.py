@@ -64,4 +64,6 @@ class Buffers:
         return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]
 
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
-        return table, files.write_file(self._storage, table, name, rows, self._plan.compression)
+        plan = self._plan
+        compression = plan.bronze_compression if table == plan.layout.bronze else plan.compression
+        return table, files.write_file(self._storage, table, name, rows, compression)

@@ -49,6 +49,12 @@ class Dictionaries:
         return [path for path in self._candidates if _pays(plain[path], encoded[path])]
 
 
+def codec(compression: str) -> dict[str, str | int]:
+    """Arguments of Arrow's Parquet writer for a compression of the settings: a codec, or a codec and its level."""
+    name, _, level = compression.partition(":")
+    return {"compression": name, "compression_level": int(level)} if level else {"compression": name}
+
+
 def _pays(plain: Size, encoded: Size) -> bool:
     return encoded[0] < FEWER * plain[0] or encoded[1] < SHORT * plain[1]
 
@@ -56,7 +62,7 @@ def _pays(plain: Size, encoded: Size) -> bool:
 def _sizes(sample: pa.Table, compression: str, dictionary: bool) -> dict[str, Size]:
     """Parquet path -> size of the column in the sample, with or without a dictionary."""
     footer: list[pq.FileMetaData] = []
-    options = {"compression": compression, "write_statistics": False, "store_schema": False}
+    options = {**codec(compression), "write_statistics": False, "store_schema": False}
     pq.write_table(sample, pa.MockOutputStream(), use_dictionary=dictionary, metadata_collector=footer, **options)
     group = footer[0].row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]

@@ -22,7 +22,7 @@ from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
 from spark_app.storage import failpoints
 from spark_app.storage.local import LocalStorage
-from spark_app.worker.dictionaries import Dictionaries
+from spark_app.worker.dictionaries import Dictionaries, codec
 
 SMALL_BYTES = 1 << 20  # below this size zstd's setup costs more than it saves, and compaction rewrites the file anyway
 STATISTICS_COLUMNS = 32  # of the message, as in Delta's default; the columns of the record always have statistics
@@ -92,7 +92,7 @@ def write_row_groups(
     rest = iter(pieces)
     first = next(rest)
     options = {
-        "compression": compression,
+        **codec(compression),
         "use_dictionary": [*columns.dictionaries.choose(first, compression), *nullable_texts],
         "write_statistics": columns.measured,
         "store_schema": False,  # Arrow's schema is a tenth of a small file, and Parquet has all these types itself

@@ -33,7 +33,8 @@ class TaskPlan:
         buffer_bytes: decoded bytes that a task holds before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
         max_record_bytes: the source omits a value that is larger.
-        compression: of the Parquet files.
+        compression: of the Parquet files of all tables but bronze.
+        bronze_compression: of bronze's.
     """
 
     root: str
@@ -53,3 +54,4 @@ class TaskPlan:
     own_file_bytes: int = 16 << 20
     max_record_bytes: int = 64 << 20
     compression: str = "zstd"
+    bronze_compression: str = "zstd"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import decode, gold, result, stages, tables
+from scripts.benches import decode, gold, idle, result, stages, tables
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
 from scripts.local.artifacts import ROOT
@@ -79,6 +79,13 @@ def test_stages_are_measured_of_each_kind_of_event() -> None:
 def test_starts_takes_the_records_of_both_versions() -> None:
     found = _measure("starts", "--times", "1", "--records", "50")
     assert [one["rows"] for one in found["times"]] == [100]
+
+
+def test_idle_measures_the_app_and_an_earlier_one_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "SETTLE_S", 1.0)
+    found = _measure("idle", "--seconds", "5", "--rounds", "2", "--against", f"base:{_head()}")
+    assert [run["side"] for run in found["runs"]] == ["app", f"base:{_head()}"] * 2
+    assert all(run["trigger_ms"] > run["jvm_ms"] > 0 for run in found["runs"])
 
 
 def test_drain_sees_every_rival_take_the_whole_topic() -> None:

@@ -12,7 +12,7 @@ from spark_app.kafka.topics import Topics
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
-from spark_app.settings.models import Settings
+from spark_app.settings.models import LakeSettings, Settings
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import judge
 from tests.support.examples import examples
@@ -38,6 +38,7 @@ def test_rendered_defaults_load_as_the_defaults() -> None:
         ("[kafka]\ntopic = 3", "kafka.topic"),
         ("kafka = 3", "kafka"),
         ("[tables]\nmax_tables = -1", "tables.max_tables"),
+        ("[lake]\nbronze_compression = 'lz4'", "lake.bronze_compression"),
         ("[gold.aggregates.x]\nfunction = 'nope'", "gold.aggregates.x.function"),
         ("_env_file = 'x'", "_env_file"),
     ],
@@ -369,3 +370,8 @@ def test_every_renamed_setting_has_a_name_today() -> None:
         fields = config.sections()[section].model_fields
         assert set(pairs.values()) <= set(fields)
         assert not set(pairs) & set(fields)
+
+
+def test_bronze_is_compressed_like_the_other_tables_unless_the_settings_say_otherwise() -> None:
+    assert LakeSettings(compression="snappy").compression_of_bronze == "snappy"
+    assert LakeSettings(compression="snappy", bronze_compression="zstd:-5").compression_of_bronze == "zstd:-5"

@@ -8,15 +8,18 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from scripts.campaign.units import ingest_unit, open_lake
+from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store.commit import TableCommitter
 from spark_app.store.maintenance import Maintainer, sweep
 from spark_app.store.manifest import Manifests
+from spark_app.store.table_handles import Tables
 from tests.support.delta_log import read_rows, replay
 from tests.support.units import open_committer
 
@@ -43,6 +46,10 @@ def sizes(lake: Lake) -> tuple[int, int]:
     """(most data files in a table's folder, most files in a table's log)."""
     data = [len(list(lake.path(name).glob("*.parquet"))) for name in TABLES]
     return max(data), max(len(list((lake.path(name) / "_delta_log").iterdir())) for name in TABLES)
+
+
+def codec_of(path: Path) -> str:
+    return str(pq.read_metadata(path).row_group(0).column(0).compression)
 
 
 def peak_bytes() -> int:
@@ -173,6 +180,24 @@ def test_a_table_with_a_damaged_file_goes_on(tmp_path: Path, capsys: pytest.Capt
     assert manifests.applied() == 6
     assert len(list(lake.path("silver_a_events").glob("*.parquet"))) == 6
     assert sorted(DeltaTable(str(lake.path("bronze_events"))).to_pyarrow_table()["x"].to_pylist()) == list(range(1, 7))
+
+
+def test_compaction_writes_bronze_with_its_own_compression(tmp_path: Path) -> None:
+    settings = LakeSettings(compact_files=2, bronze_compression="none")
+    lake = open_lake(tmp_path)
+    manifests, committer = open_committer(lake, settings)
+    maintainer = Maintainer(committer.tables, settings, committer.synced)
+    for _ in range(4):
+        take(manifests, committer, maintainer, lake)
+    merged = {name: list(lake.table(name).glob("merged-*")) for name in TABLES}
+    found = {name: {codec_of(path) for path in paths} for name, paths in merged.items()}
+    assert found == {"bronze_events": {"UNCOMPRESSED"}, "silver_a_events": {"ZSTD"}}
+
+
+def test_the_bronze_of_another_name_has_bronze_s_compression(tmp_path: Path) -> None:
+    settings = LakeSettings(compression="snappy", bronze_compression="zstd:-5")
+    tables = Tables(open_lake(tmp_path), settings, TableNames(bronze="raw"))
+    assert (tables.compression_of("raw"), tables.compression_of("bronze_events")) == ("zstd:-5", "snappy")
 
 
 def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:

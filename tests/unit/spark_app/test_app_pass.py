@@ -165,6 +165,24 @@ def test_small_buffers_give_the_same_rows(tmp_path: Path) -> None:
     assert replace(small[0], files={}) == replace(large[0], files={})
 
 
+@pytest.mark.parametrize(
+    ("bronze", "written"), [("zstd", "ZSTD"), ("zstd:-5", "ZSTD"), ("snappy", "SNAPPY"), ("none", "UNCOMPRESSED")]
+)
+def test_bronze_has_a_compression_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bronze: str, written: str
+) -> None:
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
+    plan = plan_for(tmp_path, compression="snappy", bronze_compression=bronze)
+    batch = batch_of([KINDS["old"][0], KINDS["short"][0]])
+    report = run([batch], plan)
+    found = {
+        table: pq.read_metadata(tmp_path / table / entry.path).row_group(0).column(0).compression
+        for table, (entry,) in report.files.items()
+    }
+    assert found == {LAYOUT.bronze: written, "silver_rummy_events": "SNAPPY", LAYOUT.quarantine: "SNAPPY"}
+    assert read_back(tmp_path, report)[LAYOUT.bronze]["value"].to_pylist() == batch.column("value").to_pylist()
+
+
 def test_values_land_with_their_fields_and_lineage(tmp_path: Path) -> None:
     report = run([batch_of([event(OLD, "rummy", c0=5), event(NEW, "rummy", c1="x")], first=7)], plan_for(tmp_path))
     old, new = read_back(tmp_path, report)["silver_rummy_events"].sort_by("_offset").to_pylist()

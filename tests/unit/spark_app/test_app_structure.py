@@ -16,7 +16,7 @@ MAY_USE_SPARK = (
     | {"gold/worker_tasks.py"}
     | {
         f"driver/{name}.py"
-        for name in ("ingest", "deferred", "unit", "reader", "job_input", "size_backoff", "streaming")
+        for name in ("ingest", "deferred", "unit", "reader", "job_input", "query_lag", "size_backoff", "streaming")
     }
     | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
 )

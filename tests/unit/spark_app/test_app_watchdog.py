@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from spark_app.process import watchdog
 from spark_app.process.children import descendants, kill_all
-from spark_app.process.watchdog import LONGEST_TICK, Watchdog
+from spark_app.process.watchdog import LONGEST_TICK, LOOK_TICKS, Watchdog
+from spark_app.settings.models import Run
 
 ROOT = Path(__file__).parents[3]
 TICK_S, STALL_S = 1.0, 20.0
@@ -48,6 +50,11 @@ def test_a_sign_now_and_then_is_enough() -> None:
         time.sign += 1
     assert time.fired == []
     assert time.dog.quiet_s() <= STALL_S
+
+
+def test_the_shortest_limit_leaves_time_for_signs_that_are_seen_late() -> None:
+    """Spark reports every ten seconds without records."""
+    assert Run.model_fields["stall_s"].metadata[0].ge >= 10 + LOOK_TICKS * watchdog.TICK_S
 
 
 def test_a_stop_of_the_process_counts_as_little_as_a_tick() -> None:
