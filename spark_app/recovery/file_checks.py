@@ -59,14 +59,16 @@ def _broken(lake: Lake, layout: TableNames, name: str, paths: list[Path], rebuil
     what = f"{name}: {len(paths)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
-        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, paths)}; {rebuild(layout.name_of(name))}")
+        return Finding(
+            what, remedy, repair=lambda: f"{_drop_files(lake, name, paths)}; {rebuild(layout.name_of(name))}"
+        )
     if layout.is_gold(name):
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
         return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
     return Finding(what, "Restore them from a backup of the lake")
 
 
-def _take_out(lake: Lake, name: str, paths: list[Path]) -> str:
+def _drop_files(lake: Lake, name: str, paths: list[Path]) -> str:
     for path in paths:
         if path.exists():
             lake.set_aside(path)

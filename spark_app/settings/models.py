@@ -34,7 +34,7 @@ class Decode(Section):
     """How records are read."""
 
     strict: bool = Field(
-        True, description="Google's parser judges each record; false = only where the fast decoder refuses one"
+        True, description="Google's parser checks each record; false = only where the fast decoder refuses one"
     )
     defaults: bool = Field(
         True, description="a scalar without presence that is absent lands as its default; false = as NULL"

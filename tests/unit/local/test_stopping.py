@@ -31,7 +31,7 @@ time.sleep(600)
 @pytest.mark.timeout(120)
 def test_a_stop_names_what_has_ended_and_what_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claim = Claim(tmp_path / "state")
-    assert claim.take()
+    assert claim.acquire()
     stack = Stack(parse(["--state", str(tmp_path / "state"), "--lake", str(tmp_path / "lake")]), claim)
     programs = [
         Program("spark", [sys.executable, "-c", SLOW], folder=str(tmp_path), grace=20.0),

@@ -14,7 +14,7 @@ from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.store.rules import check_rules
-from spark_app.worker.route import judge
+from spark_app.worker.route import classify
 from tests.support.examples import examples
 from tests.support.units import table_desk
 
@@ -270,7 +270,7 @@ def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silv
 
 def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
     routing = table_desk(open_lake(tmp_path), allowed=("Rummy",)).routing()
-    assert judge("Rummy", routing, "M").new
+    assert classify("Rummy", routing, "M").new
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     eager = SETTINGS.model_copy(update={"compact_files": 3})
     _, committer = open_committer(lake, eager)
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    assert maintainer.learn([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
+    assert maintainer.count_files([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
     assert [maintainer.step(), maintainer.step(), maintainer.step()] == [True, True, False]
     for name in TABLES:
         state = replay(lake.table(name))
@@ -105,7 +105,7 @@ def test_a_table_that_was_removed_does_not_keep_the_others_from_compaction(tmp_p
     for _ in range(3):
         take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    maintainer.learn(TABLES)
+    maintainer.count_files(TABLES)
     maintainer.added("silver_a_events", 1)
     shutil.rmtree(lake.table("silver_a_events"))
     committer.forget("silver_a_events")
@@ -124,7 +124,7 @@ def test_a_compaction_that_fails_leaves_no_files(tmp_path: Path) -> None:
     before[-1].write_bytes(b"damaged")
     eager = SETTINGS.model_copy(update={"compact_files": 3, "compact_bytes": two_each})
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    maintainer.learn(["bronze_events"])
+    maintainer.count_files(["bronze_events"])
     assert maintainer.step()
     assert sorted(lake.table("bronze_events").glob("*.parquet")) == before
 
@@ -138,7 +138,7 @@ def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) 
         manifests.commit(manifest)
         committer.apply(manifest)
     maintainer = Maintainer(committer.tables, SETTINGS.model_copy(update={"compact_files": 1}), committer.synced)
-    maintainer.learn(names)
+    maintainer.count_files(names)
     left = []
     while maintainer.step() and len(left) < 4:
         left.append(sum(len(replay(lake.table(name)).files) == 3 for name in names))
