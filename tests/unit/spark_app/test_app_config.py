@@ -21,6 +21,11 @@ from tests.support.units import table_desk
 SHIPPED = Path(__file__).parents[3] / "docs" / "settings.toml"
 
 
+@pytest.mark.parametrize("section", config.sections())
+def test_a_section_says_in_one_sentence_what_it_sets(section: str) -> None:
+    assert re.fullmatch(r"This section sets [^.\n]+\.", config.sections()[section].__doc__ or "")
+
+
 def test_shipped_file_is_what_the_models_say() -> None:
     assert SHIPPED.read_text() == config.render()
 
