@@ -23,4 +23,4 @@ The packages in the order of a record, and of their imports: each knows only tho
 `README.md` in this folder follows one record through the modules.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -49,7 +49,7 @@ class Side:
     """One way, into its own lake.
 
     Attributes:
-        take: processes all of bronze, in the round with this number.
+        process: processes all of bronze, in the round with this number.
         rounds: the number of rounds so far.
         seconds, cpu: of each measured round.
     """
@@ -57,7 +57,7 @@ class Side:
     name: str
     lake: Path
     shape: Shape
-    take: Callable[[int], None]
+    process: Callable[[int], None]
     rounds: int = 0
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Side:
     def time_round(self) -> tuple[float, float]:
         """(seconds, CPU seconds)."""
         used, began = cpu_seconds(os.getpid()), time.perf_counter()
-        self.take(self.rounds)
+        self.process(self.rounds)
         self.rounds += 1
         return time.perf_counter() - began, cpu_seconds(os.getpid()) - used
 
@@ -160,24 +160,24 @@ def _app(workshop: Workshop, shape: Shape, landed: OpenLake) -> Side:
     stand = workshop.stand(shape.games)
     opened = stand.opened
 
-    def take(number: int) -> None:
+    def process(number: int) -> None:
         records = read_bronze(workshop.spark, landed, tasks=stand.units.tasks(shape.records))
         report = stand.units.run(records, opened.units.manifests.last + 1, FROM_BRONZE)
         opened.commit(report, "rebuild", {"request": "bench", "records": report.bronze, "progress": {}})
 
-    return Side("app", opened.lake.root, shape, take)
+    return Side("app", opened.lake.root, shape, process)
 
 
 def _rival(workshop: Workshop, name: str, shape: Shape, bronze: DataFrame) -> Side:
     lake = Lake(tempfile.mkdtemp(prefix="lake-", dir=workshop.folder))
     games = game_names(shape.games)
 
-    def take(number: int) -> None:
+    def process(number: int) -> None:
         decoded = rows.decode(bronze).persist()
         spark.append(spark.split(decoded, games), lake, 1, number)
         decoded.unpersist()
 
-    return Side(name, lake.root, shape, take)
+    return Side(name, lake.root, shape, process)
 
 
 def _figures(compared: list[tuple[Side, ...]]) -> Iterator[Figure]:

@@ -55,7 +55,7 @@ class Case:
     count: int
     silver: int = 0
     gold: int = 0
-    taken: int = 0
+    ingested: int = 0  # units
     touched: int = 0  # tables that the last gold run changed
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -63,19 +63,19 @@ class Case:
     def fill(self, records: int) -> None:
         """Write at least so many records to silver, and merge them into gold."""
         while self.silver < records:
-            self.take()
+            self.ingest()
         self.aggregator.run()
 
-    def take(self) -> set[str]:
+    def ingest(self) -> set[str]:
         """Ingest one unit; returns the names of the changed tables."""
-        report = self.stand.take(self.units[self.taken % len(self.units)], self.count)
-        self.taken += 1
+        report = self.stand.ingest(self.units[self.ingested % len(self.units)], self.count)
+        self.ingested += 1
         self.silver += sum(report.silver.values())
         return set(report.silver)
 
     def interval(self) -> tuple[float, float]:
         """Seconds and CPU seconds of gold after one more unit."""
-        due = self.take()
+        due = self.ingest()
         used, began = cpu_seconds(os.getpid()), time.perf_counter()
         rows = self.aggregator.run()
         seconds = time.perf_counter() - began

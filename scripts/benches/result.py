@@ -47,9 +47,9 @@ class Figure:
 
     def found(self) -> dict[str, Any]:
         """For the JSON line. The verdict is stored, so that it stays the same when the target changes."""
-        judged = {"target": self.target.bound, "met": self.target.is_met(self.value)} if self.target else {}
+        target = {"target": self.target.bound, "met": self.target.is_met(self.value)} if self.target else {}
         spread = {"least": self.spread[0], "greatest": self.spread[1]} if self.spread else {}
-        return {"what": self.what, "value": self.value, **spread, **judged}
+        return {"what": self.what, "value": self.value, **spread, **target}
 
 
 @dataclass(frozen=True)

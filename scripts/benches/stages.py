@@ -101,13 +101,13 @@ def _measure(whole: Share, shape: Shape, runs: dict[str, Run], rounds: int) -> d
     return dict(found)
 
 
-def _time(whole: Share, take: Run, records: int) -> float:
+def _time(whole: Share, run: Run, records: int) -> float:
     """Microseconds of CPU per record, of all threads."""
     began = time.process_time()
-    taken = take(whole.read())
+    handled = run(whole.read())
     kafka_input.close()
-    if taken != records:
-        raise LocalError(f"{taken:,} of {records:,} records were taken", WRONG)
+    if handled != records:
+        raise LocalError(f"{handled:,} of {records:,} records were handled", WRONG)
     return (time.process_time() - began) / records * 1e6
 
 
@@ -122,7 +122,7 @@ def _runs(shape: Shape, schema_id: int, folder: Path) -> dict[str, Run]:
     plan = TaskPlan("", "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
 
     def land(write_bronze: bool) -> Run:
-        def take(batches: Iterator[pa.RecordBatch]) -> int:
+        def run_task(batches: Iterator[pa.RecordBatch]) -> int:
             lake = tempfile.mkdtemp(dir=folder)
             try:
                 made = task.run(batches, replace(plan, root=lake, write_bronze=write_bronze), catalog, "0")
@@ -130,7 +130,7 @@ def _runs(shape: Shape, schema_id: int, folder: Path) -> dict[str, Run]:
                 shutil.rmtree(lake)
             return _placed(made)
 
-        return take
+        return run_task
 
     return {
         "read": lambda batches: sum(batch.num_rows for batch in batches),

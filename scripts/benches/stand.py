@@ -47,7 +47,7 @@ class Stand:
         spread = records.records(self.units.tasks(count))
         return self.units.run(spread, self.opened.units.manifests.last + 1, ORIGIN)
 
-    def take(self, records: Filed, count: int) -> Report:
+    def ingest(self, records: Filed, count: int) -> Report:
         """Commit and apply an ingest unit, then run maintenance as the app does."""
         report = self.run(records, count)
         self.opened.commit(report, "ingest", self.source())

@@ -88,7 +88,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
     deferred = DeferredDecoder(workshop.spark, stand.opened, stand.units)
     levels, there, units = [], 0, 0
 
-    def take() -> Report | None:
+    def decode_ready() -> Report | None:
         nonlocal units
         units += 1
         _land(stand, records, options.ready, units)
@@ -107,7 +107,7 @@ def _measure_levels(workshop: Workshop, options: Options) -> list[Level]:
             there = _let_wait(stand, there, there + FRESH)
             looks.append(_time(lambda: deferred.step() if not deferred.merge() else None)[0])
         for _ in range(options.rounds + 1):
-            take()
+            decode_ready()
         if {cost.records for cost in costs} != {options.ready}:
             raise LocalError(f"units of {[cost.records for cost in costs]} instead of {options.ready} records", WRONG)
         levels.append(Level(waiting, *_typical(looks), *_typical(costs[1:]), _peak()))

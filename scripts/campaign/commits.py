@@ -96,7 +96,7 @@ class Life:
 
     mount: Mount
     dice: random.Random
-    decided: list[tuple[int, int]] = field(default_factory=list)  # (disk operations before its commit, unit)
+    committed: list[tuple[int, int]] = field(default_factory=list)  # (disk operations before its commit, unit)
 
     def __post_init__(self) -> None:
         commit.SYNC_EVERY_S, aggregate.SYNC_EVERY_S = self.dice.choice([0, 1e6]), self.dice.choice([0, 1e6])
@@ -117,14 +117,14 @@ class Life:
         manifests, opened = self.opened.units.manifests, self.opened
         manifest = ingest_unit(opened.lake, manifests.last + 1, rows_of(manifests.last + 1))
         manifests.commit(manifest)
-        self.decided.append((self.mount.mark(), manifest.sequence))
+        self.committed.append((self.mount.mark(), manifest.sequence))
         opened.units.committer.apply(manifest)
         for name in manifest.tables:
             opened.units.maintainer.added(name, 1)
         opened.units.maintainer.step()
 
-    def decided_before(self, operation: int) -> int:
-        return max((unit for mark, unit in self.decided if mark <= operation), default=0)
+    def committed_before(self, operation: int) -> int:
+        return max((unit for mark, unit in self.committed if mark <= operation), default=0)
 
 
 def open_all(root: Path) -> OpenLake:
@@ -132,12 +132,12 @@ def open_all(root: Path) -> OpenLake:
     return OpenLake.of(open_lake(root), Settings(**SETTINGS | {"lake": own}))
 
 
-def faults(root: Path, decided: int) -> Iterator[str]:
+def faults(root: Path, committed: int) -> Iterator[str]:
     """Start after a cut, and compare all tables with the expected rows of the units."""
     opened = open_all(root)
     last = opened.units.manifests.last
-    if last < decided:
-        yield f"unit {decided} was committed, but the newest manifest is {last}"
+    if last < committed:
+        yield f"unit {committed} was committed, but the newest manifest is {last}"
     gold_of(opened).run()
     yield from _wrong(opened.lake, last)
     again = open_all(root)
@@ -205,23 +205,23 @@ def cut_often(mount: Mount, dice: random.Random, times: int, each: int = 4) -> C
 
 def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts:
     cuts = Cuts()
-    decided = 0
+    committed = 0
     while cuts.done < times:
         life = Life(mount, dice)
         life.live(dice.randint(1, 6))
-        end, known = mount.mark(), decided
+        end, known = mount.mark(), committed
         cuts.operations += end
         for number in range(each):
             seed, at = dice.randrange(1 << 30), dice.randint(0, end)
             mount.again(seed, at) if number else mount.cut(seed, at)
-            decided = max(known, life.decided_before(at))
+            committed = max(known, life.committed_before(at))
             cuts.mended += _is_torn(Lake(mount.path / "lake"))
-            found = _faults(mount.path / "lake", decided)
+            found = _faults(mount.path / "lake", committed)
             if found:
                 cuts.faults[f"cut {seed} at {at} of {end}"] = found
             cuts.done += 1
-        decided = open_all(mount.path / "lake").units.manifests.last
-        cuts.units = decided
+        committed = open_all(mount.path / "lake").units.manifests.last
+        cuts.units = committed
     return cuts
 
 
@@ -229,8 +229,8 @@ def _is_torn(lake: Lake) -> bool:
     return bool(torn_logs.look(lake, DurabilityMark(lake), TableNames()))
 
 
-def _faults(root: Path, decided: int) -> list[str]:
+def _faults(root: Path, committed: int) -> list[str]:
     try:
-        return list(faults(root, decided))
+        return list(faults(root, committed))
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]

@@ -20,7 +20,7 @@ CODES = "Exit codes: 0 nothing was lost, 65 something was lost, 64 usage, 69, 78
 
 @dataclass(frozen=True)
 class Options:
-    """The command line options. `times` and `records` are None if the tier decides."""
+    """The command line options. `times` and `records` are None for the numbers of the tier."""
 
     names: tuple[str, ...]
     tier: str

@@ -130,7 +130,7 @@ class Disk:
         folder = self.find(path)
         done = [change for change in self._pending if any(where is folder for where, _, _ in change)]
         for change in done:
-            _settle(change)
+            _make_durable(change)
         self._pending = [change for change in self._pending if all(change is not other for other in done)]
 
     def cut(self, seed: int) -> None:
@@ -138,7 +138,7 @@ class Disk:
         dice = random.Random(seed)
         luck = dice.choice([0, 0.5, 0.9, 1])
         for change in self._surviving(luck, dice):
-            _settle(change)
+            _make_durable(change)
         self._pending, self._open = [], {}
         self.root = _reborn(self.root, luck, dice, {})
 
@@ -171,7 +171,7 @@ def _set(names: dict[str, Node], name: str, node: Node | None) -> None:
         names[name] = node
 
 
-def _settle(change: Rename) -> None:
+def _make_durable(change: Rename) -> None:
     for folder, name, node in change:
         _set(folder.durable, name, node)
 

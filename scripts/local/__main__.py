@@ -35,7 +35,7 @@ def run(options: Options) -> int:
     if options.accept_loss:
         return accept_loss(options)
     claim = Claim(options.state)
-    if not claim.take():
+    if not claim.acquire():
         return bump(options, claim.holder() or 0)
     if options.fresh:
         move_aside(options.lake, options.state, options.yes)

@@ -25,7 +25,7 @@ class Claim:
         except OSError as error:
             raise LocalError(f"cannot write {self.path} ({error.strerror}): name another folder with --state") from None
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """True: this process has the lock. False: a live ./scripts/run has it. Waits for the stack of a dead one to
         end."""
         deadline, told = time.monotonic() + PATIENCE_SECONDS, False

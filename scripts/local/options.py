@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from scripts.local.arguments import Parser
 from scripts.local.artifacts import ROOT
@@ -21,6 +22,8 @@ With --brokers and --registry (or a settings file that names both) it uses your 
 PRODUCER_* and PROTOLAKE_* variables are passed to the producer and the app. While a stack runs, a second
 `PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
 NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # the rule of the app's lake.path
+BROKER_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Za-z:.%]+\]")  # a name, an IPv4 address, or [IPv6]
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unreachable, 78 configuration."
 
 
@@ -50,16 +53,11 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """The options, checked against each other; a LocalError names what is missing."""
     given = _parser().parse_args(arguments)
-    for name, folder in (("--lake", given.lake), ("--state", given.state)):
-        if folder.exists() and not folder.is_dir():
-            raise LocalError(f"{name} {folder} is not a folder", USAGE)
-    if NO_LAKE.search(str(given.lake)):
-        raise LocalError(rf"--lake {given.lake}: the path of a lake must not contain any of []{{}}|^\ in it", USAGE)
+    _check_folders(given.lake, given.state)
+    _check_addresses(given.brokers, given.registry, given.topic)
     named = _read_settings(given.settings)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
-    if given.registry and not given.registry.startswith(("http://", "https://")):
-        raise LocalError("--registry: the address of a registry must begin with http:// or https://", USAGE)
     if bool(brokers) != bool(registry):
         missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
         raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
@@ -85,20 +83,67 @@ def parse(arguments: Sequence[str]) -> Options:
     )
 
 
+def _check_folders(lake: Path, state: Path) -> None:
+    for name, folder in (("--lake", lake), ("--state", state)):
+        if folder.exists() and not folder.is_dir():
+            raise LocalError(f"{name} {folder} is not a folder", USAGE)
+    if NO_LAKE.search(str(lake)):
+        raise LocalError(rf"--lake {lake}: the path of a lake must not contain any of []{{}}|^\ in it", USAGE)
+    if lake.resolve() == state.resolve():
+        raise LocalError(f"--lake and --state are both {lake}: give each its own folder", USAGE)
+
+
+def _check_addresses(brokers: str | None, registry: str | None, topic: str | None) -> None:
+    """Check what producer and app would reject only after the servers have started. An address of a registry is not
+    repeated in the message: it may contain a password."""
+    for broker in () if brokers is None else brokers.split(","):
+        if not _is_broker(broker.strip()):
+            raise LocalError(f"--brokers: {broker.strip()!r} is not HOST:PORT, such as localhost:9092", USAGE)
+    problem = None if registry is None else _problem_of(registry)
+    if problem:
+        raise LocalError(f"--registry: the address {problem}; give one such as http://localhost:8081", USAGE)
+    for name in () if topic is None else topic.split(","):
+        if not TOPIC_NAME.fullmatch(name.strip()) or name.strip() in (".", ".."):
+            raise LocalError(
+                f"--topic: {name.strip()!r} is not a topic name: 1 to 249 of A-Z a-z 0-9 . _ -, such as {TOPIC}", USAGE
+            )
+
+
+def _is_broker(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(BROKER_HOST.fullmatch(host)) and port.isdecimal() and 0 < int(port) < 65536
+
+
+def _problem_of(registry: str) -> str | None:
+    """Why the text is not the address of a registry; None if it is one. The rules are those of `registry.url`."""
+    try:
+        found = urlsplit(registry)
+        host, _ = found.hostname, found.port
+    except ValueError:
+        return "has a wrong host or port"
+    if found.scheme not in ("http", "https"):
+        return "must begin with http:// or https://"
+    if not host or re.search(r"\s", registry):
+        return "names no host" if not host else "has a space"
+    if "@" in found.netloc or "?" in registry or "#" in registry:
+        return "has a user, a password or a query, which belong in a settings file"
+    return None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="./scripts/run", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--lake", type=Path, default=ROOT / "lake", metavar="DIR", help="folder of the tables (default: ./lake)")
-    add("--state", type=Path, default=ROOT / "local", metavar="DIR", help="server data and logs (default: ./local)")
+    add("--lake", type=_folder, default=ROOT / "lake", metavar="DIR", help="folder of the tables (default: ./lake)")
+    add("--state", type=_folder, default=ROOT / "local", metavar="DIR", help="server data and logs (default: ./local)")
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")
     add("--accept-loss", action="store_true", help="for a held app: skip the records that Kafka lost, once")
     add("--records", type=_positive, metavar="N", help="produce N records, wait until all are in the lake, then stop")
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="port of the embedded broker (default: 9092)")
     add("--registry-port", type=_port, default=8081, metavar="PORT", help="port of the local registry (default: 8081)")
-    add("--brokers", metavar="HOST:PORT", help="your own brokers")
+    add("--brokers", metavar="HOST:PORT", help="your own brokers, comma-separated")
     add("--registry", metavar="URL", help="your own registry (Confluent's API)")
     add("--topic", metavar="NAME", help=f"topic to read (default: {TOPIC})")
     add("--settings", type=Path, metavar="FILE", help="settings of the Spark app (TOML)")
@@ -108,6 +153,12 @@ def _parser() -> argparse.ArgumentParser:
         help="run the demo producer (default: with the embedded servers only)",
     )
     return parser
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name of the folder is empty")
+    return Path(text)
 
 
 def _positive(text: str) -> int:

@@ -65,8 +65,9 @@ class Stack:
         train(app)
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._servers))
-        _tell(f"starting {servers}and Spark; the first rows appear after 15 to 30 s ...")
+        _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
+        self.started = time.time()  # downloads and training are over: the programs' own time to start counts from here
         self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer"])
         self._await_servers()
         if self.options.producer:

@@ -138,7 +138,7 @@ class Pipeline:
         sizes = RecordSizes(self._settings.batch.max_records, self._settings.batch.max_bytes)
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(topic_check, opened, sizes))
-            schemas = pool.submit(self._await, "registry", lambda: self._learn_subjects(opened))
+            schemas = pool.submit(self._await, "registry", lambda: self._load_schemas(opened))
             for asked in (search, schemas):
                 asked.add_done_callback(self._stop_if_failed)
             try:
@@ -187,10 +187,11 @@ class Pipeline:
                 if not self._disk.shortage():  # a JVM that cannot start does not report a full disk
                     raise
 
-    def _learn_subjects(self, opened: OpenLake) -> None:
+    def _load_schemas(self, opened: OpenLake) -> None:
+        """Resolve the versions of the own subjects and the schema of records without a frame."""
         try:
             self._disk.retry(opened.schemas.load_subject_versions)
-            self._disk.retry(lambda: opened.schemas.learn(self._settings.decode.unframed_schema_id))
+            self._disk.retry(lambda: opened.schemas.load_schema(self._settings.decode.unframed_schema_id))
             self._disk.retry(opened.schemas.fetch_missing_forms)
         except RegistryUnreachable as error:
             if not opened.schemas.ledger.entries:

@@ -65,7 +65,6 @@ def register(spark: SparkSession, lake: Lake) -> list[str]:
 # Names of the plans of commands that change nothing, up to a capital letter. A session may create views.
 READING = re.compile(r"(Show|Describe|Explain|Set|Reset|Cache|Uncache|ClearCache|Refresh|Use|NoopCommand)([A-Z]|$)")
 WRITING = re.compile(r"Insert|Execute|Call|Restore|Clone")  # plans that change something, but are no commands
-STATEMENTS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class ReadOnly:
@@ -82,7 +81,7 @@ class ReadOnly:
         """
         text = re.sub(r"\{[^{}]*\}", "x", query) if named else query  # placeholders that Spark fills in
         try:
-            plan = self._spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+            plan = jvm.parse_plan(self._spark, text)
         except Exception:
             return self._sql(query, *arguments, **named)  # Spark raises the syntax error
         if refused := next((name for name in self._changes(plan) if not READING.match(name)), None):
@@ -91,10 +90,8 @@ class ReadOnly:
 
     def _changes(self, plan: Any) -> Iterator[str]:
         """The names of the commands and other statements in a plan that are not queries."""
-        loader: Any = self._spark.sparkContext._jvm
-        kinds = [loader.java.lang.Class.forName(f"{STATEMENTS}.{name}") for name in ("Command", "ParsedStatement")]
         name = str(plan.getClass().getSimpleName())
-        if WRITING.search(name) or any(kind.isInstance(plan) for kind in kinds):
+        if WRITING.search(name) or jvm.is_statement(self._spark, plan):
             yield name
             return
         children = plan.children()

@@ -72,14 +72,15 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables)
     done = threading.Event()
 
-    def take(_: DataFrame, batch_id: int) -> None:
+    def ingest_batch(_: DataFrame, batch_id: int) -> None:
         if batch_id >= BATCHES:
             return done.set()
         report = units.run(Records(spark, (Noise(),)), batch_id + 1, UnitOptions({}))
         opened.commit(report, "ingest", {"batch": batch_id, "start": {}, "end": {}, "topic_ids": {}})
 
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = ticks.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.path(lake.checkpoint)))
+    checkpoint = str(lake.path(lake.checkpoint))
+    writer = ticks.writeStream.foreachBatch(ingest_batch).option("checkpointLocation", checkpoint)
     query = writer.trigger(processingTime="100 milliseconds").start()
     while not done.is_set():
         query.awaitTermination(1)  # raises the query's error

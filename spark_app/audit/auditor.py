@@ -88,7 +88,7 @@ class _Auditor:
             compacted = there and self._source.is_compacted(topic)
             self._verdict.left += self._count_left(topic) if there else 0
             for chunk in self._chunks(own):
-                self._judge(chunk, there, compacted)
+                self._check_chunk(chunk, there, compacted)
                 done += sum(span.end - span.start for span in chunk)
                 self._tell(done, total)
         check_outside(self._snapshot, spans, self._seen, self._verdict)
@@ -125,7 +125,7 @@ class _Auditor:
                 cut = [_slice(span, number, pieces) for span in group]
                 yield [span for span in cut if span.start < span.end]
 
-    def _judge(self, spans: list[Span], there: bool, compacted: bool) -> None:
+    def _check_chunk(self, spans: list[Span], there: bool, compacted: bool) -> None:
         left = spans
         while left:
             gone = list(self._gone(left, there))

@@ -115,7 +115,7 @@ class Kafka:
             for message in self._consumer.consume(at_once, timeout=POLL_S):
                 span = left.get(_number(message.partition()))
                 if span is not None:
-                    size = self._take(records, message, span, at)
+                    size = self._add_message(records, message, span, at)
                     most_bytes, largest = most_bytes - size, max(largest, size)
                     if at[span.partition] >= span.end:
                         self._consumer.incremental_unassign([TopicPartition(span.topic, span.partition)])
@@ -128,7 +128,7 @@ class Kafka:
         self._consumer.unassign()
         return records, [Span(s.topic, s.partition, s.start, at[s.partition]) for s in spans]
 
-    def _take(self, records: Records, message: Message, span: Span, at: dict[int, int]) -> int:
+    def _add_message(self, records: Records, message: Message, span: Span, at: dict[int, int]) -> int:
         """Add a record of the span and set in `at` the offset before which the partition is completely read; returns
         the record's bytes."""
         error, offset = message.error(), _number(message.offset())

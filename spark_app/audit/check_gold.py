@@ -57,7 +57,7 @@ def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
         if version is None:
             verdict.note(NOT_YET)
             continue
-        _judge(snapshot, version, gold, gold_name, verdict)
+        _check_table(snapshot, version, gold, gold_name, verdict)
 
 
 def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
@@ -65,7 +65,7 @@ def _unit_of(snapshot: Snapshot, table: Table, writer: str = "") -> int:
     return int(table.delta.transaction_version(f"{snapshot.identity}{writer}") or 0)
 
 
-def _judge(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, verdict: Verdict) -> None:
+def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: str, verdict: Verdict) -> None:
     key, aggregates = snapshot.settings.event.key, snapshot.settings.gold.columns
     actual = [] if gold is None else gold.read().to_pylist()
     if gold is not None and set(gold.schema.names) != {key, *aggregates}:

@@ -27,10 +27,10 @@ def check_quarantine(chunk: Chunk, absent: Absent) -> None:
     found = chunk.tables.get(chunk.snapshot.layout.quarantine)
     if found is not None:
         compare_raw(chunk, found)
-        _judge_causes(chunk, found, absent)
+        _check_causes(chunk, found, absent)
 
 
-def _judge_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
+def _check_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
     name, records = found.table.name, chunk.record_at[found.slots]
     columns = (found.rows[column].to_pylist() for column in ("cause", "hop", "schema_id", "detail"))
     for slot, record, cause, hop, schema, detail in zip(found.slots, records, *columns, strict=True):
@@ -68,7 +68,7 @@ def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: A
         return cause == Cause.RECORD_SIZE
     if cause in proven or cause == Cause.DECODE_CRASH:
         return True
-    if places.bare[record] and (cause in BARE if chunk.rules.takes_bare else had_schema):
+    if places.bare[record] and (cause in BARE if chunk.rules.accepts_bare else had_schema):
         chunk.verdict.note(OTHER_BARE)
         return True
     if record in places.unknown or cause in NEVER_PROVEN:

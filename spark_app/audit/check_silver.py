@@ -46,10 +46,10 @@ def check_silver(chunk: Chunk) -> Absent:
         table_at[found.slots] = number
         row_at[found.slots] = np.arange(len(found.slots))
         _compare_lineage(chunk, found)
-    judged, absent = np.zeros(chunk.slots.count, bool), Absent()
+    checked, absent = np.zeros(chunk.slots.count, bool), Absent()
     for piece in chunk.pieces:
         slots = chunk.slot_of[piece.rows]
-        judged[slots] = True
+        checked[slots] = True
         numbers = table_at[slots]
         for number in np.unique(numbers):
             places = np.flatnonzero(numbers == number)
@@ -57,8 +57,8 @@ def check_silver(chunk: Chunk) -> Absent:
             if number < 0:
                 _remember(chunk, part, absent)
             else:
-                _judge_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
-    _judge_unread(chunk, table_at, judged)
+                _check_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
+    _check_unread(chunk, table_at, checked)
     return absent
 
 
@@ -90,7 +90,7 @@ def _fits(piece: Piece, place: int, schema: pa.Schema) -> bool:
     )
 
 
-def _judge_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
+def _check_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
     """Check the rows of one table that have a piece's records; `rows` are in the order of the piece."""
     name, actual, slots = found.table.name, found.rows.take(pa.array(rows)), found.slots[rows]
     belongs = np.array([table or chunk.snapshot.layout.quarantine for table in piece.tables], object)
@@ -171,10 +171,10 @@ def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
     )
 
 
-def _judge_unread(chunk: Chunk, table_at: np.ndarray, judged: np.ndarray) -> None:
+def _check_unread(chunk: Chunk, table_at: np.ndarray, checked: np.ndarray) -> None:
     """Check rows of silver whose records are in no piece, because their frame or payload cannot be decoded."""
     places = chunk.places
-    for slot in np.flatnonzero((table_at >= 0) & ~judged & (chunk.record_at >= 0)):
+    for slot in np.flatnonzero((table_at >= 0) & ~checked & (chunk.record_at >= 0)):
         record, name = int(chunk.record_at[slot]), chunk.silver[table_at[slot]].table.name
         causes = places.causes.get(record, frozenset())
         if record in places.unknown and record not in places.broken:

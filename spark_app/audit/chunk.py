@@ -120,7 +120,7 @@ class Chunk:
             row = int(row_at[self.slot_of[record]])
             value = bronze.rows["value"][row].as_py() if row >= 0 else None
             if value is not None:
-                self.records.take_back(record, value)
+                self.records.restore(record, value)
 
     def _slots_of_records(self) -> np.ndarray:
         return self.slots.of(np.array(self.records.partition, np.int64), np.array(self.records.offset, np.int64))

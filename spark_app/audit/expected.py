@@ -52,7 +52,7 @@ class Json:
         return isinstance(other, str) and json.loads(other) == self.value
 
 
-def judged(kind: type[Message], payload: bytes, defaults: bool = True) -> object:
+def row_or_cause(kind: type[Message], payload: bytes, defaults: bool = True) -> object:
     """The row according to Google's parser, or the cause for which the payload is quarantined."""
     try:
         return expected(kind.FromString(payload), defaults)

@@ -98,7 +98,7 @@ class RecordRules:
         self._columns: dict[tuple[int, bool], list[Column]] = {}
 
     @property
-    def takes_bare(self) -> bool:
+    def accepts_bare(self) -> bool:
         """Whether the settings name a schema for bare records."""
         return self._unframed_schema is not None
 

@@ -61,7 +61,7 @@ class Records:
             self.omitted[record] = (len(value), hashlib.sha256(value).hexdigest())
             self.value[record] = None
 
-    def take_back(self, record: int, value: bytes) -> None:
+    def restore(self, record: int, value: bytes) -> None:
         """Restore an omitted value if the given one has its hash."""
         if hashlib.sha256(value).hexdigest() == self.omitted[record][1]:
             self.value[record] = value

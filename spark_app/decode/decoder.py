@@ -102,7 +102,7 @@ class Decoder:
 
     def _decode_strictly(self, payloads: pa.Array) -> Decoded:
         if self._fast is not None:
-            result = self._parser.judge(payloads)
+            result = self._parser.check(payloads)
             accepted = np.delete(np.arange(len(payloads)), [row for row, _ in result.refused])
             fast = self._decode_fast(result.written, accepted)
             if fast is not None:

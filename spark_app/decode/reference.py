@@ -80,7 +80,7 @@ class ReferenceParser:
         self._holds_maps = holds_maps(message)
         self._nests_maps = any(f.message_type is not None and holds_maps(f.message_type) for f in message.fields)
 
-    def judge(self, payloads: pa.Array) -> StrictResult:
+    def check(self, payloads: pa.Array) -> StrictResult:
         """Parse the payloads and serialise the accepted ones again.
 
         Some encodings are valid, but a faster decoder may read them differently: merged sub-messages, repeated map
@@ -93,19 +93,19 @@ class ReferenceParser:
         return result
 
     def _parse_slices(
-        self, payloads: pa.Array, members: pa.Array, start: int, judgement: StrictResult, size: int, *smaller: int
+        self, payloads: pa.Array, members: pa.Array, start: int, result: StrictResult, size: int, *smaller: int
     ) -> None:
         for first in range(0, len(payloads), size):
             some, batch = payloads.slice(first, size), members.slice(first, size)
-            written = self._judge_together(concatenate_members(batch))
+            written = self._check_together(concatenate_members(batch))
             if written is not None:
-                judgement.written.append(written)
+                result.written.append(written)
             elif smaller:
-                self._parse_slices(some, batch, start + first, judgement, *smaller)
+                self._parse_slices(some, batch, start + first, result, *smaller)
             else:
-                self._judge_each(some, start + first, judgement)
+                self._check_each(some, start + first, result)
 
-    def _judge_together(self, batch: pa.Buffer) -> bytes | None:
+    def _check_together(self, batch: pa.Buffer) -> bytes | None:
         """The accepted payloads, serialised again; None if one is rejected, or if parsing may take too much memory."""
         if batch.size > SLICE_BYTES:
             return None
@@ -115,11 +115,11 @@ class ReferenceParser:
             return None
         return self._write(parsed, parsed.members)
 
-    def _judge_each(self, payloads: pa.Array, start: int, judgement: StrictResult) -> None:
+    def _check_each(self, payloads: pa.Array, start: int, result: StrictResult) -> None:
         """Parse each payload by itself. In a batch each payload is nested one level deeper, of 100 allowed levels, and
         the parser does not name the rejected payload."""
-        accepted = self._messages(payloads.to_pylist(), start, judgement.refused)
-        judgement.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
+        accepted = self._messages(payloads.to_pylist(), start, result.refused)
+        result.written.append(to_batch([self._write(message, [message]) for _, message in accepted]))
 
     def all_read_fully(self, payloads: pa.Array) -> bool:
         """Whether one call parses all payloads without unknown fields; also False if they are too large for one."""

@@ -54,8 +54,8 @@ class DeferredDecoder:
         self._attempts = SizeBackoff(
             opened.lake.storage, f"{opened.lake.state}/deferred.json", opened.settings.batch.max_attempts
         )
-        self._settled = pa.array([], pa.string())
-        self._settled_of: Catalog | None = None
+        self._resolved = pa.array([], pa.string())
+        self._resolved_of: Catalog | None = None
 
     def step(self, wait_s: float | None = RETRY_WAIT_S) -> Report | None:
         """Decode records that are ready as one unit. Returns the report, an empty one after a failure or if only a
@@ -70,10 +70,10 @@ class DeferredDecoder:
         moved = self._schemas.retry_waiting(wait_s, unmet, self._unit_lock)
         with self._unit_lock:
             self._refresh()
-            settled = self._find_resolved_keys()
-            ready = [file for file in self._waiting.files if file.count(settled)]
+            resolved = self._find_resolved_keys()
+            ready = [file for file in self._waiting.files if file.count(resolved)]
             if ready:
-                return self._take(ready, settled)
+                return self._decode_ready(ready, resolved)
         return Report() if moved and unmet else None
 
     def merge(self) -> bool:
@@ -81,7 +81,7 @@ class DeferredDecoder:
         enough = self._settings.lake.compact_files
         with self._unit_lock:
             self._refresh()
-        self._waiting.learn()
+        self._waiting.read_counts()
         if not self._waiting.files_to_merge(enough):
             return False
         with self._unit_lock:
@@ -99,7 +99,7 @@ class DeferredDecoder:
         with self._unit_lock:
             self._refresh()
             known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())
-        self._waiting.learn()
+        self._waiting.read_counts()
         found = (file.keys.filter(pc.invert(pc.is_in(file.keys, value_set=known))) for file in self._waiting.files)
         return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
 
@@ -110,19 +110,19 @@ class DeferredDecoder:
     def _find_resolved_keys(self) -> pa.Array:
         """Keys of schemas that are decodable or refused, and NULL."""
         catalog = self._schemas.ledger.catalog()
-        if catalog is not self._settled_of:
+        if catalog is not self._resolved_of:
             keys = map(str, [*catalog.decodable, *catalog.refused])
-            self._settled, self._settled_of = pa.array([None, *keys], pa.string()), catalog
-        return self._settled
+            self._resolved, self._resolved_of = pa.array([None, *keys], pa.string()), catalog
+        return self._resolved
 
-    def _take(self, files: list[DeferredFile], settled: pa.Array) -> Report:
+    def _decode_ready(self, files: list[DeferredFile], resolved: pa.Array) -> Report:
         """Decode the ready records of the first files as one unit."""
-        first = next(self._ready(files, settled))
+        first = next(self._ready(files, resolved))
         limit = self._attempts.limit(first=str(first.select(COORDINATES).slice(0, 1).to_pylist()))
         most = max(limit, 1)
-        files = list(fitting(files, most, lambda file: file.count(settled)))
+        files = list(fitting(files, most, lambda file: file.count(resolved)))
         files = list(fitting(files, MOST_READ, lambda file: file.rows))
-        rows = pa.Table.from_batches(_first_rows(self._ready(files, settled), most), DEFERRED_SCHEMA)
+        rows = pa.Table.from_batches(_first_rows(self._ready(files, resolved), most), DEFERRED_SCHEMA)
         ready = rows.sort_by([(name, "ascending") for name in COORDINATES])
         report = self._decode(ready) if limit else self._give_up(ready)
         if report is None:
@@ -131,7 +131,7 @@ class DeferredDecoder:
             raise ContractError(f"{ready.num_rows} records are deferred, but bronze has {report.bronze} of them")
         adds = report.files.pop(self._table, [])
         if sum(file.rows for file in files) > ready.num_rows:
-            rest = self._rest(files, settled, ready.num_rows)
+            rest = self._rest(files, resolved, ready.num_rows)
             adds += [self._opened.units.write(self._table, rows) for rows in group_by_schema(rest)]
         self._commit(report, files, adds)
         self._attempts.succeeded()
@@ -144,19 +144,19 @@ class DeferredDecoder:
         if report.bronze:
             log.info("deferred records decoded", records=report.bronze, left=left)
 
-    def _ready(self, files: list[DeferredFile], settled: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _ready(self, files: list[DeferredFile], resolved: pa.Array) -> Iterator[pa.RecordBatch]:
         """The rows that are ready, in the order of the files."""
-        batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=settled)) for batch in self._waiting.read(files))
+        batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=resolved)) for batch in self._waiting.read(files))
         return (batch for batch in batches if len(batch))
 
-    def _rest(self, files: list[DeferredFile], settled: pa.Array, taken: int) -> Iterator[pa.RecordBatch]:
-        """All rows except the first `taken` of `_ready`."""
+    def _rest(self, files: list[DeferredFile], resolved: pa.Array, decoded: int) -> Iterator[pa.RecordBatch]:
+        """All rows except the first `decoded` of `_ready`."""
         for batch in self._waiting.read(files):
-            is_ready = pc.is_in(batch.column(KEY), value_set=settled)
+            is_ready = pc.is_in(batch.column(KEY), value_set=resolved)
             ready = batch.filter(is_ready)
             yield batch.filter(pc.invert(is_ready))
-            yield ready.slice(taken)
-            taken = max(0, taken - len(ready))
+            yield ready.slice(decoded)
+            decoded = max(0, decoded - len(ready))
 
     def _decode(self, ready: pa.Table) -> Report | None:
         sequence = self._manifests.last + 1

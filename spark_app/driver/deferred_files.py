@@ -46,9 +46,9 @@ class DeferredFile:
     keys: pa.Array
     counts: np.ndarray
 
-    def count(self, settled: pa.Array) -> int:
-        """The number of ready records; `settled` are the resolved keys and NULL."""
-        return int(self.counts[pc.is_in(self.keys, value_set=settled).to_numpy(zero_copy_only=False)].sum())
+    def count(self, resolved: pa.Array) -> int:
+        """The number of ready records; `resolved` has the keys of resolved schemas, and NULL."""
+        return int(self.counts[pc.is_in(self.keys, value_set=resolved).to_numpy(zero_copy_only=False)].sum())
 
     @property
     def kind(self) -> str | None:
@@ -80,7 +80,7 @@ class DeferredFiles:
             self._files = {row["path"]: self._files.get(row["path"]) or _from_log_statistics(row) for row in found}
             self._version = version
 
-    def learn(self) -> None:
+    def read_counts(self) -> None:
         """Read and summarise the files for which the log's statistics are not enough."""
         for path in [path for path, file in self._files.items() if file is None]:
             self._files[path] = self._count_keys(path)

@@ -61,7 +61,7 @@ class ResolverPool:
         """True if there is a running or finished lookup."""
         return key in self._asked
 
-    def take(self, key: SchemaKey) -> Answer:
+    def pop_result(self, key: SchemaKey) -> Answer:
         """The result of a finished lookup; the next `ask` starts a new one."""
         return self._asked.pop(key).result()
 

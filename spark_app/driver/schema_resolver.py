@@ -72,7 +72,7 @@ class SchemaResolver:
             self._unnamed.difference_update(versions)
             self.ledger.save()
 
-    def learn(self, schema_id: int) -> None:
+    def load_schema(self, schema_id: int) -> None:
         """Resolve a schema that the settings name (0 = none) before the first batch."""
         if schema_id:
             self._resolve_if_open(schema_id)
@@ -231,7 +231,7 @@ class SchemaResolver:
         if not answer.done():
             return self.ledger.add_waiting(key, "fetching or compiling it takes long", met_at)
         try:
-            result = self._resolvers.take(key)
+            result = self._resolvers.pop_result(key)
         except SchemaInvalid as error:
             self.ledger.add_refused(key, Cause.SCHEMA_INVALID, str(error), met_at)
             log.warning("schema refused", schema=key, reason=str(error))
@@ -245,11 +245,11 @@ class SchemaResolver:
         else:
             self._add_decodable(key, result, met_at)
 
-    def _add_decodable(self, key: SchemaKey, settled: Answer, met_at: float) -> None:
-        self._found[key] = settled.subjects or {}
-        if settled.subjects is None:
+    def _add_decodable(self, key: SchemaKey, answer: Answer, met_at: float) -> None:
+        self._found[key] = answer.subjects or {}
+        if answer.subjects is None:
             self._unnamed.add(key)
-        version, resolved = self._subjects.version(self._found[key]), settled.resolved
+        version, resolved = self._subjects.version(self._found[key]), answer.resolved
         self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version)
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):

@@ -106,7 +106,7 @@ class Streaming:
                         "batches are planned again, because the record size has changed", records=self._sizes.limit()
                     )
                     continue
-                self._judge(error, time.monotonic())
+                self._handle_query_end(error, time.monotonic())
             except (Py4JError, OSError) as error:
                 if jvm_lives():
                     raise
@@ -127,7 +127,7 @@ class Streaming:
         self._outcome = None
         self._limit = self._sizes.limit()
         records = spark_source.stream(self._session, self._settings, start, self._limit)
-        writer = records.writeStream.foreachBatch(self._take(origin)).option(
+        writer = records.writeStream.foreachBatch(self._batch_function(origin)).option(
             "checkpointLocation", str(self._checkpoint)
         )
         if self._available_now:
@@ -146,24 +146,25 @@ class Streaming:
             self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
         return _next_offsets(self._manifests.began()["start"], now)
 
-    def _take(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
-        def take(_: DataFrame, batch_id: int) -> None:
+    def _batch_function(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
+        def ingest_batch(_: DataFrame, batch_id: int) -> None:
             try:
                 with self._unit_lock:
                     if self._stop.is_set():
                         raise StopRequested
                     with failpoints.around("batch"):
-                        taken = self._ingest.batch(batch_id, origin)
-                    count_rows(self._session, taken)
-                    self._learn_size()
+                        rows = self._ingest.batch(batch_id, origin)
+                    count_rows(self._session, rows)
+                    self._add_record_size()
             except BaseException as error:
                 self._outcome = error  # py4j passes only its text on, but the main thread needs the exception
                 raise
 
-        return take
+        return ingest_batch
 
-    def _learn_size(self) -> None:
-        """
+    def _add_record_size(self) -> None:
+        """Add the committed unit to the estimate of the record size.
+
         Raises:
             BatchSizeChanged: a query's limit is fixed, so a new query has to continue after the unit that was just
                 committed.
@@ -183,9 +184,8 @@ class Streaming:
                 return
             every_second()
 
-    def _judge(self, error: Exception, now: float) -> None:
-        """Decide what to do after the query ended: raise to end the app, return to restart the query. `now` is a
-        monotonic clock."""
+    def _handle_query_end(self, error: Exception, now: float) -> None:
+        """The query has ended: raise to end the app, or return to start it again. `now` is a monotonic clock."""
         outcome = self._outcome
         if isinstance(outcome, StopRequested):
             return None
@@ -250,11 +250,11 @@ class Streaming:
         Raises:
             BrokenError: names the records of the current batch; without a batch the error itself is raised.
         """
-        taken = self._ingest.batch_description
-        if not taken:
+        description = self._ingest.batch_description
+        if not description:
             raise error
         remedy = 'if this happens repeatedly, see "Exit codes" in docs/operations.md'
-        raise BrokenError(f"the app failed on the {taken} ({why}): {remedy}") from error
+        raise BrokenError(f"the app failed on the {description} ({why}): {remedy}") from error
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

@@ -112,7 +112,7 @@ def _ordered(value: Column, kind: T.DataType) -> Column:
     return F.array_sort(entries)
 
 
-def judge(
+def classify(
     session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, more: list[str]
 ) -> pa.Table:
     """Classify the records.
@@ -122,7 +122,7 @@ def judge(
         more: the names of all other tables in `places`.
 
     Returns:
-        One row per record: coordinates, `expected`, `actual`, `verdict`. `expected` is the table where the record
+        One row per record: coordinates, `expected`, `actual`, `state`. `expected` is the table where the record
         should be, NULL if the fresh job has no row of it; `actual` is the table where it is, NULL if it is in none.
         A replayed record whose row is missing and that the fresh job quarantines is `differing`: quarantine cannot
         open it again.
@@ -149,7 +149,7 @@ def judge(
     )
     same = (F.col("expected") == F.col("actual")) & F.col("content").eqNullSafe(F.col("found_content"))
     refused, waits = F.col("expected") == 0, F.col("expected") == 1
-    verdict = (
+    state = (
         F.when((F.col("wanted") > 1) | (F.col("found") > 1), DOUBLED)
         .when(F.col("wanted") == 0, PHANTOM)
         .when((F.col("found") == 0) & (F.col("resolved") > 0) & refused, DIFFERING)
@@ -159,8 +159,8 @@ def judge(
         .when((F.col("actual") == 0) & ~waits, REPLAYABLE)
         .otherwise(WAITING)
     )
-    judged = found.select(*COORDINATES, "expected", "actual", verdict.alias("verdict")).toArrow()
+    classified = found.select(*COORDINATES, "expected", "actual", state.alias("state")).toArrow()
     for column in ("expected", "actual"):
-        at = judged.column_names.index(column)
-        judged = judged.set_column(at, column, names.take(judged[column].combine_chunks()))
-    return judged
+        at = classified.column_names.index(column)
+        classified = classified.set_column(at, column, names.take(classified[column].combine_chunks()))
+    return classified

@@ -88,7 +88,7 @@ class RequestExecutor:
             result = self._advance(request)
         except Exception as error:
             self._job = self._request = None
-            failure = self._judge(request, error, tries)
+            failure = self._handle_failure(request, error, tries)
             if failure is not None:
                 self._answer(request, failure)
             return True
@@ -100,7 +100,7 @@ class RequestExecutor:
         requests.answer(self._opened.lake, request, result)
         self._job = self._request = None
 
-    def _judge(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
+    def _handle_failure(self, request: Request, error: Exception, tries: RequestAttempts) -> dict[str, Any] | None:
         """The result of a request whose step failed; None if the step is repeated.
 
         Raises:
@@ -108,7 +108,7 @@ class RequestExecutor:
             BrokenError: the JVM has ended.
         """
         if is_full(error) or isinstance(error, UnreachableError | RegistryUnreachable):
-            tries.take_back()
+            tries.withdraw()
             raise error
         said = f"{type(error).__name__}: {str(error)[-500:]}"
         if isinstance(error, ProtolakeError):

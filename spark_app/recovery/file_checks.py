@@ -51,14 +51,14 @@ def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild:
     what = f"{name}: {len(keys)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"
-        return Finding(what, remedy, repair=lambda: f"{_take_out(lake, name, keys)}; {rebuild(layout.name_of(name))}")
+        return Finding(what, remedy, repair=lambda: f"{_drop_files(lake, name, keys)}; {rebuild(layout.name_of(name))}")
     if layout.is_gold(name):
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
         return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
     return Finding(what, "Restore them from a backup of the lake")
 
 
-def _take_out(lake: Lake, name: str, keys: list[str]) -> str:
+def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     for key in keys:
         if lake.storage.exists(key):
             lake.set_aside(key)

@@ -188,9 +188,9 @@ class Rebuild:
         expected = self._attempts.run(lambda: self._run(ranges))
         if expected is None:
             return self._keep()
-        verdicts = self._judge(expected, ranges)
-        self._count(verdicts)
-        added = self._copy_missing(expected, verdicts)
+        classified = self._classify(expected, ranges)
+        self._count(classified)
+        added = self._copy_missing(expected, classified)
         self._found.at = after
         if added.bronze and not self._request.dry_run:
             source = {"request": self._request.id, "records": added.bronze, "progress": asdict(self._found)}
@@ -218,7 +218,7 @@ class Rebuild:
         with contextlib.suppress(OSError):  # a task of a failed attempt may still write there; names never repeat
             self._scratch.delete_all("")
 
-    def _judge(self, expected: Report, ranges: list[Range]) -> pa.Table:
+    def _classify(self, expected: Report, ranges: list[Range]) -> pa.Table:
         """Classify the records of the ranges."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
@@ -230,7 +230,7 @@ class Rebuild:
             if paths:
                 places.append(classification.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
         more = [*names, self._layout.resolved]
-        return classification.judge(self._session, places, *self._others, more) if places else pa.table({})
+        return classification.classify(self._session, places, *self._others, more) if places else pa.table({})
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
         """Table -> (rows, side) of the tables outside silver: open quarantine, deferred and resolved records."""
@@ -253,45 +253,45 @@ class Rebuild:
     def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
         return [self._scratch.uri(f"{name}/{entry.path}") for entry in entries]
 
-    def _count(self, verdicts: pa.Table) -> None:
+    def _count(self, classified: pa.Table) -> None:
         assert self._found is not None
-        if not verdicts.num_rows:
+        if not classified.num_rows:
             return
         meant = {*self._others, *(self._layout.silver_of(name) for name in self._names())}
-        groups = verdicts.group_by(["expected", "actual", "verdict"]).aggregate([([], "count_all")])
+        groups = classified.group_by(["expected", "actual", "state"]).aggregate([([], "count_all")])
         for group in groups.to_pylist():
-            count, verdict = group["count_all"], group["verdict"]
+            count, state = group["count_all"], group["state"]
             if group["expected"] in meant:
                 self._add(group["expected"], "expected", count)
-                if verdict in (PRESENT, MISSING):
-                    self._add(group["expected"], "added" if verdict == MISSING else PRESENT, count)
-            if verdict in NAMED and (group["actual"] or group["expected"]) in meant:
-                self._add(group["actual"] or group["expected"], verdict, count)
-            if verdict == REPLAYABLE and group["expected"] in meant:
+                if state in (PRESENT, MISSING):
+                    self._add(group["expected"], "added" if state == MISSING else PRESENT, count)
+            if state in NAMED and (group["actual"] or group["expected"]) in meant:
+                self._add(group["actual"] or group["expected"], state, count)
+            if state == REPLAYABLE and group["expected"] in meant:
                 self._found.replayable += count
-        self._name(verdicts, meant)
+        self._name(classified, meant)
 
     def _add(self, table: str, column: str, count: int) -> None:
         assert self._found is not None
         add_counts(self._found.tables.setdefault(table, {}), {column: count})
 
-    def _name(self, verdicts: pa.Table, meant: set[str]) -> None:
+    def _name(self, classified: pa.Table, meant: set[str]) -> None:
         """Store the first identities of each table that a person has to check."""
         assert self._found is not None
-        wrong = verdicts.filter(pc.is_in(verdicts["verdict"], value_set=pa.array(NAMED)))
+        wrong = classified.filter(pc.is_in(classified["state"], value_set=pa.array(NAMED)))
         for row in wrong.sort_by([(name, "ascending") for name in COORDINATES]).to_pylist():
             table = row["actual"] or row["expected"]
             names = self._found.named.setdefault(table, []) if table in meant else []
             if len(names) < MOST_NAMED:
-                names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['verdict']}")
+                names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['state']}")
 
-    def _copy_missing(self, expected: Report, verdicts: pa.Table) -> Report:
+    def _copy_missing(self, expected: Report, classified: pa.Table) -> Report:
         """Write the missing rows as files of their tables."""
         added = Report()
-        if not verdicts.num_rows or self._request.dry_run:
+        if not classified.num_rows or self._request.dry_run:
             return added
         names = {self._layout.silver_of(name): name for name in self._names()}
-        missing = verdicts.filter(pc.equal(verdicts["verdict"], MISSING))
+        missing = classified.filter(pc.equal(classified["state"], MISSING))
         for table, entries in expected.files.items():
             wanted = missing.filter(pc.equal(missing["expected"], table)).select(COORDINATES)
             if not wanted.num_rows or table not in (*names, *self._others):
@@ -330,7 +330,7 @@ class Rebuild:
             rows = rows.join(bronze.where(~classification.within(ranges)), COORDINATES, "left_anti")
         phantoms = rows.limit(MAX_EXTRA_ROWS).toArrow()
         columns = {"expected": pa.nulls(phantoms.num_rows, pa.string()), "actual": phantoms["table"]}
-        columns["verdict"] = pa.array([PHANTOM] * phantoms.num_rows, pa.string())
+        columns["state"] = pa.array([PHANTOM] * phantoms.num_rows, pa.string())
         self._count(pa.table({n: phantoms[n] for n in COORDINATES} | columns))
 
 

@@ -40,7 +40,7 @@ class RequestAttempts:
         """Store the error of the current attempt."""
         self._keep(self._stored["at"], self._stored["tries"], said)
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Do not count the current attempt: its error has nothing to do with the request."""
         self._keep(self._stored["at"], self._stored["tries"] - 1, NO_REASON_KNOWN)
 

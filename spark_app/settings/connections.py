@@ -16,6 +16,8 @@ EXTENSION = r"""[A-Za-z]+=[^\s,"\\]+"""
 
 
 class Section(BaseModel):
+    """One section of the settings. Its docstring is its comment in `docs/settings.toml`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @field_validator("*", mode="after")
@@ -28,7 +30,7 @@ class Section(BaseModel):
 
 
 class KafkaSettings(Section):
-    """Where the records come from."""
+    """This section sets which topics the app reads, from which brokers, and how it logs in to them."""
 
     brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
     topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
@@ -93,7 +95,7 @@ class KafkaSettings(Section):
 
 
 class RegistrySettings(Section):
-    """Where schemas come from: any server with Confluent's API."""
+    """This section sets the schema registry, any server with Confluent's API, and how the app logs in to it."""
 
     url: str = Field("http://127.0.0.1:8081", description="base address, without user, password or query")
     subject: str = Field(

@@ -20,7 +20,7 @@ PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"
 
 
 class Event(Section):
-    """Which fields of a message mean what."""
+    """This section sets which fields of a message are its routing value, its key and its time."""
 
     routing: str = Field("game_name", description="field whose value names the table")
     key: str = Field("gamer_id", description="field that gold groups by")
@@ -31,10 +31,10 @@ class Event(Section):
 
 
 class Decode(Section):
-    """How records are read."""
+    """This section sets how frames, keys and payloads are decoded."""
 
     strict: bool = Field(
-        True, description="Google's parser judges each record; false = only where the fast decoder refuses one"
+        True, description="Google's parser checks each record; false = only where the fast decoder refuses one"
     )
     defaults: bool = Field(
         True, description="a scalar without presence that is absent lands as its default; false = as NULL"
@@ -58,7 +58,7 @@ class Decode(Section):
 
 
 class Wrapper(Section):
-    """Where a record's message holds the event as bytes: the names of its fields. The event's schema may be any."""
+    """This section sets the fields of a wrapper, which carries the event as bytes; the event may have any schema."""
 
     payload: str = Field("", description="field that holds the event, framed or bare; empty = the message is the event")
     schema_id: str = Field("", description="field that holds the event's schema id; empty = every payload has a frame")
@@ -77,7 +77,7 @@ def _makes(shape: str, name: str) -> bool:
 
 
 class Tables(Section):
-    """Names of the tables, and which may come into being."""
+    """This section sets the names of the tables, and which routing values get one."""
 
     bronze: str = Field("bronze_events", pattern=r"^[a-z0-9_]+$", description="every record as Kafka has it")
     silver: str = Field(
@@ -123,7 +123,7 @@ class Tables(Section):
 
 
 class Schemas(Section):
-    """What happens when a schema id is met."""
+    """This section sets what the app does with a new schema id, and the limits on a schema."""
 
     on_bump: Literal["restart", "in-place"] = Field(
         "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
@@ -149,7 +149,7 @@ class Schemas(Section):
 
 
 class Batch(Section):
-    """How much at once, and how often."""
+    """This section sets how often a micro-batch runs, and how much it and its workers process at once."""
 
     interval_s: float = Field(1.0, ge=0, description="seconds between micro-batches; 0 = back to back")
     max_records: PositiveInt = Field(200_000, description="most records of a micro-batch")
@@ -176,7 +176,7 @@ class Batch(Section):
 
 
 class Aggregate(Section):
-    """One gold column."""
+    """One column of the gold tables: a function, and the field that it aggregates."""
 
     function: Literal["count", "sum", "min", "max", "mean", "distinct", "median"]
     field: str = Field("", description="field of the message; empty = event.time, and all rows for count")
@@ -196,7 +196,7 @@ DEMO_AGGREGATES = {
 
 
 class Gold(Section):
-    """Aggregates per key."""
+    """This section sets the columns of the gold tables, and how often they are computed."""
 
     interval_s: PositiveFloat = Field(5.0, description="seconds between runs")
     aggregates: dict[str, Aggregate] = Field(
@@ -211,7 +211,7 @@ class Gold(Section):
 
 
 class LakeSettings(Section):
-    """Where the tables are, and what is kept."""
+    """This section sets the folder of the tables, who may read it, and which files are merged and kept."""
 
     path: str = Field(
         "lake",
@@ -242,7 +242,7 @@ class LakeSettings(Section):
 
 
 class SparkSettings(Section):
-    """The Spark session."""
+    """This section sets the Spark session and its JVM."""
 
     master: str = Field("local[2,4]", description="local[cores, attempts of a task]")
     driver_memory: str = Field("1g", description="size of the JVM's heap")
@@ -253,7 +253,7 @@ class SparkSettings(Section):
 
 
 class Run(Section):
-    """The process."""
+    """This section sets how long the app waits, when it holds, and what it logs."""
 
     connect_timeout_s: PositiveFloat = Field(
         600.0, description="seconds to wait for the broker or the registry before the app exits with 69"

@@ -7,6 +7,8 @@ again after a fork.
 Spark closes the socket of a worker that had no task for a minute. PySpark's worker treats that as an error and tries to
 report it through the socket: over TCP that has no effect, but over a Unix socket it fails with a traceback in the app's
 log.
+
+It is checked with PySpark 4.2.0, see `jvm`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Spark's JVM: the only module that uses private attributes of PySpark and py4j.
 
-It is checked with PySpark 4.2.0 and py4j 0.10.9.9: with another version, run the Spark and stack tests.
+It is checked with PySpark 4.2.0 and py4j 0.10.9.9: with another version, run the Spark and stack tests. `daemon` also
+depends on that version, because it replaces a function of PySpark's daemon.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from spark_app.storage.lake import Lake
 
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 ENDS_S = 2.0  # within this time a killed JVM ends
+PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+STATEMENTS = ("Command", "ParsedStatement")  # classes of `PLANS`
 
 
 def process() -> Any:
@@ -86,6 +89,21 @@ def count_rows(session: SparkSession, rows: int) -> None:
             leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
             for number in range(leaves.length()):
                 leaves.apply(number).metrics().apply("numOutputRows").add(rows)
+
+
+def parse_plan(session: SparkSession, query: str) -> Any:
+    """Spark's logical plan of one SQL text; nothing is executed.
+
+    Raises:
+        Py4JJavaError: the text is not SQL.
+    """
+    return session._jsparkSession.sessionState().sqlParser().parsePlan(query)
+
+
+def is_statement(session: SparkSession, plan: Any) -> bool:
+    """Whether the plan is a command or another statement, which is not a query."""
+    jvm: Any = session.sparkContext._jvm
+    return any(jvm.java.lang.Class.forName(f"{PLANS}.{name}").isInstance(plan) for name in STATEMENTS)
 
 
 def end(clean: bool, last: bool = True) -> None:

@@ -46,7 +46,7 @@ class Maintainer:
         self._small: Counter[str] = Counter()
         self._rounds: dict[str, int] = {}
 
-    def learn(self, names: Iterable[str]) -> dict[str, int]:
+    def count_files(self, names: Iterable[str]) -> dict[str, int]:
         """Count the small files of the tables; returns rows per table."""
         rows = {}
         for name in names:

@@ -60,7 +60,7 @@ class Frames:
     """One entry per record value.
 
     Attributes:
-        verdict: OK, TOMBSTONE (a NULL value), the error of the frame, or a value that the caller sets: HELD (the record
+        status: OK, TOMBSTONE (a NULL value), the error of the frame, or a value that the caller sets: HELD (the record
             is deferred) or OMITTED (the record's value is over the size limit, and is NULL here); int8.
         schema: the schema id; -1 = no schema is named; -2 - n = the GUID `guids[n]`; int64.
         guids: the distinct GUIDs of the batch.
@@ -69,7 +69,7 @@ class Frames:
         body: offset of the payload in the value, bytes; int64.
     """
 
-    verdict: np.ndarray
+    status: np.ndarray
     schema: np.ndarray
     guids: list[str]
     index: np.ndarray
@@ -83,7 +83,7 @@ class Frames:
 
     def groups(self) -> Iterator[np.ndarray]:
         """Groups of the rows that name a schema. The rows of a group have the same schema, message index, payload
-        offset and verdict. The sort is stable, so that the rows of a group keep their order."""
+        offset and status. The sort is stable, so that the rows of a group keep their order."""
         framed = np.flatnonzero(self.schema != NO_SCHEMA)
         if not len(framed):
             return
@@ -95,15 +95,15 @@ class Frames:
         _, starts = np.unique(kind[order], return_index=True)
         yield from np.split(framed[order], starts[1:])
 
-    def nameless(self, verdict: int) -> np.ndarray:
-        """The rows with this verdict that name no schema."""
-        rows = np.flatnonzero(self.verdict == verdict)
+    def nameless(self, status: int) -> np.ndarray:
+        """The rows with this status that name no schema."""
+        rows = np.flatnonzero(self.status == status)
         found: np.ndarray = rows[self.schema[rows] == NO_SCHEMA]
         return found
 
-    def refuse(self, rows: np.ndarray, verdict: int) -> None:
-        """Set the verdict of these rows, and remove their schema."""
-        self.verdict[rows] = verdict
+    def refuse(self, rows: np.ndarray, status: int) -> None:
+        """Set the status of these rows, and remove their schema."""
+        self.status[rows] = status
         self.schema[rows] = NO_SCHEMA
 
 
@@ -145,7 +145,7 @@ class _Splitter:
         alive = np.ones(len(self._start), bool)
         if self._values.null_count:
             alive = ~np.asarray(self._values.is_null())
-            found.verdict[~alive] = TOMBSTONE
+            found.status[~alive] = TOMBSTONE
         by_header = self._read_headers(headers, header, alive)
         rest = alive & ~by_header
         filled = rest & (self._length > 0)
@@ -194,7 +194,7 @@ class _Splitter:
                 self._frames.refuse(rows, WRONG_HEADER)
                 continue
             self._frames.schema[rows], self._frames.index[rows] = schema, self._index_number(index)
-            self._frames.verdict[rows] = OK if index else WRONG_HEADER
+            self._frames.status[rows] = OK if index else WRONG_HEADER
         return np.asarray(named)
 
     def _read_header(self, data: bytes) -> tuple[int, MessageIndex]:
@@ -219,14 +219,14 @@ class _Splitter:
         return -2 - self._guids.setdefault(str(uuid.UUID(bytes=data)), len(self._guids))
 
     def _long_enough(self, rows: np.ndarray, header: int) -> np.ndarray:
-        """The rows with at least one byte after `header` bytes; the others get the verdict SHORT."""
+        """The rows with at least one byte after `header` bytes; the others get the status SHORT."""
         short = self._length[rows] <= header
         self._frames.refuse(rows[short], SHORT)
         long: np.ndarray = rows[~short]
         return long
 
     def _read_indexes(self, rows: np.ndarray, header: int, first_bytes: np.ndarray) -> None:
-        """Fill `index` and `body` (or `verdict`) of the rows whose message index begins after `header` bytes."""
+        """Fill `index` and `body` (or `status`) of the rows whose message index begins after `header` bytes."""
         found = self._frames
         found.body[rows] = header + 1
         for row in rows[first_bytes != 0]:
@@ -235,7 +235,7 @@ class _Splitter:
             try:
                 path, size = read_message_index(self._data[first:end].tobytes())
             except ValueError:
-                found.verdict[row], path, size = WRONG_INDEX, NO_MESSAGE, 1
+                found.status[row], path, size = WRONG_INDEX, NO_MESSAGE, 1
             found.index[row] = self._index_number(path)
             found.body[row] = header + size
 

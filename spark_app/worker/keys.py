@@ -35,7 +35,7 @@ def read_keys(batch: pa.RecordBatch, catalog: Catalog) -> Keys:
     unresolved: dict[SchemaKey, np.ndarray] = {}
     for rows in frames.groups():
         key, body = frames.key_of(rows[0]), int(frames.body[rows[0]])
-        if frames.verdict[rows[0]] != framing.OK:
+        if frames.status[rows[0]] != framing.OK:
             continue
         if key in catalog.decodable:
             payloads = pc.dictionary_encode(pc.binary_slice(keys.take(pa.array(rows)), body, 2**31 - 1))

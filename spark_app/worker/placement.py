@@ -55,10 +55,10 @@ class Placement:
         """The codes that have a table, by the columns of their tables: those of one message type share them."""
         routing = self._plan.routing
         found: dict[tuple[tuple[str, ...], str], list[int]] = {}
-        for code, verdict in enumerate(routed.verdicts):
-            if verdict.name is not None:
-                fixed = verdict.name if verdict.name in routing.fixed else ""
-                found.setdefault((routing.messages[verdict.name], fixed), []).append(code)
+        for code, result in enumerate(routed.results):
+            if result.name is not None:
+                fixed = result.name if result.name in routing.fixed else ""
+                found.setdefault((routing.messages[result.name], fixed), []).append(code)
         return [(self._columns_of(*alike), codes) for alike, codes in found.items()]
 
     def _columns_of(self, messages: tuple[str, ...], fixed: str) -> pa.Schema:

@@ -58,7 +58,7 @@ class Routing:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RouteResult:
     """The result for a routing value; exactly one of the three is set."""
 
     name: str | None = None
@@ -80,35 +80,35 @@ def name_of(value: str, by: By) -> str:
     return normalize(f"{name}_{rest}" if by == "both" else name)
 
 
-def judge(value: str | None, routing: Routing, message: str) -> Verdict:
+def classify(value: str | None, routing: Routing, message: str) -> RouteResult:
     """Find the table of one routing value, for rows of a message type."""
     if value is None or value == "":
-        return Verdict(cause=Cause.ROUTE_MISSING)
+        return RouteResult(cause=Cause.ROUTE_MISSING)
     name = routing.admitted.get(value)
     if name is not None:
         known = message in routing.messages.get(name, ())
-        return Verdict(name=name) if known else Verdict(new=True)
+        return RouteResult(name=name) if known else RouteResult(new=True)
     name = name_of(value, routing.by)
     if not NAME.fullmatch(name):
-        return Verdict(cause=Cause.ROUTE_NAME)
+        return RouteResult(cause=Cause.ROUTE_NAME)
     if routing.allowed and name not in routing.allowed:
-        return Verdict(cause=Cause.ROUTE_REFUSED)
+        return RouteResult(cause=Cause.ROUTE_REFUSED)
     if name in routing.owned:
-        return Verdict(cause=Cause.ROUTE_COLLISION)
-    return Verdict(new=True) if routing.room else Verdict(cause=Cause.ROUTE_CAP)
+        return RouteResult(cause=Cause.ROUTE_COLLISION)
+    return RouteResult(new=True) if routing.room else RouteResult(cause=Cause.ROUTE_CAP)
 
 
 @dataclass(frozen=True)
 class Routed:
-    """One code per row of a table: a position in `values` and `verdicts`."""
+    """One code per row of a table: a position in `values` and `results`."""
 
     codes: np.ndarray
     values: list[str | None]
-    verdicts: list[Verdict]
+    results: list[RouteResult]
 
     def rejects(self) -> list[Reject]:
         """The rows that have no table, with the cause."""
-        bad = {c: (v.cause, repr(self.values[c])[:LONGEST_DETAIL]) for c, v in enumerate(self.verdicts) if v.cause}
+        bad = {c: (v.cause, repr(self.values[c])[:LONGEST_DETAIL]) for c, v in enumerate(self.results) if v.cause}
         if not bad:
             return []
         return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
@@ -123,11 +123,11 @@ def route(table: pa.Table, count: int, routing: Routing, message: str) -> Routed
     """
     full_name = message.rpartition("/")[2].partition("#")[0]
     if routing.by == "message":
-        return Routed(np.zeros(count, np.int64), [full_name], [judge(full_name, routing, message)])
+        return Routed(np.zeros(count, np.int64), [full_name], [classify(full_name, routing, message)])
     codes, values = _field_values(table, count, routing.field)
     if routing.by == "both":
         values = [value and f"{full_name}/{value}" for value in values]
-    return Routed(codes, values, [judge(value, routing, message) for value in values])
+    return Routed(codes, values, [classify(value, routing, message) for value in values])
 
 
 def _field_values(table: pa.Table, count: int, name: str) -> tuple[np.ndarray, list[str | None]]:

@@ -58,15 +58,15 @@ class Tally:
         """Count routing values and message types that have no table yet."""
         new = self.report.new_values
         counts = np.bincount(routed.codes, minlength=len(routed.values)).tolist()
-        for value, verdict, count in zip(routed.values, routed.verdicts, counts, strict=True):
-            if verdict.new and (value in new or len(new) < MOST_REPORTED):
+        for value, result, count in zip(routed.values, routed.results, counts, strict=True):
+            if result.new and (value in new or len(new) < MOST_REPORTED):
                 add_counts(new.setdefault(str(value), {}), {message: count})
 
     def count_silver(self, routed: Routed, codes: np.ndarray, key: SchemaKey) -> np.ndarray:
         """Count the rows, and return for each its table's number within this task."""
         numbers = np.full(len(routed.values), -1, np.int64)
         for code, count in enumerate(np.bincount(codes, minlength=len(routed.values)).tolist()):
-            name = routed.verdicts[code].name
+            name = routed.results[code].name
             if count and name is not None:
                 add_counts(self.report.silver, {name: count})
                 add_counts(self.report.schema_ids.setdefault(name, {}), {str(key): count})

@@ -108,9 +108,9 @@ class _TaskRun:
         if self._plan.write_bronze:
             self._buffers.add(self._plan.layout.bronze, self._records)
         self._reject_oversized(frames)
-        self.report.tombstones += int((frames.verdict == framing.TOMBSTONE).sum())
+        self.report.tombstones += int((frames.status == framing.TOMBSTONE).sum())
         if self._plan.land_only:
-            self._defer(np.flatnonzero(~np.isin(frames.verdict, (framing.TOMBSTONE, framing.OMITTED))), None)
+            self._defer(np.flatnonzero(~np.isin(frames.status, (framing.TOMBSTONE, framing.OMITTED))), None)
         else:
             self._lineage = table_rows.lineage_rows(self._records, self._read_keys(batch, frames))
             self._decode(_Payloads(values, frames, np.arange(len(values))))
@@ -144,7 +144,7 @@ class _TaskRun:
             return None
         keys = read_keys(batch, self._catalog)
         for key, rows in keys.unresolved.items():
-            rows = rows[frames.verdict[rows] == framing.OK]
+            rows = rows[frames.status[rows] == framing.OK]
             if len(rows):
                 self._report_or_defer(rows, key)
                 frames.refuse(rows, framing.HELD)
@@ -152,15 +152,15 @@ class _TaskRun:
 
     def _decode(self, payloads: _Payloads) -> None:
         frames = payloads.frames
-        for verdict, cause in framing.CAUSES.items():
-            self._reject_all(payloads.rows[frames.nameless(verdict)], cause, "", payloads.within.rstrip("/"))
+        for status, cause in framing.CAUSES.items():
+            self._reject_all(payloads.rows[frames.nameless(status)], cause, "", payloads.within.rstrip("/"))
         for group in frames.groups():
             self._decode_group(payloads, group)
 
     def _decode_group(self, payloads: _Payloads, group: np.ndarray) -> None:
         """Decode the payloads of one schema and message type; `group` are positions among the payloads."""
         frames, rows = payloads.frames, payloads.rows[group]
-        key, verdict = frames.key_of(group[0]), int(frames.verdict[group[0]])
+        key, status = frames.key_of(group[0]), int(frames.status[group[0]])
         index, body = frames.indexes[frames.index[group[0]]], int(frames.body[group[0]])
         if framing.is_beyond(key):
             return self._reject_all(rows, Cause.SCHEMA_UNKNOWN, f"{key} is not a schema id: the largest is 2^31 - 1")
@@ -170,8 +170,8 @@ class _TaskRun:
         decodable = self._catalog.decodable.get(key)
         if decodable is None:
             return self._report_or_defer(rows, key)
-        if verdict != framing.OK:  # it is Protobuf, and so should have had a message index
-            return self._reject_all(rows, framing.CAUSES[verdict], "", payloads.within.rstrip("/"))
+        if status != framing.OK:  # it is Protobuf, and so should have had a message index
+            return self._reject_all(rows, framing.CAUSES[status], "", payloads.within.rstrip("/"))
         options, wrapper = self._plan.options, self._plan.wrapper if payloads.outer is None else None
         if wrapper is not None:
             options = replace(options, defaults=True)  # an empty payload is an event whose fields are all unset
@@ -203,7 +203,7 @@ class _TaskRun:
         """Put decoded rows into the buffers of their tables. `rows` are their positions among the records."""
         routed, table = self._placement.route(table, len(rows), message, outer)
         if self._plan.defer_new:
-            new = [code for code, verdict in enumerate(routed.verdicts) if verdict.new]
+            new = [code for code, result in enumerate(routed.results) if result.new]
             self._defer(rows[np.isin(routed.codes, new)], None)
         else:
             self._tally.count_new_values(routed, message)

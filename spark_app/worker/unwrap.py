@@ -34,9 +34,9 @@ def unwrap(wrappers: pa.Table, wrapper: Wrapper) -> tuple[pa.Array, framing.Fram
     """(payloads, their frames), one per row. A wrapper without a payload or without a schema for it is rejected."""
     payloads = _column(wrappers, wrapper.payload, pa.binary())
     frames = framing.split(payloads, bare=UNNAMED)
-    frames.refuse(np.flatnonzero(frames.verdict == framing.TOMBSTONE), framing.WRONG_WRAPPER)
+    frames.refuse(np.flatnonzero(frames.status == framing.TOMBSTONE), framing.WRONG_WRAPPER)
     ids = _column(wrappers, wrapper.schema_id, pa.int64()).fill_null(framing.NO_SCHEMA).to_numpy(zero_copy_only=False)
-    bare = np.flatnonzero((frames.verdict == framing.OK) & (frames.schema == framing.NO_SCHEMA))
+    bare = np.flatnonzero((frames.status == framing.OK) & (frames.schema == framing.NO_SCHEMA))
     frames.schema[bare] = ids[bare]
     frames.refuse(bare[(ids[bare] <= 0) | (ids[bare] > framing.LARGEST_ID)], framing.WRONG_WRAPPER)
     return payloads, frames

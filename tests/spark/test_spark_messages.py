@@ -167,7 +167,7 @@ def test_records_without_a_frame_have_the_message_of_the_settings(new_parts: New
     answers.schema(1, SHOP)
     sections = EVENT | {"decode": {"unframed_schema_id": 1, "unframed_message": "shop.Paid"}}
     parts = new_parts(answers.url, **sections)
-    parts.schemas.learn(1)
+    parts.schemas.load_schema(1)
     take(parts, [shop(1, "Paid", 1, shop="a", who=7)[7:], shop(1, "Placed", 0, shop="b", who="x")])
     assert parts.read("silver_a_events")["who"].to_list() == [7]
     assert parts.read("silver_b_events")["who"].to_list() == ["x"]

@@ -33,8 +33,8 @@ def decode(records: DataFrame) -> DataFrame:
             rows = np.full(len(batch), -1)
             rows[decoded.rows] = np.arange(len(decoded.rows))
             parts = decoded.table.to_struct_array().combine_chunks()
-            taken = parts.take(pa.array(rows, mask=rows < 0))
-            yield pa.RecordBatch.from_arrays([*batch.columns, taken], [*batch.schema.names, "message"])
+            messages = parts.take(pa.array(rows, mask=rows < 0))
+            yield pa.RecordBatch.from_arrays([*batch.columns, messages], [*batch.schema.names, "message"])
 
     decoder = decoder_for(decodable, INDEX)
     assert decoder is not None
@@ -45,7 +45,7 @@ def decode(records: DataFrame) -> DataFrame:
 def main(partitioned: bool) -> None:
     opened, settings, lake = spark.open_session("arrow")
 
-    def take(records: DataFrame, batch: int) -> None:
+    def process_batch(records: DataFrame, batch: int) -> None:
         records = records.persist()
         decoded = decode(records).persist()
         parts = spark.keep_together(decoded) if partitioned else spark.split(decoded, given.games())
@@ -53,7 +53,7 @@ def main(partitioned: bool) -> None:
         decoded.unpersist()
         records.unpersist()
 
-    spark.each_batch(spark.read(opened, settings, settings.batch.max_records), lake, take)
+    spark.each_batch(spark.read(opened, settings, settings.batch.max_records), lake, process_batch)
     spark.aggregate(opened, lake, SIDE_BY_SIDE)
     jvm.end(clean=False)
 

@@ -64,7 +64,7 @@ def main(folder: Path, tuned: bool, partitioned: bool) -> None:
         opened = spark.untuned(opened)
     opened.sparkContext.addPyFile(str(module))
 
-    def take(bronze: DataFrame, batch: int) -> None:
+    def process_batch(bronze: DataFrame, batch: int) -> None:
         decoded = decode(bronze).persist()
         parts = spark.keep_together(decoded) if partitioned else spark.split(decoded, given.games())
         spark.append(parts, lake, 1, batch)
@@ -73,7 +73,7 @@ def main(folder: Path, tuned: bool, partitioned: bool) -> None:
     spark.copy(opened, settings, lake, given.copied(lake.root))
     files = given.shape().partitions  # of a batch of the copy
     stream = opened.readStream.format("delta").option("maxFilesPerTrigger", str(files))
-    spark.each_batch(stream.load(str(lake.path("bronze"))), lake, take)
+    spark.each_batch(stream.load(str(lake.path("bronze"))), lake, process_batch)
     spark.aggregate(opened, lake, side_by_side=1)
     jvm.end(clean=False)
 

@@ -23,7 +23,7 @@ COORDINATES = ("topic", "partition", "offset", "timestamp")
 Decode = Callable[[DataFrame], DataFrame]  # adds `message`: a struct, NULL if the payload is bad
 
 
-Take = Callable[[DataFrame, int], None]  # a batch and its number
+ProcessBatch = Callable[[DataFrame, int], None]  # a batch and its number
 
 
 # The app's settings for Spark's jobs: fewer tasks, a Delta log read in 2 parts, small files.
@@ -94,9 +94,10 @@ def write(records: DataFrame, lake: Lake, checkpoint: Path) -> None:
     query.trigger(availableNow=True).start(str(lake.path("bronze"))).awaitTermination()
 
 
-def each_batch(stream: DataFrame, lake: Lake, take: Take) -> None:
+def each_batch(stream: DataFrame, lake: Lake, process_batch: ProcessBatch) -> None:
     """Process all available records batch by batch."""
-    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(lake.path(lake.checkpoint)))
+    checkpoint = str(lake.path(lake.checkpoint))
+    query = stream.writeStream.foreachBatch(process_batch).option("checkpointLocation", checkpoint)
     query.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -31,7 +31,7 @@ class Tally:
     """The results of the starts."""
 
     jvms_outlived: int = 0
-    decided_s: list[float] = field(default_factory=list)
+    ended_s: list[float] = field(default_factory=list)
     faults: dict[str, object] = field(default_factory=dict)
 
 
@@ -51,7 +51,7 @@ def relaunched(lab: Lab, size: Size, dice: Random) -> Outcome:
     figures = {
         "starts": 2 * size.times,
         "jvms_that_outlived_their_driver": tally.jvms_outlived,
-        "lock_decided_after_s_at_most": max(tally.decided_s),
+        "lock_decided_after_s_at_most": max(tally.ended_s),
     }
     return Outcome(2 * size.times, tally.faults | stage.verify(), figures)
 
@@ -74,7 +74,7 @@ def second(lab: Lab, size: Size, dice: Random) -> Outcome:
         kill(app)
     assert stage.drain()[-1] == DONE
     commands = len(REFUSED) + len(ASKED)
-    figures = {"commands": commands * size.times, "refused_after_s_at_most": max(tally.decided_s)}
+    figures = {"commands": commands * size.times, "refused_after_s_at_most": max(tally.ended_s)}
     return Outcome(commands * size.times, tally.faults | stage.verify(), figures)
 
 
@@ -100,7 +100,7 @@ def _start_beside(stage: Stage, tally: Tally, number: int) -> None:
     """Start a second app on a lake in use: it exits and has written nothing."""
     began = time.monotonic()
     code = stage.run("--available-now", timeout=60)
-    tally.decided_s.append(round(time.monotonic() - began, 1))
+    tally.ended_s.append(round(time.monotonic() - began, 1))
     if code != UNREACHABLE:
         tally.faults[f"beside {number}"] = f"ended with {code}"
 
@@ -118,7 +118,7 @@ def _replace(stage: Stage, app: Popen[bytes], dice: Random, tally: Tally, number
     before = stage.status().get("started_at")
     following = stage.start()
     wait_until(lambda: stage.status().get("started_at") != before, "the lock", 60)
-    tally.decided_s.append(round(time.monotonic() - began, 1))
+    tally.ended_s.append(round(time.monotonic() - began, 1))
     if any(_is_alive(one) for one in old):
         tally.faults[f"two writers {number}"] = "the lake was locked while the JVM of the last app was alive"
     wait_until(lambda: _runs(stage), "the start")
@@ -161,7 +161,7 @@ def _expect_refusal(stage: Stage, command: tuple[str, ...], tally: Tally, number
     began = time.monotonic()
     done = stage.command(*command)
     seconds = round(time.monotonic() - began, 1)
-    tally.decided_s.append(seconds)
+    tally.ended_s.append(seconds)
     if (
         done.returncode != UNREACHABLE
         or "in use by another process" not in done.stderr

@@ -129,11 +129,11 @@ class Consumer:
             if queue.receive(self._buffer, 1, POLL_MS) and queue.reached > reached:
                 break
             librdkafka.poll(self._client, 0)  # delivers errors to `_hear`
-            self._judge(queue, span, time.monotonic() - began)
+            self._check_progress(queue, span, time.monotonic() - began)
         if queue.errors:
-            self._judge(queue, span, time.monotonic() - began)
+            self._check_progress(queue, span, time.monotonic() - began)
 
-    def _judge(self, queue: Queue, span: Span, waited_s: float) -> None:
+    def _check_progress(self, queue: Queue, span: Span, waited_s: float) -> None:
         """Check whether waiting longer is useless.
 
         Raises:

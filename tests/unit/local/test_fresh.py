@@ -53,8 +53,8 @@ def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_one_claim_per_state_folder(tmp_path: Path) -> None:
     first, second = Claim(tmp_path), Claim(tmp_path)
-    assert first.take()
-    assert not second.take()
+    assert first.acquire()
+    assert not second.acquire()
     assert second.holder() is not None
     first.release()
-    assert second.take()
+    assert second.acquire()

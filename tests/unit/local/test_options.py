@@ -56,14 +56,50 @@ def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: P
         (["--kafka-port", "70000"], "not a port"),
         (["--nonsense"], "--nonsense"),
         (["--kafka-port", "9000", "--registry-port", "9000"], "both 9000"),
-        (["--brokers", "k:1", "--registry", "localhost:8081"], "--registry.*http://"),
+        (["--brokers", "k:1", "--registry", "localhost:8081"], "--registry.*such as http://localhost:8081"),
+        (["--registry", "localhost:8081"], "--registry.*such as http://localhost:8081"),
+        (["--registry", ""], "--registry.*such as http://localhost:8081"),
+        (["--registry", "http://"], "--registry.*names no host"),
+        (["--registry", "http://r:port"], "--registry.*wrong host or port"),
+        (["--registry", "http://r:80810"], "--registry.*wrong host or port"),
+        (["--registry", "http://r s"], "--registry.*a space"),
+        (["--registry", "https://me:secret@r"], "--registry.*a settings file"),
+        (["--brokers", "localhost"], "--brokers: 'localhost' is not HOST:PORT, such as localhost:9092"),
+        (["--brokers", ""], "--brokers: '' is not HOST:PORT"),
+        (["--brokers", "k:1, l"], "--brokers: 'l' is not"),
+        (["--brokers", "http://k:1"], "--brokers: 'http://k:1' is not"),
+        (["--brokers", "k:99999"], "--brokers: 'k:99999' is not"),
+        (["--topic", "my topic"], "--topic: 'my topic' is not a topic name"),
+        (["--topic", ""], "--topic: '' is not a topic name"),
         (["--lake", "a|b"], "--lake a.b"),
+        (["--lake", ""], "--lake: the name of the folder is empty"),
+        (["--state", " "], "--state: the name of the folder is empty"),
+        (["--lake", "a", "--state", "./a"], "--lake and --state are both a"),
     ],
 )
 def test_what_does_not_go_together_is_a_usage_error(arguments: list[str], says: str) -> None:
     with pytest.raises(LocalError, match=says) as caught:
         parse(arguments)
     assert caught.value.code == USAGE
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "registry"),
+    [("a:1,b-2.c_d:65535, [::1]:9092", "https://r:8081/path"), ("127.0.0.1:9092", "http://[::1]:8081")],
+)
+def test_addresses_of_own_servers_are_accepted(brokers: str, registry: str) -> None:
+    options = parse(["--brokers", brokers, "--registry", registry, "--topic", "orders, other.topic-2_x"])
+    assert (options.brokers, options.registry) == (brokers, registry)
+
+
+def test_the_command_ends_with_64_before_anything_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.local", "--registry", "localhost:8081", "--state", str(tmp_path / "s")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    refusal = "the address must begin with http:// or https://; give one such as http://localhost:8081"
+    assert (done.returncode, done.stderr) == (USAGE, f"run: --registry: {refusal}\n")
+    assert not (tmp_path / "s").exists()
 
 
 def test_help_needs_nothing_but_python() -> None:

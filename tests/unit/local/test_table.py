@@ -2,12 +2,15 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
+from scripts import picture
 from scripts.local import status, table
 from scripts.local.program import Exit, Process
 from scripts.local.table import View
@@ -70,6 +73,21 @@ def test_the_lines_say_what_the_table_says(view: View) -> None:
             "spark is down",
         ):
             assert part in shown
+
+
+def test_the_picture_has_the_table_and_loads_nothing(view: View) -> None:
+    drawn = picture.draw(["producer started"], view)
+    texts = [text.replace("\xa0", " ") for text in ElementTree.fromstring(drawn).itertext()]
+    for shown in ("$ ./scripts/run", "producer started", "spark is down"):
+        assert shown in texts
+    assert any("first silver rows after 21 s" in text for text in texts)
+    assert re.findall(r"url\((?!#)|@import|href|src=", drawn) == []
+
+
+def test_the_picture_of_the_readme_is_one_of_these() -> None:
+    texts = [text.replace("\xa0", " ") for text in ElementTree.parse(picture.PICTURE).getroot().itertext()]
+    assert any(text.startswith("game") for text in texts)
+    assert "docs/terminal.svg" in (picture.PICTURE.parents[1] / "README.md").read_text()
 
 
 def footer(view: View) -> str:

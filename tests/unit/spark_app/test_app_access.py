@@ -156,7 +156,7 @@ def test_a_start_that_is_refused_and_knows_nothing_ends_at_once(answers: Answers
     opened = pipeline._open_lake()
     began = time.monotonic()
     with pytest.raises(ConfigurationError, match=r"401.*registry\.password_file"):
-        pipeline._await("registry", lambda: pipeline._learn_subjects(opened))
+        pipeline._await("registry", lambda: pipeline._load_schemas(opened))
     assert time.monotonic() - began < settings.run.connect_timeout_s / 10
 
 
@@ -166,7 +166,7 @@ def test_a_start_that_is_refused_goes_on_with_what_it_knows(answers: Answers, tm
     pipeline.lake.prepare()
     opened = pipeline._open_lake()
     opened.schemas.ledger.add_waiting(7, "", 0)
-    assert pipeline._await("registry", lambda: pipeline._learn_subjects(opened)) is None
+    assert pipeline._await("registry", lambda: pipeline._load_schemas(opened)) is None
 
 
 @pytest.mark.parametrize(

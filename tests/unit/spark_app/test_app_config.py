@@ -14,11 +14,16 @@ from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import LakeSettings, Settings
 from spark_app.store.rules import check_rules
-from spark_app.worker.route import judge
+from spark_app.worker.route import classify
 from tests.support.examples import examples
 from tests.support.units import table_desk
 
 SHIPPED = Path(__file__).parents[3] / "docs" / "settings.toml"
+
+
+@pytest.mark.parametrize("section", config.sections())
+def test_a_section_says_in_one_sentence_what_it_sets(section: str) -> None:
+    assert re.fullmatch(r"This section sets [^.\n]+\.", config.sections()[section].__doc__ or "")
 
 
 def test_shipped_file_is_what_the_models_say() -> None:
@@ -271,7 +276,7 @@ def test_routing_value_cannot_become_one_of_our_own_folders(tmp_path: Path, silv
 
 def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
     routing = table_desk(open_lake(tmp_path), allowed=("Rummy",)).routing()
-    assert judge("Rummy", routing, "M").new
+    assert classify("Rummy", routing, "M").new
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def read(values: pa.Array, headers: pa.Array = None, bare: framing.UnframedSchem
     frames = framing.split(values, headers, bare=bare)
     return [
         (frames.key_of(row), frames.indexes[frames.index[row]], value[frames.body[row] :])
-        if frames.verdict[row] == framing.OK
+        if frames.status[row] == framing.OK
         else None
         for row, value in enumerate(values.to_pylist())
     ]
@@ -77,11 +77,11 @@ def test_every_official_frame_is_read(values: list[bytes]) -> None:
 def test_what_is_refused_is_no_frame_of_any_schema(values: list[bytes | None]) -> None:
     """The official client also reads indexes that no file can have: negative, or deeper than protoc nests."""
     frames = framing.split(pa.array(values, pa.binary()))
-    for value, verdict, schema_id in zip(values, frames.verdict, frames.schema, strict=True):
-        assert (verdict == framing.TOMBSTONE) == (value is None)
-        if verdict == framing.OK or value is None:
+    for value, status, schema_id in zip(values, frames.status, frames.schema, strict=True):
+        assert (status == framing.TOMBSTONE) == (value is None)
+        if status == framing.OK or value is None:
             continue
-        assert (schema_id == framing.NO_SCHEMA) == (verdict != framing.WRONG_INDEX)
+        assert (schema_id == framing.NO_SCHEMA) == (status != framing.WRONG_INDEX)
         official = read_officially(value)
         assert official is None or _names_no_message(official[1]) or _has_long_varint(value)
 
@@ -101,7 +101,7 @@ def _has_long_varint(value: bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("value", "verdict"),
+    ("value", "status"),
     [
         (b"", framing.SHORT),
         (b"\0\0\0\0\1", framing.SHORT),
@@ -125,8 +125,8 @@ def _has_long_varint(value: bytes) -> bool:
         "empty payload",
     ],
 )
-def test_verdicts(value: bytes, verdict: int) -> None:
-    assert framing.split(pa.array([value], pa.binary())).verdict.tolist() == [verdict]
+def test_statuses(value: bytes, status: int) -> None:
+    assert framing.split(pa.array([value], pa.binary())).status.tolist() == [status]
 
 
 def test_thousands_of_message_indexes_cost_little() -> None:
@@ -173,7 +173,7 @@ def test_a_header_that_names_the_schema_comes_before_the_frame(records: list[Any
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\0", b"\2\0\0\0\1\0", b"\1" + bytes(15)])
 def test_a_header_that_names_no_schema_is_refused(data: bytes) -> None:
     frames = framing.split(pa.array([frame(1, b"x")], pa.binary()), headers_of([[(framing.VALUE_HEADER, data)]]))
-    assert (frames.verdict.tolist(), frames.schema.tolist()) == ([framing.WRONG_HEADER], [framing.NO_SCHEMA])
+    assert (frames.status.tolist(), frames.schema.tolist()) == ([framing.WRONG_HEADER], [framing.NO_SCHEMA])
 
 
 GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -183,7 +183,7 @@ GUID = uuid.UUID("89791762-2336-4186-9674-299b90a802e2")
 @pytest.mark.parametrize("rest", [b'{"a": 1}', b"\x80", b"\1"], ids=["JSON", "cut off", "negative"])
 def test_a_frame_whose_index_cannot_be_read_still_names_its_schema(head: bytes, key: SchemaKey, rest: bytes) -> None:
     frames = framing.split(pa.array([frame(1, b"x"), head + rest, frame(key, b"y")], pa.binary()))
-    assert frames.verdict.tolist() == [framing.OK, framing.WRONG_INDEX, framing.OK]
+    assert frames.status.tolist() == [framing.OK, framing.WRONG_INDEX, framing.OK]
     assert [frames.key_of(row) for row in range(3)] == [1, key, key]
     assert sorted(group.tolist() for group in frames.groups()) == [[0], [1], [2]]
 
@@ -193,7 +193,7 @@ def test_a_frame_whose_index_cannot_be_read_still_names_its_schema(head: bytes, 
 def test_a_header_without_a_message_index_still_names_the_schema(head: bytes, key: SchemaKey, rest: bytes) -> None:
     headers = headers_of([[(framing.VALUE_HEADER, head + rest)]])
     frames = framing.split(pa.array([b'{"a": 1}'], pa.binary()), headers)
-    assert (frames.verdict.tolist(), frames.key_of(0)) == ([framing.WRONG_HEADER], key)
+    assert (frames.status.tolist(), frames.key_of(0)) == ([framing.WRONG_HEADER], key)
 
 
 @given(st.lists(st.none() | BYTES | FRAMES, max_size=8))

@@ -25,7 +25,7 @@ def test_golden_frame_lands_as_its_message(case: dict[str, Any]) -> None:
     headers = headers_of([[(name, bytes.fromhex(data)) for name, data in case["headers"]]])
     frames = framing.split(pa.array([value], pa.binary()), headers)
     assert isinstance(frames.key_of(0), str) == bool(case["headers"])
-    assert frames.verdict.tolist() == [framing.OK]
+    assert frames.status.tolist() == [framing.OK]
     decodable = compile_text(case["schema"])
     decoder = decoder_for(decodable, frames.indexes[frames.index[0]])
     assert decoder is not None

@@ -84,8 +84,8 @@ def test_frames_whose_index_cannot_be_read_as_earlier_releases_kept_them(
 
     def forget(*given: Any, **more: Any) -> framing.Frames:
         frames = split(*given, **more)
-        for verdict in (framing.WRONG_INDEX, framing.WRONG_HEADER):
-            frames.refuse(np.flatnonzero(frames.verdict == verdict), verdict)
+        for status in (framing.WRONG_INDEX, framing.WRONG_HEADER):
+            frames.refuse(np.flatnonzero(frames.status == status), status)
         return frames
 
     lake = kinds_lake(tmp_path)

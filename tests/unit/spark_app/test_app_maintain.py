@@ -98,7 +98,7 @@ def test_a_restart_counts_what_is_there(tmp_path: Path) -> None:
     eager = SETTINGS.model_copy(update={"compact_files": 3})
     _, committer = open_committer(lake, eager)
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    assert maintainer.learn([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
+    assert maintainer.count_files([*TABLES, "not_there"]) == dict.fromkeys(TABLES, 3)
     assert [maintainer.step(), maintainer.step(), maintainer.step()] == [True, True, False]
     for name in TABLES:
         state = replay(lake.path(name))
@@ -112,7 +112,7 @@ def test_a_table_that_was_removed_does_not_keep_the_others_from_compaction(tmp_p
     for _ in range(3):
         take(manifests, committer, Maintainer(committer.tables, SETTINGS, committer.synced), lake)
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    maintainer.learn(TABLES)
+    maintainer.count_files(TABLES)
     maintainer.added("silver_a_events", 1)
     shutil.rmtree(lake.path("silver_a_events"))
     committer.forget("silver_a_events")
@@ -131,7 +131,7 @@ def test_a_compaction_that_fails_leaves_no_files(tmp_path: Path) -> None:
     before[-1].write_bytes(b"damaged")
     eager = SETTINGS.model_copy(update={"compact_files": 3, "compact_bytes": two_each})
     maintainer = Maintainer(committer.tables, eager, committer.synced)
-    maintainer.learn(["bronze_events"])
+    maintainer.count_files(["bronze_events"])
     assert maintainer.step()
     assert sorted(lake.path("bronze_events").glob("*.parquet")) == before
 
@@ -145,7 +145,7 @@ def test_of_many_tables_those_far_behind_are_compacted_together(tmp_path: Path) 
         manifests.commit(manifest)
         committer.apply(manifest)
     maintainer = Maintainer(committer.tables, SETTINGS.model_copy(update={"compact_files": 1}), committer.synced)
-    maintainer.learn(names)
+    maintainer.count_files(names)
     left = []
     while maintainer.step() and len(left) < 4:
         left.append(sum(len(replay(lake.path(name)).files) == 3 for name in names))
@@ -189,7 +189,7 @@ def test_compaction_writes_bronze_with_its_own_compression(tmp_path: Path) -> No
     maintainer = Maintainer(committer.tables, settings, committer.synced)
     for _ in range(4):
         take(manifests, committer, maintainer, lake)
-    merged = {name: list(lake.table(name).glob("merged-*")) for name in TABLES}
+    merged = {name: list(lake.path(name).glob("merged-*")) for name in TABLES}
     found = {name: {codec_of(path) for path in paths} for name, paths in merged.items()}
     assert found == {"bronze_events": {"UNCOMPRESSED"}, "silver_a_events": {"ZSTD"}}
 

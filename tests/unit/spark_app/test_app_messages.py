@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.audit.expected import judged, rows_of
+from spark_app.audit.expected import row_or_cause, rows_of
 from spark_app.decode import Decoder, arrow_schema, decoder_for
 from spark_app.model.catalog import Decodable, DecodeOptions
 from spark_app.model.causes import Cause
@@ -68,7 +68,7 @@ def test_every_row_is_what_the_reference_parser_reads(decodable: Decodable, seed
     kind = class_of(decodable)
     whole = payloads_of(kind, dice, ROWS)
     payloads = [distort(payload, dice.choice(whole), dice) for payload in whole]
-    due = [judged(kind, payload, defaults) for payload in payloads]
+    due = [row_or_cause(kind, payload, defaults) for payload in payloads]
     options = DecodeOptions(defaults=defaults)
     assert one_cause(decodable, decode(made(decodable, options), payloads), due) == due
     fallback = without_ptars(decodable, options)
@@ -85,7 +85,7 @@ def test_without_strictness_whole_payloads_land_as_they_do_with_it(
     kind = class_of(decodable)
     payloads = payloads_of(kind, dice, ROWS)
     trusting = made(decodable, DecodeOptions(strict=False, defaults=defaults))
-    assert decode(trusting, payloads) == [judged(kind, payload, defaults) for payload in payloads]
+    assert decode(trusting, payloads) == [row_or_cause(kind, payload, defaults) for payload in payloads]
     decode(trusting, [distort(payload, dice.choice(payloads), dice) for payload in payloads])
 
 

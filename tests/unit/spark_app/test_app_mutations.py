@@ -23,7 +23,7 @@ from confluent_kafka.serialization import SerializationError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
-from spark_app.audit.expected import judged, rows_of
+from spark_app.audit.expected import row_or_cause, rows_of
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.table_names import TableNames
 from spark_app.worker import task
@@ -80,7 +80,7 @@ def due_for(value: bytes) -> tuple[str, dict[str, Any] | None]:
     kind = class_at(key, index)
     if kind is None:
         return odd + "schema_index", None
-    row = judged(kind, stream.read())
+    row = row_or_cause(kind, stream.read())
     if not isinstance(row, dict):
         return f"{odd}{row}", None
     game = row.get("game_name")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts import pages
+from spark_app import __version__
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,3 +35,10 @@ def test_the_page_about_security_names_tests_that_there_are() -> None:
     for file, test in named:
         assert not test or f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
         assert (ROOT / "tests" / file).is_file(), file
+
+
+def test_the_version_is_that_of_the_newest_release() -> None:
+    releases = re.findall(
+        r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert releases[0] == __version__

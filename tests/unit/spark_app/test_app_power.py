@@ -39,7 +39,7 @@ def take(lake: Lake, units: int, compact: bool = False) -> TableCommitter:
         manifests.commit(manifest)
         committer.apply(manifest)
     committer.tables.wait_for_checkpoints()
-    maintainer.learn(TABLES)
+    maintainer.count_files(TABLES)
     while compact and maintainer.step():
         committer.tables.wait_for_checkpoints()
     return committer

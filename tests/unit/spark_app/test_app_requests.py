@@ -182,6 +182,6 @@ def test_a_request_that_does_not_get_further_is_given_up_at_last(tmp_path: Path)
     for _ in range(3 * MOST):
         tries = RequestAttempts(lake, request)
         assert tries.begin() is None
-        tries.take_back()
+        tries.withdraw()
     requests.answer(lake, request, {})
     assert [path.name for path in lake.path(lake.requests).iterdir()] == [f"{request.id}.result.json"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
 from spark_app.model.causes import Cause
-from spark_app.worker.route import NAME, By, Routing, judge, normalize, route
+from spark_app.worker.route import NAME, By, Routing, classify, normalize, route
 from tests.support.examples import examples
 from tests.support.units import table_desk
 
@@ -37,15 +37,15 @@ OPEN = Routing("game_name", {}, frozenset(), True)
 @given(VALUES)
 @examples()
 def test_a_value_is_new_or_has_a_cause(value: str) -> None:
-    verdict = judge(value, OPEN, "M")
-    assert (verdict.name, verdict.new) == (None, verdict.cause is None)
-    assert verdict.new == bool(NAME.fullmatch(normalize(value)))
+    result = classify(value, OPEN, "M")
+    assert (result.name, result.new) == (None, result.cause is None)
+    assert result.new == bool(NAME.fullmatch(normalize(value)))
 
 
 @given(VALUES)
 @examples()
 def test_a_name_is_a_plain_folder_and_identifier(value: str) -> None:
-    if not judge(value, OPEN, "M").new:
+    if not classify(value, OPEN, "M").new:
         return
     name = normalize(value)
     assert name.isascii()
@@ -63,15 +63,15 @@ def test_tables_have_one_owner_each_and_stay_under_the_cap(
     desk = table_desk(lake, cap=cap)
     for batch in batches:
         before = dict(desk.admitted)
-        desk.admit({value: ["M"] for value in batch if judge(value, desk.routing(), "M").new})
+        desk.admit({value: ["M"] for value in batch if classify(value, desk.routing(), "M").new})
         assert desk.admitted.items() >= before.items()
         assert len(set(desk.admitted.values())) == len(desk.admitted) <= cap
         for value in batch:
-            verdict = judge(value, desk.routing(), "M")
-            assert not verdict.new
-            if verdict.name is not None:
-                assert verdict.name == normalize(value)
-                assert desk.admitted[value] == verdict.name
+            result = classify(value, desk.routing(), "M")
+            assert not result.new
+            if result.name is not None:
+                assert result.name == normalize(value)
+                assert desk.admitted[value] == result.name
     assert table_desk(lake, cap=cap).admitted == desk.admitted
 
 
@@ -89,19 +89,19 @@ def test_tables_have_one_owner_each_and_stay_under_the_cap(
     ],
 )
 def test_causes(value: str | None, routing: Routing, cause: Cause) -> None:
-    assert judge(value, routing, "M").cause is cause
+    assert classify(value, routing, "M").cause is cause
 
 
 @given(st.lists(st.none() | VALUES, max_size=30))
 @examples(0.5)
-def test_each_row_gets_the_verdict_of_its_value(values: list[str | None]) -> None:
+def test_each_row_gets_the_result_of_its_value(values: list[str | None]) -> None:
     tables = {"rummy": "rummy", "Uno": "uno"}
     routing = Routing("g", tables, frozenset(), True, messages={"rummy": ("M",), "uno": ("N",)})
     routed = route(pa.table({"g": pa.array(values, pa.string())}), len(values), routing, "M")
-    verdicts = [judge(value, routing, "M") for value in values]
-    assert [routed.verdicts[code] for code in routed.codes] == verdicts
+    results = [classify(value, routing, "M") for value in values]
+    assert [routed.results[code] for code in routed.codes] == results
     rejects = {row: cause for row, cause, _ in routed.rejects()}
-    assert rejects == {row: v.cause for row, v in enumerate(verdicts) if v.cause}
+    assert rejects == {row: v.cause for row, v in enumerate(results) if v.cause}
 
 
 @pytest.mark.parametrize("table", [pa.table({"x": ["rummy"] * 3}), pa.table({"g": [1, 2, 3]})], ids=["none", "number"])
@@ -141,20 +141,20 @@ def test_message_types_name_tables(tmp_path: Path, by: By, message: str, value: 
     desk = table_desk(open_lake(tmp_path), event={"routing": "g", "route_by": by})
     table = pa.table({"g": pa.array([value], pa.string())})
     routed = route(table, 1, desk.routing(), message)
-    desk.admit({str(v): [message] for v, verdict in zip(routed.values, routed.verdicts, strict=True) if verdict.new})
-    assert [verdict.name for verdict in route(table, 1, desk.routing(), message).verdicts] == [name]
+    desk.admit({str(v): [message] for v, result in zip(routed.values, routed.results, strict=True) if result.new})
+    assert [result.name for result in route(table, 1, desk.routing(), message).results] == [name]
 
 
 def test_two_message_types_with_one_short_name_do_not_share_a_table(tmp_path: Path) -> None:
     desk = table_desk(open_lake(tmp_path), event={"route_by": "message"})
     desk.admit({"a.Order": ["a.Order"]})
-    assert judge("b.Order", desk.routing(), "b.Order").cause is Cause.ROUTE_COLLISION
+    assert classify("b.Order", desk.routing(), "b.Order").cause is Cause.ROUTE_COLLISION
 
 
 def test_a_message_type_that_a_table_never_had_is_new(tmp_path: Path) -> None:
     desk = table_desk(open_lake(tmp_path))
     desk.admit({"rummy": ["A"]})
-    assert judge("rummy", desk.routing(), "B").new
+    assert classify("rummy", desk.routing(), "B").new
     assert desk.admit({"rummy": ["B"]}) == []
-    assert judge("rummy", desk.routing(), "B").name == "rummy"
+    assert classify("rummy", desk.routing(), "B").name == "rummy"
     assert table_desk(open_lake(tmp_path)).messages == {"rummy": ("A", "B")}

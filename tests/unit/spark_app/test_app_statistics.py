@@ -150,7 +150,7 @@ def test_the_next_compaction_puts_the_log_right(earlier: Lake) -> None:
     settings = LakeSettings(compact_files=1)
     committer = open_committer(earlier, settings)[1]
     maintainer = Maintainer(committer.tables, settings, committer.synced)
-    maintainer.learn([TABLE])
+    maintainer.count_files([TABLE])
     assert maintainer.step()
     table = DeltaTable(str(earlier.path(TABLE)))
     assert statistics._bounds(table) == {"row", "_offset"}

@@ -73,9 +73,9 @@ def streaming(root: Path, first: int | None = 0, kafka: KafkaSettings | None = N
     return Streaming(None, opened, ingest, topic_check, run, True, sizes)  # type: ignore[arg-type]
 
 
-def judge(query: Streaming, text: str, now: float = 0.0) -> str:
+def handle(query: Streaming, text: str, now: float = 0.0) -> str:
     """What the status says."""
-    query._judge(StreamingQueryException(text), now)
+    query._handle_query_end(StreamingQueryException(text), now)
     return str(query._status.value["reason"])
 
 
@@ -86,9 +86,9 @@ def test_a_loss_that_is_none_does_not_blame_the_broker(tmp_path: Path) -> None:
         ReadFailed(ReadFailure.LOST, "t/0 at 6", []),
         ReadFailed(ReadFailure.BEHIND, "t/0 at 6", []),
     ):
-        assert judge(query, LOST).startswith("Spark missed records, but Kafka has all that were not ingested")
+        assert handle(query, LOST).startswith("Spark missed records, but Kafka has all that were not ingested")
         with pytest.raises(UnreachableError, match="Spark missed records"):
-            judge(query, LOST, 601)
+            handle(query, LOST, 601)
 
 
 @pytest.mark.parametrize("why", [ReadFailure.LOST, ReadFailure.BEHIND])
@@ -98,7 +98,7 @@ def test_a_batch_that_kafka_does_not_have_is_planned_anew(tmp_path: Path, why: R
     planned.parent.mkdir(parents=True)
     planned.write_text("a batch")
     query._outcome = ReadFailed(why, "t/0 at 6 of 5 to 10: the partition ends there", [])
-    judge(query, "of Spark's own")
+    handle(query, "of Spark's own")
     assert not query._checkpoint.exists()
 
 
@@ -106,15 +106,15 @@ def test_a_loss_is_one_when_the_brokers_say_so(tmp_path: Path) -> None:
     query = streaming(tmp_path, first=7)
     for query._outcome in (None, ReadFailed(ReadFailure.LOST, "t/0 at 6", [])):
         with pytest.raises(ContractError, match=r"t/0 5 to 7 \(expired\)"):
-            judge(query, LOST)
+            handle(query, LOST)
 
 
 def test_silence_is_waited_for_with_patience(tmp_path: Path) -> None:
     query = streaming(tmp_path, first=None)
     for text in (LOST, SILENT):
-        assert "does not answer" in judge(query, text)
+        assert "does not answer" in handle(query, text)
         with pytest.raises(UnreachableError, match="does not answer, for 601 s"):
-            judge(query, text, 601)
+            handle(query, text, 601)
 
 
 def test_a_worker_that_gets_no_answer_waits_with_the_same_patience(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_a_worker_that_gets_no_answer_waits_with_the_same_patience(tmp_path: Pat
     query._outcome = ReadFailed(
         ReadFailure.SILENT, "t/0 at 6 of 5 to 10: no answer for 60 s", [(-195, "connection refused")]
     )
-    assert "does not answer" in judge(query, "of Spark's own")
+    assert "does not answer" in handle(query, "of Spark's own")
     with pytest.raises(UnreachableError, match="t/0 at 6 of 5 to 10: no answer for 60 s: connection refused"):
-        judge(query, "of Spark's own", 601)
+        handle(query, "of Spark's own", 601)
 
 
 def test_a_worker_that_is_refused_names_the_settings(tmp_path: Path) -> None:
@@ -132,56 +132,56 @@ def test_a_worker_that_is_refused_names_the_settings(tmp_path: Path) -> None:
     query._outcome = ReadFailed(
         ReadFailure.SILENT, "t/0 at 6", [(KafkaError._AUTHENTICATION, "SASL authentication error")]
     )
-    assert "refuses access: SASL authentication error: check kafka.sasl_mechanism" in judge(query, "")
+    assert "refuses access: SASL authentication error: check kafka.sasl_mechanism" in handle(query, "")
     with pytest.raises(ConfigurationError, match=r"kafka\.sasl_password_file"):
-        judge(query, "", ACCESS_DENIED_TIMEOUT_S + 1)
+        handle(query, "", ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 def test_a_refusal_is_waited_for_a_moment(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    assert "refuses access: TopicAuthorizationException: Not authorized" in judge(query, REFUSED)
+    assert "refuses access: TopicAuthorizationException: Not authorized" in handle(query, REFUSED)
     with pytest.raises(ConfigurationError, match="Not authorized"):
-        judge(query, REFUSED, ACCESS_DENIED_TIMEOUT_S + 1)
+        handle(query, REFUSED, ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 @pytest.mark.parametrize("said", ["Failed to create new KafkaAdminClient", SILENT])
 def test_where_tokens_are_used_the_brokers_are_asked_why_nobody_answers(tmp_path: Path, said: str) -> None:
     query = streaming(tmp_path, kafka=OAUTH)
     brokers: Any = query._topic_check._topics
-    assert "does not answer" in judge(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
+    assert "does not answer" in handle(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
     brokers.refused = "no token (invalid_client)"
-    assert "refuses access: no token (invalid_client)" in judge(query, said)
+    assert "refuses access: no token (invalid_client)" in handle(query, said)
     with pytest.raises(ConfigurationError, match="invalid_client"):
-        judge(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
+        handle(query, said, ACCESS_DENIED_TIMEOUT_S + 1)
 
 
 def test_after_a_refusal_nobody_goes_on_with_the_old_login(tmp_path: Path) -> None:
     query = streaming(tmp_path)
     brokers: Any = query._topic_check._topics
-    assert "does not answer" in judge(query, SILENT, ACCESS_DENIED_TIMEOUT_S + 1)
+    assert "does not answer" in handle(query, SILENT, ACCESS_DENIED_TIMEOUT_S + 1)
     assert brokers.logins == 0
-    judge(query, REFUSED)
+    handle(query, REFUSED)
     assert brokers.logins == 1
 
 
 def test_a_refusal_in_the_first_moment_after_an_outage_is_waited_for_too(tmp_path: Path) -> None:
     query = streaming(tmp_path)
-    judge(query, SILENT)
-    assert "refuses access" in judge(query, REFUSED, 200)
-    judge(query, SILENT, 220)
-    assert "refuses access" in judge(query, REFUSED, 240)
+    handle(query, SILENT)
+    assert "refuses access" in handle(query, REFUSED, 200)
+    handle(query, SILENT, 220)
+    assert "refuses access" in handle(query, REFUSED, 240)
     with pytest.raises(ConfigurationError, match="Not authorized"):
-        judge(query, REFUSED, 241 + ACCESS_DENIED_TIMEOUT_S)
+        handle(query, REFUSED, 241 + ACCESS_DENIED_TIMEOUT_S)
 
 
 def test_a_bug_in_a_batch_names_the_batch(tmp_path: Path) -> None:
     query = streaming(tmp_path)
     with pytest.raises(StreamingQueryException):
-        judge(query, "of Spark's own")
+        handle(query, "of Spark's own")
     query._outcome = KeyError("nobody thought of this")
     query._ingest.batch_description = "batch of t/0 5 to 10, try 1"
     with pytest.raises(BrokenError, match=r"failed on the batch of t/0 5 to 10, try 1 .KeyError"):
-        judge(query, "of Spark's own")
+        handle(query, "of Spark's own")
 
 
 def test_a_batch_is_named_by_what_it_takes() -> None:

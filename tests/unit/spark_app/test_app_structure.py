@@ -1,6 +1,7 @@
 """What may import what: the rules that keep executors light, the command line fast and texts from outside harmless."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,18 @@ def users(folder: Path, *packages: str) -> set[str]:
 
 def test_spark_is_used_where_it_must_be() -> None:
     assert users(APP, "pyspark") <= MAY_USE_SPARK
+
+
+def test_private_parts_of_pyspark_are_used_in_one_file() -> None:
+    java = r"_j(vm|sc|df|dd|sq|rdd|c|map|schema|sparkSession)"
+    private = re.compile(rf"{java}|_gateway|_sc|_active_spark_context|_instantiatedSession")
+    found = {
+        name
+        for name, tree in trees(APP)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and private.fullmatch(node.attr)
+    }
+    assert found == {"spark/jvm.py"}
 
 
 def test_workers_know_neither_spark_nor_the_driver() -> None:

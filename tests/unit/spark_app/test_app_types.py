@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.audit.expected import expected, judged, rows_of
+from spark_app.audit.expected import expected, row_or_cause, rows_of
 from spark_app.decode import Decoder, decoder_for
 from spark_app.decode.decoder import STRICT
 from spark_app.decode.typemap import DEEPEST, holds_maps
@@ -45,13 +45,13 @@ def land(decoder: Decoder, payload: bytes) -> object:
 )
 def test_unknown_number_lands_as_digits_where_the_enum_is_open(text: str, row: dict[str, Any]) -> None:
     decoder, message = prepare(text)
-    assert land(decoder, NINE) == row == judged(message, NINE)
+    assert land(decoder, NINE) == row == row_or_cause(message, NINE)
 
 
 def test_missing_required_field_is_null_and_the_record_lands() -> None:
     """As the reference parser has it: FromString does not look."""
     decoder, message = prepare(PROTO2 + "message M { required string s = 1; optional int32 n = 2 [default = 7]; }")
-    assert land(decoder, b"") == {"s": None, "n": None} == judged(message, b"")
+    assert land(decoder, b"") == {"s": None, "n": None} == row_or_cause(message, b"")
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,13 @@ def test_the_log_tells_what_a_file_waits_for_and_only_others_are_read(
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3)]
     read: list[str] = []
     monkeypatch.setattr(found, "_count_keys", lambda path, own=found._count_keys: read.append(path) or own(path))
-    found.learn()
+    found.read_counts()
     assert [(file.kind, file.rows) for file in found.files] == [("7", 2), (None, 3), (MIXED, 2), (GUID, 2), (MIXED, 3)]
     assert len(read) == 3
     settled = pa.array([None, "8"], pa.string())
     assert [file.count(settled) for file in found.files] == [0, 3, 1, 0, 2]
     found.refresh()
-    found.learn()
+    found.read_counts()
     assert len(read) == 3
 
 
