@@ -50,7 +50,7 @@ def registry(answers: Answers) -> Registry:
 def run_out(asked: ResolverPool, key: int) -> None:
     wait([asked.ask(key)])
     with pytest.raises(CompileTimedOut):
-        asked.take(key)
+        asked.pop_result(key)
 
 
 def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
@@ -65,7 +65,7 @@ def test_a_bomb_is_refused_when_it_has_had_its_cpu_however_busy_the_machine_was(
     assert pauses == [0, *(resolver_pool.PAUSE * 0.01 * clocks for clocks in (3, 6, 12))]
     wait([asked.ask(5)])
     with pytest.raises(SchemaInvalid, match="of CPU"):
-        asked.take(5)
+        asked.pop_result(5)
     assert asked.pause(5) == 0
 
 
@@ -76,7 +76,7 @@ def test_two_bombs_keep_others_waiting_once(answers: Answers, monkeypatch: pytes
             run_out(asked, bomb)
     again = [asked.ask(bomb) for bomb in (4, 5)]  # for a second of CPU each
     wait([asked.ask(6)])
-    assert asked.take(6).resolved.descriptor_set
+    assert asked.pop_result(6).resolved.descriptor_set
     assert not all(answer.done() for answer in again)
     assert not again[1].running()
     wait(again)
