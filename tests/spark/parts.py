@@ -74,7 +74,7 @@ class Parts:
         self.unit_lock = lock = threading.Lock()
         self.ingest = self.new_ingest()
         self.deferred = DeferredDecoder(spark, self.opened, self.units, lock)
-        self.gold = Aggregator(AggregateComputer(spark, self.settings), self.opened, lock)
+        self.gold = Aggregator(AggregateComputer(spark, self.lake.storage, self.settings), self.opened, lock)
         self.service = RequestExecutor(spark, self.opened, self.units, self.gold, lock, placed=self.status.recovered)
 
     def new_ingest(self, *confirm: Callable[[dict[str, str]], None]) -> Ingest:

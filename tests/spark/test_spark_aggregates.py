@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from spark_app.gold import worker_tasks
 from spark_app.gold.compute import AggregateComputer
 from spark_app.settings.models import Settings
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import aggregates
 
 pytestmark = pytest.mark.spark
@@ -51,10 +52,12 @@ def fields_of(key: str) -> pa.Schema:
     return pa.schema([(name, kind) for name, (kind, _) in sorted({**VALUES, "k": VALUES[key]}.items())])
 
 
-def calculator(spark: SparkSession, key: str) -> AggregateComputer:
+def calculator(spark: SparkSession, folder: Path, key: str) -> AggregateComputer:
     declared = {name: {"function": function, "field": field} for name, function, field in MADE}
     declared = {name: {k: v for k, v in how.items() if v is not None} for name, how in declared.items()}
-    return AggregateComputer(spark, Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared}))
+    return AggregateComputer(
+        spark, LocalStorage(folder), Settings(event={"key": key, "time": "t"}, gold={"aggregates": declared})
+    )
 
 
 def values(draw: random.Random, key: str, rows: int) -> pa.Table:
@@ -69,15 +72,15 @@ def values(draw: random.Random, key: str, rows: int) -> pa.Table:
     return pa.table(columns)
 
 
-def files(folder: Path, draw: random.Random, key: str, tables: int) -> dict[str, list[str]]:
-    """Of each table some files, of which some are empty; by routing name."""
+def files(root: Path, turn: str, draw: random.Random, key: str, tables: int) -> dict[str, list[str]]:
+    """Of each table some files, of which some are empty; keys by routing name."""
     found: dict[str, list[str]] = {}
     for number in range(tables):
-        (folder / f"silver_g{number}_events").mkdir(parents=True)
+        table = f"{turn}/silver_g{number}_events"
+        (root / table).mkdir(parents=True)
         for file in range(draw.randint(1, 3)):
-            path = folder / f"silver_g{number}_events" / f"{file}.parquet"
-            pq.write_table(values(draw, key, draw.choice([0, 1, 2, 40])), path)
-            found.setdefault(f"g{number}", []).append(str(path))
+            pq.write_table(values(draw, key, draw.choice([0, 1, 2, 40])), root / table / f"{file}.parquet")
+            found.setdefault(f"g{number}", []).append(f"{table}/{file}.parquet")
     return found
 
 
@@ -118,11 +121,11 @@ def test_workers_give_what_spark_sql_gives(
 ) -> None:
     draw = random.Random(key)
     fields = fields_of(key)
-    asked = calculator(spark, "k")
+    asked = calculator(spark, tmp_path, "k")
     monkeypatch.setattr(worker_tasks, "TASK_BYTES", 256 << 10)  # two tasks, which share a table
     kinds = set()
     for turn in range(3):
-        found = files(tmp_path / str(turn), draw, key, 8)
+        found = files(tmp_path, str(turn), draw, key, 8)
         of = dict.fromkeys(found, fields)
         nothing_by_workers(True)
         expected = asked.of_files(found, of)
@@ -142,9 +145,9 @@ def test_a_dead_worker_leaves_its_tables_to_spark_sql(
     def die(*_: object) -> None:  # as the kernel lets a worker where memory is short
         os._exit(9)
 
-    found = files(tmp_path, random.Random(1), "s", 2)
+    found = files(tmp_path, "0", random.Random(1), "s", 2)
     of = dict.fromkeys(found, fields_of("s"))
-    asked = calculator(spark, "k")
+    asked = calculator(spark, tmp_path, "k")
     expected = asked.of_files(found, of)
     monkeypatch.setattr(worker_tasks, "_reduce", die)
     actual = asked.of_files(found, of)

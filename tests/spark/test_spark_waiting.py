@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.driver import deferred_files, size_backoff
+from spark_app.storage.local import LocalStorage
 from tests.spark.parts import Killed, Parts, events, source
 from tests.spark.test_spark_deferred import LANDED, placed
 from tests.support.answers import Answers
@@ -32,13 +32,14 @@ def files_of(parts: Parts) -> dict[str, list[int]]:
 def read_paths(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files of `deferred_events` that are opened from now on."""
     opened: list[str] = []
+    open_input = LocalStorage.open_input
 
-    class Watched(pq.ParquetFile):
-        def __init__(self, path: Any, *rest: Any, **more: Any) -> None:
-            opened.append(Path(path).name)
-            super().__init__(path, *rest, **more)
+    def watch(storage: LocalStorage, key: str) -> pa.NativeFile:
+        folder, _, name = key.partition("/")
+        opened.extend([name] if folder == DEFERRED else [])
+        return open_input(storage, key)
 
-    monkeypatch.setattr(deferred_files.pq, "ParquetFile", Watched)
+    monkeypatch.setattr(LocalStorage, "open_input", watch)
     return opened
 
 
