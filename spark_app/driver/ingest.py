@@ -64,7 +64,7 @@ class Ingest:
         self._stop = run.stop
         self._read = read
         self._confirm = confirm
-        self._attempts = f"{opened.lake.state}/attempts.json"
+        self._attempts = opened.lake.attempts
         self.batch_description = ""  # offsets and attempt number of the current batch
 
     def batch(self, batch_id: int, origin: UnitOptions) -> int:

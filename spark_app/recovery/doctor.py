@@ -202,7 +202,7 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
 
 def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
-    storage, folder = patient.lake.storage, f"{patient.lake.state}/rebuild"
+    storage, folder = patient.lake.storage, patient.lake.rebuild
     left = [key for key in storage.list(folder) if key.rpartition("/")[2] not in asked]
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
     finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))

@@ -93,7 +93,7 @@ class Rebuild:
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
-        self._scratch = opened.lake.storage.within(f"{opened.lake.state}/rebuild/{request.id}")
+        self._scratch = opened.lake.storage.within(f"{opened.lake.rebuild}/{request.id}")
         stored = load_progress(opened.lake, opened.units.manifests, request)
         self._found = Found(**stored) if stored else None
 

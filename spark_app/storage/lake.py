@@ -1,18 +1,6 @@
 """The layout of a lake: which table and which part of its state has which key (see `local`).
 
-<table>/                         a Delta table
-_protolake/id                    the lake's identity, part of every transaction id
-_protolake/rules.json            the settings that must not change during the lake's life
-_protolake/manifests/            committed units, one file each
-_protolake/schemas/              ledger of schema ids, compiled descriptor sets
-_protolake/requests/             requests of `replay` and `rebuild`, and their results
-_protolake/checkpoint/           Spark's checkpoint of the ingest query
-_protolake/synced.json           the last unit and table versions that are durable
-_protolake/statistics.json       present once no file has the wrong statistics of earlier releases
-_protolake/gold.json             current definitions of the gold tables
-_protolake/aside/                files that `doctor --repair` or an accepted loss moved here
-_protolake/scratch.json          names of temporary folders whose default name was taken
-_protolake/status.json           the status that `status` prints
+`spark_app/README.md` says what each key of the state holds.
 """
 
 from __future__ import annotations
@@ -46,17 +34,22 @@ class Lake:
     state = STATE
     id = f"{STATE}/id"
     rules = f"{STATE}/rules.json"
-    admitted = f"{STATE}/tables.json"
     manifests = f"{STATE}/manifests"
     schemas = f"{STATE}/schemas"
     ledger = f"{STATE}/schemas/ledger.json"
-    requests = f"{STATE}/requests"
-    checkpoint = f"{STATE}/checkpoint"
-    status = f"{STATE}/status.json"
+    admitted = f"{STATE}/tables.json"
     gold = f"{STATE}/gold.json"
     synced = f"{STATE}/synced.json"
-    scratch = f"{STATE}/scratch.json"
     statistics = f"{STATE}/statistics.json"
+    checkpoint = f"{STATE}/checkpoint"
+    requests = f"{STATE}/requests"
+    attempts = f"{STATE}/attempts.json"
+    deferred = f"{STATE}/deferred.json"
+    starts = f"{STATE}/starts.json"
+    status = f"{STATE}/status.json"
+    scratch = f"{STATE}/scratch.json"
+    rebuild = f"{STATE}/rebuild"
+    torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
 
     def __init__(self, root: str | Path):

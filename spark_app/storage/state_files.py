@@ -25,7 +25,7 @@ def write_quickly(storage: LocalStorage, key: str, value: Any, step: str | None)
     """Replace a JSON file atomically but not durably.
 
     Args:
-        step: one of `failpoints.STEPS`; None for files that only people read.
+        step: one of `failpoints.STEPS`; None if the app goes on correctly without the file.
     """
     with failpoints.around(step) if step else contextlib.nullcontext():
         storage.replace(key, json.dumps(value).encode(), durable=False)

@@ -17,8 +17,6 @@ from spark_app.store import delta_log
 from spark_app.store.durability import THREADS, DurabilityMark
 from spark_app.store.findings import Finding
 
-LOGS = "torn"
-
 
 def mend(lake: Lake, synced: DurabilityMark, layout: TableNames) -> None:
     """Repair torn logs; call it before any table is opened.
@@ -57,7 +55,7 @@ def _look_at(lake: Lake, synced: DurabilityMark, layout: TableNames, name: str) 
 
 def _set_aside(lake: Lake, name: str, files: list[str]) -> str:
     """Move the files, the newest first, so that the rest is a shorter but intact log at any time."""
-    folder = f"{lake.state}/{LOGS}/{name}"
+    folder = f"{lake.torn}/{name}"
     with failpoints.around("mend"):
         for key in sorted(files, reverse=True):
             lake.storage.move(key, f"{folder}/{key.rpartition('/')[2]}")

@@ -53,7 +53,7 @@ def test_every_commit_is_between_two_points() -> None:
 
 
 def test_every_file_that_must_last_names_its_step() -> None:
-    """Or says, with None, that only people read it."""
+    """Or says, with None, that the app goes on correctly without it."""
     for where, call, _ in calls():
         if _name(call) in WRITERS:
             given = [*call.args[3:4], *(k.value for k in call.keywords if k.arg == "step")]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_app.storage.lake import STATE, Lake
+
 ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
@@ -167,6 +169,35 @@ def test_files_of_a_lake_are_reached_through_the_storage() -> None:
     reaching -= {name for name in reaching if name.startswith("storage/")} | (LOCAL_ONLY.keys() - NOT_OF_A_LAKE.keys())
     assert reaching == NOT_OF_A_LAKE.keys()
     assert local - {"storage/lake.py", "storage/local.py"} == LOCAL_ONLY.keys()
+
+
+def test_keys_of_the_state_stand_in_one_place_and_in_the_readme() -> None:
+    keys = {key for name, key in vars(Lake).items() if isinstance(key, str) and key.startswith(f"{STATE}/")}
+    readme = (APP / "README.md").read_text()
+    assert [key for key in keys if f"    {key}" not in readme and key != Lake.ledger] == []
+    elsewhere = []
+    for name, tree in trees(APP):
+        texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        parts = [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
+        elsewhere += [name] if any(text.startswith(f"{STATE}/") for text in texts) else []
+        elsewhere += [name] if any("lake.state}/" in part for part in parts) else []
+    assert sorted(set(elsewhere)) == ["storage/failpoints.py"]
+
+
+def test_only_state_files_and_committed_files_are_written() -> None:
+    """Each write of a file that must last has its failpoints there, or says that it needs none."""
+    writing = set()
+    for name, tree in trees(APP):
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        methods = {f.attr for f in calls if isinstance(f, ast.Attribute) and ast.unparse(f.value).endswith("storage")}
+        writing |= {name} if methods & {"replace", "put_if_absent", "put_file"} else set()
+    assert writing == {
+        "storage/lake.py",  # the probe whether this user may write
+        "storage/state_files.py",
+        "store/log_entry.py",
+        "store/manifest.py",
+        "worker/files.py",
+    }
 
 
 def test_nothing_is_too_large_to_be_read() -> None:
