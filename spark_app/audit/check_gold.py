@@ -210,7 +210,11 @@ def _aggregate(values: pa.Array, function: str) -> Any:
     if pa.types.is_decimal(values.type) and function == "mean":
         return sum(values.to_pylist()) / Decimal(len(values))
     numbers = [float(value) for value in values.to_pylist()]
-    return _mean(numbers) if function == "mean" else _median(numbers)
+    if function == "mean":
+        return _mean(numbers)
+    if function == "median":
+        return _median(numbers)
+    raise ValueError(f"the audit does not know the function {function}")
 
 
 def _sum(numbers: list[float]) -> Any:

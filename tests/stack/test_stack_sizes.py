@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 
 from scripts.campaign.stage import Stage
 from spark_app.model.errors import ExitCode
-from spark_app.store.manifest import read_manifest
+from spark_app.storage.lake import Lake
+from spark_app.store.manifest import Manifests
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 LARGE = b"\x07" + bytes(1_999)
@@ -17,9 +18,9 @@ LARGE = b"\x07" + bytes(1_999)
 
 def unit_bytes(stage: Stage) -> list[int]:
     """Bytes of values of each unit of ingest, in their order."""
-    paths = sorted((stage.lake / "_protolake" / "manifests").glob("[0-9]*.json"))
-    manifests = [read_manifest(path) for path in paths]
-    return [manifest.counts["value_bytes"] for manifest in manifests if manifest.kind == "ingest"]
+    manifests = Manifests(Lake(stage.lake))
+    units = map(manifests.read, manifests.numbers())
+    return [unit.counts["value_bytes"] for unit in units if unit.kind == "ingest"]
 
 
 def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripts.campaign.units import open_lake
 from spark_app.driver.open_lake import OpenLake
 from spark_app.gold import gold_tables
-from spark_app.gold.definition import Definition
+from spark_app.gold.definition import FOLDED, Definition
 from spark_app.gold.gold_tables import GoldTables
 from spark_app.settings.models import Settings
 
@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "min_moment": (pa.timestamp("us", "UTC"), st.integers(0, 9).map(lambda n: MOMENT + timedelta(seconds=n))),
     "max_day": (pa.date32(), st.dates()),
 }
+assert {name.split("_")[0] for name in KINDS} == set(FOLDED)
 COLUMNS = pa.schema([("gamer", pa.string()), *((name, kind) for name, (kind, _) in KINDS.items())])
 Rows = dict[str | None, dict[str, Any]]
 ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in KINDS.items()})
