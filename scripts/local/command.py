@@ -21,8 +21,9 @@ WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell"}
 def main() -> int:
     arguments = sys.argv[1:]
     command = arguments[0] if arguments else ""
+    needs_spark = command in WITH_SPARK and "--help" not in arguments
     try:
-        os.environ |= lake_variable(arguments) | (spark_variables() if command in WITH_SPARK else {})
+        os.environ |= lake_variable(arguments) | (spark_variables() if needs_spark else {})
     except LocalError as fault:
         print(f"{command}: {fault}", file=sys.stderr)
         return fault.code
