@@ -1,27 +1,33 @@
 """Sets the environment of an app command (Java, jars, lake) in a clone, and replaces itself by it (exec).
 
-It serves ./scripts/shell, status, settings, replay, rebuild, audit and doctor.
+It serves ./scripts/protolake, and the scripts of single commands.
 """
 
+import argparse
 import os
 import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 
 from scripts.local import java
-from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.errors import LocalError
+from scripts.local.options import LAKE_VARIABLE, lake_of
 
-WITHOUT_SPARK = {"audit", "status", "settings"}
+WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell"}
 
 
 def main() -> int:
-    command, *arguments = sys.argv[1:]
+    arguments = sys.argv[1:]
+    command = arguments[0] if arguments else ""
+    needs_spark = command in WITH_SPARK and "--help" not in arguments
     try:
-        os.environ |= lake_variable() | ({} if command in WITHOUT_SPARK else spark_variables())
+        os.environ |= lake_variable(arguments) | (spark_variables() if needs_spark else {})
     except LocalError as fault:
         print(f"{command}: {fault}", file=sys.stderr)
         return fault.code
-    return os.execv(sys.executable, [sys.executable, "-m", "spark_app", command, *arguments])
+    return os.execv(sys.executable, [sys.executable, "-m", "spark_app", *arguments])
 
 
 def spark_variables() -> dict[str, str]:
@@ -33,9 +39,17 @@ def spark_variables() -> dict[str, str]:
     }
 
 
-def lake_variable() -> dict[str, str]:
-    """The lake of this clone, unless the environment names one; `--lake` is an option of the command itself."""
-    return {"PROTOLAKE_LAKE__PATH": os.environ.get("PROTOLAKE_LAKE__PATH") or str(ROOT / "lake")}
+def lake_variable(arguments: Sequence[str]) -> dict[str, str]:
+    """The lake of the environment, of the command's settings file, or of this clone; `--lake` is an option of the
+    command itself."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--settings", default=os.environ.get("PROTOLAKE_SETTINGS"))
+    try:
+        file = parser.parse_known_args(arguments)[0].settings
+        lake = lake_of(tomllib.loads(Path(file).read_text()) if file else {}, os.environ)
+    except (argparse.ArgumentError, OSError, ValueError, TypeError, AttributeError):
+        return {}  # the command itself says what is wrong with its settings file
+    return {LAKE_VARIABLE: str(lake)}
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 is installed."""
 
 import argparse
+import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 
 TOPIC = "protobuf_game_stream"
+LAKE_VARIABLE = "PROTOLAKE_LAKE__PATH"
 ABOUT = """\
 Runs Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
 
@@ -53,9 +55,10 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """The options, checked against each other; a LocalError names what is missing."""
     given = _parser().parse_args(arguments)
-    _check_folders(given.lake, given.state)
     _check_addresses(given.brokers, given.registry, given.topic)
     named = _read_settings(given.settings)
+    lake = given.lake or lake_of(named, os.environ)
+    _check_folders(lake, given.state)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
     if bool(brokers) != bool(registry):
@@ -67,7 +70,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
     return Options(
-        lake=given.lake.absolute(),
+        lake=lake.absolute(),
         state=given.state.absolute(),
         kafka_port=given.kafka_port,
         registry_port=given.registry_port,
@@ -81,6 +84,11 @@ def parse(arguments: Sequence[str]) -> Options:
         accept_loss=given.accept_loss,
         yes=given.yes,
     )
+
+
+def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> Path:
+    """The lake where no --lake is given: that of the environment, of the settings file, or of this clone."""
+    return Path(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or ROOT / "lake")
 
 
 def _check_folders(lake: Path, state: Path) -> None:
@@ -135,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="./scripts/run", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--lake", type=_folder, default=ROOT / "lake", metavar="DIR", help="folder of the tables (default: ./lake)")
+    add("--lake", type=_folder, metavar="DIR", help="folder of the tables (default: the file's lake.path, or ./lake)")
     add("--state", type=_folder, default=ROOT / "local", metavar="DIR", help="server data and logs (default: ./local)")
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")

@@ -1,5 +1,5 @@
 # Sourced by the scripts beside this folder: makes .venv hold exactly requirements.lock, then sets PYTHON to its Python.
-# Needs only Python 3.11 or newer. An up-to-date .venv costs a file comparison. Runs on bash 3.2 (macOS).
+# Needs only Python 3.11 to 3.14. An up-to-date .venv costs a file comparison. Runs on bash 3.2 (macOS).
 # shellcheck shell=bash
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.local.artifacts import ROOT
+from scripts.local.command import lake_variable
 
 
 def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -23,3 +24,31 @@ def test_settings_shows_those_in_force(tmp_path: Path, monkeypatch: pytest.Monke
     assert done.returncode == 0, done.stderr
     assert "tables.max_tables = 7\n" in done.stdout
     assert f"lake.path = {str(tmp_path)!r}\n" in done.stdout
+
+
+def test_any_command_of_the_app_can_be_run() -> None:
+    assert run("protolake", "--version").stdout.startswith("protolake ")
+    assert "--available-now" in run("protolake", "run", "--help").stdout
+
+
+@pytest.mark.parametrize("form", ["--settings {}", "--settings={}"])
+def test_a_settings_file_may_name_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.delenv("PROTOLAKE_LAKE__PATH", raising=False)
+    file = tmp_path / "mine.toml"
+    file.write_text('[lake]\npath = "/lakes/orders"\n')
+    arguments = ["status", *form.format(file).split()]
+    assert lake_variable(arguments) == {"PROTOLAKE_LAKE__PATH": "/lakes/orders"}
+    assert lake_variable(["status"]) == {"PROTOLAKE_LAKE__PATH": str(ROOT / "lake")}
+    monkeypatch.setenv("PROTOLAKE_LAKE__PATH", "/lakes/other")
+    assert lake_variable(arguments) == {"PROTOLAKE_LAKE__PATH": "/lakes/other"}
+
+
+@pytest.mark.parametrize("text", ["lake = 3", "[lake]\npath = 3", "no toml", None])
+def test_the_command_itself_refuses_a_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    monkeypatch.delenv("PROTOLAKE_LAKE__PATH", raising=False)
+    file = tmp_path / "mine.toml"
+    if text is not None:
+        file.write_text(text)
+    assert lake_variable(["status", "--settings", str(file)]) == {}

@@ -40,6 +40,15 @@ def test_a_settings_file_may_name_the_servers(tmp_path: Path) -> None:
     assert (options.brokers, options.registry, options.topic) == ("k:1", "http://r", "t")
 
 
+def test_a_settings_file_may_name_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[lake]\npath = "orders"\n')
+    assert parse(["--settings", str(file)]).lake == Path.cwd() / "orders"
+    assert parse(["--settings", str(file), "--lake", "mine"]).lake == Path.cwd() / "mine"
+    monkeypatch.setenv("PROTOLAKE_LAKE__PATH", "/lakes/other")
+    assert parse(["--settings", str(file)]).lake == Path("/lakes/other")
+
+
 def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[batch]\ninterval_s = 2\n")
