@@ -233,9 +233,8 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 
 
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
-    folded = int(
-        (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
-    )  # before the tables: a running app may update gold
+    synced = read_json(lake.storage, lake.synced) or {}  # before the tables: a running app may update gold
+    folded = int(synced.get("folded", 0))
     tables = {name: Table(lake.path(lake.table(name))) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)

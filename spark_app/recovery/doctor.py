@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from posixpath import basename
 
 from spark_app.driver import loss
 from spark_app.kafka.topics import UNANSWERED, Topics
@@ -203,7 +204,7 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
 def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
     storage, folder = patient.lake.storage, patient.lake.rebuild
-    left = [key for key in storage.list(folder) if key.rpartition("/")[2] not in asked]
+    left = [key for key in storage.list(folder) if basename(key) not in asked]
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
     finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
     return [finding] if left else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from posixpath import basename
 
 from deltalake import DeltaTable
 
@@ -47,7 +48,7 @@ def _sizes(name: str, table: DeltaTable) -> dict[str, int]:
 
 
 def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild: Callable[[str], str]) -> Finding:
-    some = ", ".join(key.rpartition("/")[2] for key in keys[:MOST_NAMED])
+    some = ", ".join(basename(key) for key in keys[:MOST_NAMED])
     what = f"{name}: {len(keys)} of its files are missing or have the wrong size ({some})"
     if layout.is_silver(name):
         remedy = "`doctor --repair` removes them from the table, and `rebuild` adds their rows from bronze"

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from posixpath import basename
 from typing import Any, Literal
 
 from spark_app.model.errors import UnreachableError
@@ -51,7 +52,7 @@ def pending(lake: Lake) -> list[Request]:
     """The requests without a result, oldest first. Invalid files are skipped."""
     found = []
     for key in lake.storage.list(lake.requests):
-        name = key.rpartition("/")[2].removesuffix(".json")
+        name = basename(key).removesuffix(".json")
         if name.isalnum() and key.endswith(".json"):
             with contextlib.suppress(TypeError):
                 found.append(Request(**(read_json(lake.storage, key) | {"id": name})))

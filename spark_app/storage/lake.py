@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from pathlib import Path
+from posixpath import basename
 
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.storage import failpoints
@@ -88,7 +89,7 @@ class Lake:
 
     def units(self) -> list[int]:
         """Numbers of the existing manifests, ascending."""
-        names = (key.rpartition("/")[2].removesuffix(".json") for key in self.storage.list(self.manifests))
+        names = (basename(key).removesuffix(".json") for key in self.storage.list(self.manifests))
         return sorted(int(name) for name in names if name.isdecimal())
 
     def files_from(self, sequence: int) -> dict[str, list[str]]:
@@ -96,7 +97,7 @@ class Lake:
         found: dict[str, list[str]] = {}
         for table in self.storage.list(""):
             for key in self.storage.list(table, "part-"):
-                number = key.rpartition("/")[2].split("-", 2)[1]
+                number = basename(key).split("-", 2)[1]
                 is_unit = key.endswith(".parquet") and number.isdecimal() and len(number) == SEQUENCE_DIGITS
                 if is_unit and int(number) >= sequence:
                     found.setdefault(table, []).append(key)
@@ -105,7 +106,7 @@ class Lake:
     def set_aside(self, key: str) -> str:
         """Move a file or folder of the lake to `aside`; nothing is deleted. Returns a message."""
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
-        place = f"{self.aside}/{key.rpartition('/')[2]}-{stamp}"
+        place = f"{self.aside}/{basename(key)}-{stamp}"
         with failpoints.around("aside"):
             self.storage.move(key, place)
         return f"moved {self.storage.uri(key)} to {self.storage.uri(place)}"

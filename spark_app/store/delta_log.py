@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from posixpath import basename
 from typing import Any
 from urllib.parse import unquote
 
@@ -63,7 +64,7 @@ def pointer_key(table: str) -> str:
 
 def versions(storage: LocalStorage, table: str, kind: str = ".json") -> dict[int, str]:
     """Version -> key of the entries, or of the checkpoints (kind ".checkpoint.parquet")."""
-    found = ((NAME.fullmatch(key.rpartition("/")[2]), key) for key in storage.list(log_key(table)))
+    found = ((NAME.fullmatch(basename(key)), key) for key in storage.list(log_key(table)))
     return {int(match[1]): key for match, key in found if match and match[2] == kind}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from posixpath import basename
 
 from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
@@ -58,7 +59,7 @@ def _set_aside(lake: Lake, name: str, files: list[str]) -> str:
     folder = f"{lake.torn}/{name}"
     with failpoints.around("mend"):
         for key in sorted(files, reverse=True):
-            lake.storage.move(key, f"{folder}/{key.rpartition('/')[2]}")
+            lake.storage.move(key, f"{folder}/{basename(key)}")
     return f"moved them to {lake.storage.uri(folder)}; the app commits the missing units again"
 
 
