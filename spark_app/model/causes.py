@@ -27,6 +27,7 @@ class Cause(StrEnum):
     ROUTE_REFUSED = "route_refused"
     ROUTE_COLLISION = "route_collision"
     ROUTE_CAP = "route_cap"
+    EXPECT_FAILED = "expect_failed"
 
     @property
     def hop(self) -> str:
@@ -54,4 +55,5 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.ROUTE_REFUSED: "the routing value is not in `tables.allowlist`",
     Cause.ROUTE_COLLISION: "another routing value already has this table name",
     Cause.ROUTE_CAP: "the lake already has `tables.max_tables` silver tables",
+    Cause.EXPECT_FAILED: "the row fails an expectation whose action is quarantine; the column `rules` names it",
 }

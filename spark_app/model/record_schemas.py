@@ -36,4 +36,4 @@ LINEAGE_SCHEMA = pa.schema(
 )
 
 # Column names that no field of a message may have, in any case. Some of them exist only in certain tables.
-RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid"}
+RESERVED = frozenset(LINEAGE_SCHEMA.names) | {"_key", "_wrapper", "_schema_guid", "_definition"}

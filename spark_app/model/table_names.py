@@ -16,6 +16,7 @@ class TableNames:
     deferred: str = "deferred_events"
     resolved: str = "resolved_events"
     lost: str = "lost_events"
+    dropped: str = "dropped_events"
 
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.table_names import TableNames
@@ -15,6 +15,7 @@ from spark_app.settings.connections import KafkaSettings, RegistrySettings, Sect
 from spark_app.settings.renamed import in_environment
 
 PREFIX = "PROTOLAKE_"
+ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 # The pattern begins with a letter, so that no routing value can turn it into the name of another table.
 PATTERN = r"^[a-z][a-z0-9_]*\{name\}[a-z0-9_]*$"
 
@@ -100,6 +101,11 @@ class Tables(Section):
         pattern=r"^[a-z0-9_]+$",
         description="offsets that Kafka deleted unread, and that a person accepted as lost",
     )
+    dropped: str = Field(
+        "dropped_events",
+        pattern=r"^[a-z0-9_]+$",
+        description="coordinates of the records that an expectation with the action drop keeps out of silver",
+    )
     max_tables: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
     allowlist: tuple[str, ...] = Field(
         (), description="routing values that may become tables; empty = any valid name; existing tables go on"
@@ -107,11 +113,11 @@ class Tables(Section):
 
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
-        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost]
+        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped]
         shapes = [self.silver, self.gold]
-        if len({*fixed, *shapes}) < 7 or any(_makes(shape, name) for shape in shapes for name in fixed):
+        if len({*fixed, *shapes}) < 8 or any(_makes(shape, name) for shape in shapes for name in fixed):
             raise ValueError(
-                "two of bronze, silver, gold, quarantine, deferred, resolved and lost could be the same table"
+                "two of bronze, silver, gold, quarantine, deferred, resolved, lost and dropped could be the same table"
             )
         if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
             raise ValueError("a silver and a gold table could have the same name")
@@ -119,7 +125,27 @@ class Tables(Section):
 
     @property
     def layout(self) -> TableNames:
-        return TableNames(self.bronze, self.silver, self.gold, self.quarantine, self.deferred, self.resolved, self.lost)
+        return TableNames(
+            self.bronze,
+            self.silver,
+            self.gold,
+            self.quarantine,
+            self.deferred,
+            self.resolved,
+            self.lost,
+            self.dropped,
+        )
+
+
+class Expectation(Section):
+    """A rule that rows of silver must meet, as SQL over the columns of the row; NULL is a failure."""
+
+    check: str = Field(description="SQL expression that is true for a good row, such as bet > 0")
+    action: Literal["warn", "drop", "quarantine"] = Field(
+        description="what becomes of a row that fails: it lands and is counted, lands nowhere, or is quarantined"
+    )
+    tables: tuple[str, ...] = Field((), description="routing names of the tables it applies to; empty = all")
+    description: str = Field("", description="what the rule is for")
 
 
 class Schemas(Section):
@@ -289,6 +315,7 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     schemas: Schemas = Schemas()
     batch: Batch = Batch()
+    expectations: dict[ExpectationName, Expectation] = {}
     gold: Gold = Gold()
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()

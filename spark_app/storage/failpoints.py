@@ -28,6 +28,7 @@ STEPS = (
     "aside",
     "identity",
     "rules",
+    "definitions",
     "began",
     "checkpoint",
     "batch",

@@ -39,6 +39,7 @@ class Lake:
     schemas = f"{STATE}/schemas"
     ledger = f"{STATE}/schemas/ledger.json"
     admitted = f"{STATE}/tables.json"
+    definitions = f"{STATE}/definitions.json"
     gold = f"{STATE}/gold.json"
     synced = f"{STATE}/synced.json"
     statistics = f"{STATE}/statistics.json"

@@ -1,0 +1,53 @@
+"""What the rows of a silver table have to meet: numbered definitions of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Action = Literal["warn", "drop", "quarantine"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """
+    Attributes:
+        check: an SQL expression over the columns of the row; a row fails unless it is true.
+        action: what becomes of a row that fails.
+    """
+
+    name: str
+    check: str
+    action: Action
+
+
+@dataclass(frozen=True)
+class Definition:
+    """
+    Attributes:
+        number: in the lake; silver has it in the column `_definition`. A number never changes its meaning.
+    """
+
+    number: int
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The definitions in force.
+
+    Attributes:
+        usual: of the tables that no rule names; None = their rows meet no rule.
+        own: routing name -> definition, for the tables that a rule names.
+    """
+
+    usual: Definition | None = None
+    own: Mapping[str, Definition] = field(default_factory=dict)
+
+    def of(self, name: str) -> Definition | None:
+        """The definition of a table; None = its rows meet no rule."""
+        return self.own.get(name, self.usual)
+
+
+NO_RULES = Definitions()
