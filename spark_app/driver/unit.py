@@ -18,6 +18,7 @@ from spark_app.driver.job_input import Records
 from spark_app.driver.schema_resolver import SchemaResolver
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
+from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
@@ -43,6 +44,7 @@ class UnitOptions:
     land_only: bool = False
     bump_in_place: bool = False
     root: str | None = None  # folder of the files, if it is not the lake
+    checks: bool = True  # False: rows land whatever rules they fail
     resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
 
 
@@ -50,9 +52,17 @@ class UnitRunner:
     """Runs the job, resolves new schemas and tables, and runs the job again."""
 
     def __init__(
-        self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaResolver, tables: TableAdmission
+        self,
+        session: SparkSession,
+        lake: Lake,
+        settings: Settings,
+        schemas: SchemaResolver,
+        tables: TableAdmission,
+        definitions: Definitions = NO_RULES,
     ):
+        """`definitions`: the rules in force."""
         self._session = session
+        self._definitions = definitions
         self._lake = lake
         self._settings = settings
         self._schemas = schemas
@@ -146,6 +156,7 @@ class UnitRunner:
             framed_keys=decode.framed_keys,
             options=DecodeOptions(decode.strict, decode.defaults),
             wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
+            definitions=self._definitions if origin.checks else NO_RULES,
             buffer_bytes=self._settings.batch.buffer_bytes,
             own_file_bytes=self._settings.batch.max_arrow_bytes,
             max_record_bytes=self._settings.batch.max_record_bytes,
