@@ -90,8 +90,8 @@ class Manifest:
 def counts_of(report: Report) -> dict[str, Any]:
     """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
-    by_rules = ("dropped", "expectations")
-    return {key: getattr(report, key) for key in keys} | {key: getattr(report, key) for key in by_rules if getattr(report, key)}
+    by_rules = {"dropped": report.dropped, "expectations": report.expectations}
+    return {key: getattr(report, key) for key in keys} | {key: value for key, value in by_rules.items() if value}
 
 
 class Manifests:

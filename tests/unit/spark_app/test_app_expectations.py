@@ -127,7 +127,7 @@ def test_definitions_are_numbered_once_and_for_ever(tmp_path: Path) -> None:
     assert record(lake, {"a": Expectation(check="x > 2", action="drop")}).usual.number == 3  # type: ignore[union-attr]
     assert record(lake, one | {"a": Expectation(check="x > 1", action="drop", description="words")}).usual == first
     lake.storage.replace(Lake.definitions, b"{")
-    with pytest.raises(ContractError, match="definitions.json is damaged"):
+    with pytest.raises(ContractError, match=r"definitions\.json is damaged"):
         record(lake, one)
 
 
