@@ -31,6 +31,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     spark = session.start(settings, "protolake-recovery", quiet=True)
     jvm.lock_lake_in_jvm(spark, lake)
     units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables, opened.definitions)
+    units.check_rules()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
     service = RequestExecutor(spark, opened, units, gold, unit_lock)
