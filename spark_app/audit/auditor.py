@@ -13,6 +13,7 @@ import numpy as np
 from spark_app.audit.acks import Acknowledged, read_acks
 from spark_app.audit.broker import Kafka
 from spark_app.audit.check_bronze import check_bronze
+from spark_app.audit.check_expectations import check_kept_out
 from spark_app.audit.check_extra_rows import check_outside
 from spark_app.audit.check_gold import check_gold
 from spark_app.audit.check_placement import check_placed
@@ -149,6 +150,7 @@ class _Auditor:
         absent = check_silver(chunk)
         check_placed(chunk, absent)
         check_quarantine(chunk, absent)
+        check_kept_out(chunk, absent.failures)
         self._verdict.records += len(chunk.records)
         self._seen.update({name: len(found.slots) for name, found in chunk.tables.items()})
 

@@ -20,7 +20,7 @@ def check_outside(snapshot: Snapshot, spans: Iterable[Span], seen: Mapping[str, 
     """
     own = {(span.topic, span.partition): span for span in spans}
     layout = snapshot.layout
-    names = {layout.bronze, layout.quarantine, layout.deferred, layout.resolved, *snapshot.silver()}
+    names = {layout.bronze, layout.quarantine, layout.deferred, layout.dropped, layout.resolved, *snapshot.silver()}
     for name in sorted(names & snapshot.tables.keys()):
         table = snapshot.tables[name]
         verdict.rows[name] = table.count()

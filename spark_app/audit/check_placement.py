@@ -1,4 +1,5 @@
-"""Checks that a record with a value is exactly once in silver, open in quarantine or deferred, and no tombstone is."""
+"""Checks that a record with a value is exactly once in silver, open in quarantine, deferred or dropped, and no tombstone
+is."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ from spark_app.audit.verdict import DOUBLED, LOST, PHANTOM
 def check_placed(chunk: Chunk, absent: Absent) -> None:
     """Report records in no table or in too many, and rows of `resolved_events` without a quarantined record."""
     layout = chunk.snapshot.layout
-    counts = {name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.resolved)}
-    placed = counts[layout.quarantine] + counts[layout.deferred] - counts[layout.resolved]
+    counts = {
+        name: chunk.counts(name) for name in (layout.quarantine, layout.deferred, layout.dropped, layout.resolved)
+    }
+    kept_out = counts[layout.quarantine] + counts[layout.dropped]
+    placed = kept_out + counts[layout.deferred] - counts[layout.resolved]
     for found in chunk.silver:
         placed += chunk.counts(found.table.name)
     due = np.zeros(chunk.slots.count, bool)
@@ -23,8 +27,8 @@ def check_placed(chunk: Chunk, absent: Absent) -> None:
     due &= ~chunk.given_up
     _add_lost(chunk, np.flatnonzero(due & (placed < 1)), absent)
     _add_surplus(chunk, np.flatnonzero(placed > due), due, counts)
-    odd = counts[layout.resolved] > counts[layout.quarantine]
-    chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "not in quarantine, or resolved twice")
+    odd = counts[layout.resolved] > kept_out
+    chunk.add(PHANTOM, layout.resolved, np.flatnonzero(odd), "neither in quarantine nor dropped, or resolved twice")
 
 
 def _add_lost(chunk: Chunk, lost: np.ndarray, absent: Absent) -> None:

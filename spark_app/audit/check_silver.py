@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import Message
 
+from spark_app.audit.check_expectations import Failures, check_landed, find_failures
 from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
 from spark_app.audit.expected import Column, Json
 from spark_app.audit.record_rules import Piece
@@ -17,7 +18,7 @@ from spark_app.audit.verdict import MISPLACED
 from spark_app.model.causes import Cause
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 
-OWN = {*LINEAGE_SCHEMA.names, "_schema_guid"}  # lineage columns, compared apart from the content
+OWN = {*LINEAGE_SCHEMA.names, "_schema_guid", "_definition"}  # lineage columns, compared apart from the content
 
 OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
 NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
@@ -32,10 +33,12 @@ class Absent:
     Attributes:
         belongs: record -> the silver table it belongs in.
         misfits: records that have a table whose columns cannot hold them.
+        failures: records that a rule keeps out.
     """
 
     belongs: dict[int, str] = field(default_factory=dict)
     misfits: set[int] = field(default_factory=set)
+    failures: Failures = field(default_factory=dict)
 
 
 def check_silver(chunk: Chunk) -> Absent:
@@ -46,6 +49,7 @@ def check_silver(chunk: Chunk) -> Absent:
         table_at[found.slots] = number
         row_at[found.slots] = np.arange(len(found.slots))
         _compare_lineage(chunk, found)
+        check_landed(chunk, found)
     checked, absent = np.zeros(chunk.slots.count, bool), Absent()
     for piece in chunk.pieces:
         slots = chunk.slot_of[piece.rows]
@@ -56,6 +60,7 @@ def check_silver(chunk: Chunk) -> Absent:
             part = piece.take(places.tolist())
             if number < 0:
                 _remember(chunk, part, absent)
+                absent.failures |= find_failures(chunk, part)
             else:
                 _check_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
     _check_unread(chunk, table_at, checked)

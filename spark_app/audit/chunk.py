@@ -82,6 +82,7 @@ class Chunk:
         self.records = records
         layout, topic = snapshot.layout, slots.spans[0].topic
         names = (layout.bronze, *snapshot.silver(), layout.quarantine, layout.deferred, layout.resolved)
+        names += (layout.dropped,)
         self.tables = {name: Found.of(snapshot.tables[name], slots) for name in names if name in snapshot.tables}
         self._fill(expired)
         gaps = [span for topic_id, span in snapshot.given_up if (topic_id, span.topic) == (slots.topic_id, topic)]
@@ -163,6 +164,24 @@ class Chunk:
         if quarantine is not None:
             read[quarantine.slots[np.asarray(pc.not_equal(quarantine.column("hop"), "frame").fill_null(False))]] = True
         return read
+
+    @cached_property
+    def definition_of(self) -> dict[int, int]:
+        """Record that a rule keeps out of silver -> the number of its definition."""
+        found: dict[int, int] = {}
+        for name in (self.snapshot.layout.quarantine, self.snapshot.layout.dropped):
+            table = self.tables.get(name)
+            if table is not None and "definition" in table.rows.column_names:
+                numbers = table.column("definition")
+                known = np.flatnonzero(np.asarray(numbers.is_valid()))
+                records = self.record_at[table.slots[known]].tolist()
+                found |= zip(records, numbers.take(pa.array(known)).to_pylist(), strict=True)
+        return found
+
+    def landed_at(self, slots: np.ndarray) -> pa.Array:
+        """Bronze's `landed_at` of the slots, as a timestamp; NULL if bronze has no such record."""
+        moments = self._landed[slots]
+        return pa.array(moments, mask=moments <= 0).cast(TIME)
 
     @cached_property
     def _landed(self) -> np.ndarray:

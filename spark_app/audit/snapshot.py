@@ -154,6 +154,7 @@ class Snapshot:
         names: routing value -> routing name.
         given_up: (topic id, span) of the accepted losses.
         folded: the last unit that every gold table includes.
+        definitions: number -> {"rules": [{"name", "check", "action"}, ...]}.
     """
 
     lake: Lake
@@ -169,6 +170,7 @@ class Snapshot:
     tables: dict[str, Table]
     given_up: list[tuple[str | None, Span]] = field(default_factory=list)
     folded: int = 0
+    definitions: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def take(settings: Settings, timeout_s: float) -> Snapshot:
@@ -255,6 +257,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         tables,
         _given_up(tables.get(settings.tables.lost)),
         folded,
+        read_durable(lake.storage, lake.definitions) or {},
     )
 
 

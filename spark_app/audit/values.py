@@ -77,7 +77,7 @@ def carried(value: Any, kind: pa.DataType) -> Any:
         return [carried(item, kind.value_type) for item in value]
     if isinstance(value, list | dict) or pa.types.is_nested(kind):
         raise DoesNotFit
-    return told(_carried_scalar(value, kind))
+    return told(carried_scalar(value, kind))
 
 
 def _carried_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
@@ -87,7 +87,12 @@ def _carried_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
     return {name: carried(value.get(name), kind.field(name).type) for name in names}
 
 
-def _carried_scalar(value: Any, kind: pa.DataType) -> Any:
+def carried_scalar(value: Any, kind: pa.DataType) -> Any:
+    """The value of a scalar column of the type.
+
+    Raises:
+        DoesNotFit: the column cannot hold it unchanged.
+    """
     own = _type_of(value)
     if own == kind:
         return value

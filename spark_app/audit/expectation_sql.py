@@ -1,0 +1,75 @@
+"""Evaluates rules on rows in a database of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+ROWS = "rows of the audit"  # no column can have this name
+# The optimizer moves expressions that occur twice out of TRY, and then the error of one row is an error of all.
+SETTINGS = ("SET TimeZone = 'UTC'", "PRAGMA disable_optimizer", "SET lock_configuration = true")
+
+
+@functools.cache
+def _connection() -> DuckDBPyConnection:
+    import duckdb  # most audits have no rules
+
+    made = duckdb.connect(config={"threads": "1", "enable_external_access": "false"})
+    for setting in SETTINGS:
+        made.execute(setting)
+    return made
+
+
+@functools.cache
+def columns_of(check: str) -> frozenset[str]:
+    """The names in lower case that may be columns of the check."""
+    rows = _connection().sql("SELECT json_serialize_sql($1::VARCHAR)", params=[f"SELECT {check}"]).fetchall()
+    return frozenset(name.lower() for name in _named(json.loads(rows[0][0])))
+
+
+def _named(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _named(item)
+    elif isinstance(node, dict):
+        if node.get("class") == "COLUMN_REF":
+            yield node["column_names"][0]
+        yield from _named(list(node.values()))
+
+
+def failing(rows: pa.Table, checks: Sequence[str], types: Mapping[str, pa.DataType]) -> list[np.ndarray]:
+    """For each check which rows fail it: it is not true, or an error.
+
+    Args:
+        types: name in lower case -> type, for the columns that rows may lack; such a column is NULL.
+    """
+    named = frozenset[str]().union(*map(columns_of, checks))
+    there = {name.lower() for name in rows.column_names}
+    for name in sorted(named & types.keys() - there):
+        rows = rows.append_column(name, pa.nulls(len(rows), types[name]))
+    return [_failing(rows, check) for check in checks]
+
+
+def _failing(rows: pa.Table, check: str) -> np.ndarray:
+    import duckdb
+
+    if not len(rows):
+        return np.zeros(0, bool)
+    connection = _connection()
+    connection.register(ROWS, rows)
+    try:
+        found = connection.sql(f'SELECT COALESCE(TRY((\n{check}\n)), false) AS passed FROM "{ROWS}"').to_arrow_table()
+    except duckdb.Error:
+        return np.ones(len(rows), bool)
+    finally:
+        connection.unregister(ROWS)
+    failed: np.ndarray = ~found["passed"].to_numpy()
+    return failed
