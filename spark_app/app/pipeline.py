@@ -200,7 +200,8 @@ class Pipeline:
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
     def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
-        units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables)
+        units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables, opened.definitions)
+        units.check_rules()
         read = functools.partial(read_kafka, spark, self._settings)
         run = RunContext(self.status, self._disk, self._stop, self._unit_lock)
         ingest = Ingest(opened, units, run, read, topic_check.confirm)

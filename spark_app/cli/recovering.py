@@ -40,6 +40,10 @@ def replay(
     offsets: Annotated[
         str | None, typer.Option(help="offset range FIRST:END, END excluded, in each selected partition")
     ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", help="only records that fail this expectation; may be repeated")
+    ] = None,
+    dropped: Annotated[bool, typer.Option(help="dropped records instead of quarantined ones")] = False,
     dry_run: Annotated[bool, typer.Option(help="only count the candidates; decode nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,9 +57,14 @@ def replay(
         "partition": partition,
         "offsets": offsets_of(offsets),
     }
+    if dropped and cause:
+        raise UsageError("--dropped and --cause: dropped records have no cause, use --rule to select some of them")
     if since and until and arguments["since"] >= arguments["until"]:  # type: ignore[operator]
         raise UsageError(f"--since {since} is not before --until {until}")
     filtered = any(value not in (None, []) for value in arguments.values())
+    if rule or dropped:  # an app of an earlier release executes a request without them
+        arguments |= {"rules": rule or [], "dropped": dropped}
+    filtered = filtered or bool(rule)
     result = _ask(load_to_write(settings, lake), Request("replay", arguments, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.replay_lines(result, filtered)))
 

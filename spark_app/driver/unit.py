@@ -15,9 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.driver.job_input import Records
+from spark_app.driver.rule_types import check_rules_fit
 from spark_app.driver.schema_resolver import SchemaResolver
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
+from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.reports import Report
 from spark_app.settings.models import Settings
@@ -43,6 +45,7 @@ class UnitOptions:
     land_only: bool = False
     bump_in_place: bool = False
     root: str | None = None  # folder of the files, if it is not the lake
+    checks: bool = True  # False: rows land whatever rules they fail
     resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
 
 
@@ -50,9 +53,17 @@ class UnitRunner:
     """Runs the job, resolves new schemas and tables, and runs the job again."""
 
     def __init__(
-        self, session: SparkSession, lake: Lake, settings: Settings, schemas: SchemaResolver, tables: TableAdmission
+        self,
+        session: SparkSession,
+        lake: Lake,
+        settings: Settings,
+        schemas: SchemaResolver,
+        tables: TableAdmission,
+        definitions: Definitions = NO_RULES,
     ):
+        """`definitions`: the rules in force."""
         self._session = session
+        self._definitions = definitions
         self._lake = lake
         self._settings = settings
         self._schemas = schemas
@@ -103,7 +114,10 @@ class UnitRunner:
 
     def _resolve_new(self, report: Report, origin: UnitOptions) -> bool:
         """Resolve the schemas and tables that the job reported as new; True if another run can place more records."""
+        first = not self._schemas.ledger.catalog().columns
         resolved = self._schemas.resolve_new(map(read_schema_key, report.new_ids))
+        if first and resolved:
+            self.check_rules()
         before = self._tables.messages
         if resolved and not origin.bump_in_place:
             bumps = self._schemas.bumps(resolved, itertools.chain(*before.values()))
@@ -111,6 +125,16 @@ class UnitRunner:
                 raise SchemaBump(f"new schemas {bumps}: the app exits to restart with their columns")
         self._tables.admit(report.new_values)
         return bool(resolved) or self._tables.messages != before
+
+    def check_rules(self) -> None:
+        """Compare the rules with the columns that are known. Later a column may get a type that a rule cannot use in
+        another table: then all rows of that table fail the rule, and the others go on.
+
+        Raises:
+            ConfigurationError: a rule is no expression on these columns.
+        """
+        catalog, routing = self._schemas.ledger.catalog(), self._tables.routing()
+        check_rules_fit(self._settings.expectations, catalog, routing, self._wrapper())
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
@@ -131,8 +155,12 @@ class UnitRunner:
             )
         return schema_id, index
 
+    def _wrapper(self) -> Wrapper | None:
+        wrapper = self._settings.wrapper
+        return Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None
+
     def _plan(self, sequence: int, origin: UnitOptions) -> TaskPlan:
-        decode, wrapper = self._settings.decode, self._settings.wrapper
+        decode = self._settings.decode
         return TaskPlan(
             root=origin.root or self._lake.storage.root,
             prefix=unit_file_prefix(sequence),
@@ -145,7 +173,8 @@ class UnitRunner:
             unframed=self._unframed_schema(),
             framed_keys=decode.framed_keys,
             options=DecodeOptions(decode.strict, decode.defaults),
-            wrapper=Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None,
+            wrapper=self._wrapper(),
+            definitions=self._definitions if origin.checks else NO_RULES,
             buffer_bytes=self._settings.batch.buffer_bytes,
             own_file_bytes=self._settings.batch.max_arrow_bytes,
             max_record_bytes=self._settings.batch.max_record_bytes,

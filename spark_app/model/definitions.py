@@ -48,6 +48,9 @@ class Definitions:
     usual: Definition | None = None
     own: Mapping[str, Definition] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return self.usual is not None or bool(self.own)
+
     def of(self, name: str) -> Definition | None:
         """The definition of a table; None = its rows meet no rule."""
         return self.own.get(name, self.usual)

@@ -35,6 +35,7 @@ class Report:
     silver: dict[str, int] = field(default_factory=dict)  # routing name -> rows
     quarantine: dict[str, int] = field(default_factory=dict)  # cause -> rows
     deferred: int = 0
+    dropped: int = 0
     tombstones: int = 0
     schema_ids: dict[str, dict[str, int]] = field(default_factory=dict)  # routing name -> schema key -> rows
     spans: dict[str, list[int]] = field(default_factory=dict)  # "topic/partition" -> [first, last, records]
@@ -42,12 +43,15 @@ class Report:
     new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
+    expectations: dict[str, dict[str, list[int]]] = field(
+        default_factory=dict
+    )  # routing name -> rule -> [passed, failed]
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
 
     def merge(self, other: Report) -> None:
         for table, files in other.files.items():
             self.files.setdefault(table, []).extend(files)
-        for name in ("bronze", "deferred", "tombstones", "value_bytes"):
+        for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("silver", "quarantine", "new_ids"):
             add_counts(getattr(self, name), getattr(other, name))
@@ -57,6 +61,8 @@ class Report:
         for key, (first, last, count) in other.spans.items():
             old = self.spans.get(key, [first, last, 0])
             self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
+        for name, rules in other.expectations.items():
+            add_outcomes(self.expectations.setdefault(name, {}), rules)
         for key, spans in other.read.items():
             self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:
@@ -65,7 +71,7 @@ class Report:
     def balance(self) -> tuple[int, int]:
         """(ingested records, placed records). If they differ, the unit must not be committed."""
         placed = sum(self.silver.values()) + sum(self.quarantine.values()) + self.deferred + self.tombstones
-        return self.bronze, placed
+        return self.bronze, placed + self.dropped
 
     def to_json(self) -> str:
         return json.dumps(self, default=vars)
@@ -80,3 +86,10 @@ class Report:
 def add_counts(into: dict[str, int], more: Mapping[str, int]) -> None:
     for key, count in more.items():
         into[key] = into.get(key, 0) + count
+
+
+def add_outcomes(into: dict[str, list[int]], more: Mapping[str, list[int]]) -> None:
+    """Add [passed, failed] by rule."""
+    for rule, (passed, failed) in more.items():
+        had = into.get(rule, [0, 0])
+        into[rule] = [had[0] + passed, had[1] + failed]

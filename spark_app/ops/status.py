@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from spark_app.model.reports import Report, add_counts
+from spark_app.model.reports import Report, add_counts, add_outcomes
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
 from spark_app.ops.log import log
@@ -65,6 +65,8 @@ class Status:
             "bronze": old.get("bronze", 0),
             "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
+            "dropped": old.get("dropped", 0),
+            "expectations": {},
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "tables": old.get("tables", {}),
@@ -80,6 +82,7 @@ class Status:
         with self._lock:
             self.value["bronze"] = rows.get(self._layout.bronze, 0)
             self.value["deferred"] = rows.get(self._layout.deferred, 0)
+            self.value["dropped"] = rows.get(self._layout.dropped, 0)
             known, self.value["tables"] = self.value["tables"], {}
             for name in names.values():
                 table = self._table(name)
@@ -192,6 +195,9 @@ class Status:
 
     def _add(self, report: Report) -> None:
         add_counts(self.value["quarantine"], report.quarantine)
+        self.value["dropped"] += report.dropped
+        for rules in report.expectations.values():
+            add_outcomes(self.value["expectations"], rules)
         for name, count in report.silver.items():
             table = self._table(name)
             table["silver"] += count

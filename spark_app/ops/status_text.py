@@ -18,6 +18,8 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         f"bronze      {value['bronze']:,} rows, {value['deferred']:,} deferred",
         *(f"blocked     {n:,} offsets of {p}, by an open transaction" for p, n in value["held_back"].items()),
         f"quarantine  {sum(value['quarantine'].values()):,} open{_by_cause(value['quarantine'])}",
+        *([f"dropped     {value['dropped']:,} by expectations"] if value.get("dropped") else []),
+        *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
         *(f"gold        {table} is paused, then recomputed: {why}" for table, why in _gold_failed(value)),
         "",
@@ -27,6 +29,11 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         seen = ", ".join(_version(key, value["versions"]) for key in sorted(table["schema_ids"], key=_by_number))
         lines.append(f"{name:<24}{table['silver']:>12,}{table['gold']:>12,}  {seen}")
     return lines
+
+
+def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """(rule, rows that pass, rows that fail) since the start of the app."""
+    return [(rule, *counts) for rule, counts in sorted(value.get("expectations", {}).items())]
 
 
 def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:

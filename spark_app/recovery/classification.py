@@ -17,7 +17,7 @@ from spark_app.worker.table_rows import COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
 DOUBLED, PHANTOM = "doubled", "phantom"
-REPLAYABLE, WAITING = "replayable", "waiting"
+REPLAYABLE, WAITING, KEPT_OUT = "replayable", "waiting", "kept out"
 EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: fresh job, tables, `resolved_events`
 
 JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "true"}
@@ -87,6 +87,8 @@ def _fingerprint(schema: T.StructType) -> Column:
     """The hash of a row's content; a column that a file lacks is NULL. The hash skips NULL, hence the flags."""
     parts = []
     for part in schema.fields:
+        if part.name == "_definition":  # a row keeps the rules that it was checked by
+            continue
         column = F.col(f"`{part.name}`")
         nested = isinstance(part.dataType, T.StructType | T.ArrayType | T.MapType)
         value = F.to_json(F.struct(_ordered(column, part.dataType)), JSON) if nested else column
@@ -113,12 +115,13 @@ def _ordered(value: Column, kind: T.DataType) -> Column:
 
 
 def classify(
-    session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, more: list[str]
+    session: SparkSession, places: Sequence[DataFrame], quarantine: str, deferred: str, by_rules: str, more: list[str]
 ) -> pa.Table:
     """Classify the records.
 
     Args:
         places: rows of `locate_silver` and `locate_others`.
+        by_rules: stands for the tables of records that a rule keeps out of silver; the fresh job checks no rules.
         more: the names of all other tables in `places`.
 
     Returns:
@@ -127,10 +130,10 @@ def classify(
         A replayed record whose row is missing and that the fresh job quarantines is `differing`: quarantine cannot
         open it again.
     """
-    names = pa.array([quarantine, deferred, *more])
+    names = pa.array([quarantine, deferred, by_rules, *more])
     numbers = session.createDataFrame(pa.table({"table": names, "number": range(len(names))}))
     rows = reduce(DataFrame.unionByName, places).join(F.broadcast(numbers), "table")
-    silver = F.col("number") > 1
+    silver = F.col("number") > 2
     expected, actual = F.col("side") == EXPECTED, F.col("side") == ACTUAL
     found = (
         rows.groupBy(*COORDINATES)  # only numbers are aggregated: for the maximum of a text Spark would sort all rows
@@ -155,6 +158,7 @@ def classify(
         .when((F.col("found") == 0) & (F.col("resolved") > 0) & refused, DIFFERING)
         .when(F.col("found") == 0, MISSING)
         .when(same, PRESENT)
+        .when(F.col("in_silver").isNull() & (F.col("elsewhere") == 2), KEPT_OUT)
         .when(F.col("in_silver").isNotNull(), DIFFERING)
         .when((F.col("actual") == 0) & ~waits, REPLAYABLE)
         .otherwise(WAITING)

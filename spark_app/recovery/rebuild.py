@@ -25,6 +25,7 @@ from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_
 from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
 from spark_app.gold.aggregate import Aggregator
+from spark_app.model.causes import Cause
 from spark_app.model.errors import ExitCode, UsageError
 from spark_app.model.reports import FileEntry, Report, add_counts
 from spark_app.ops.log import log
@@ -34,6 +35,7 @@ from spark_app.recovery.classification import (
     DIFFERING,
     DOUBLED,
     EXPECTED,
+    KEPT_OUT,
     MISSING,
     PHANTOM,
     PRESENT,
@@ -42,10 +44,11 @@ from spark_app.recovery.classification import (
     Range,
     Silver,
 )
-from spark_app.recovery.replay import open_quarantine
+from spark_app.recovery.replay import open_dropped, open_quarantine
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, key_of
 from spark_app.store.commit import schemas_of
+from spark_app.worker.bronze import ranges_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
 
 MOST_NAMED = 20
@@ -90,6 +93,7 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
+        self._definitions = opened.definitions
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
@@ -190,7 +194,7 @@ class Rebuild:
             return self._keep()
         classified = self._classify(expected, ranges)
         self._count(classified)
-        added = self._copy_missing(expected, classified)
+        added = self._add_missing(expected, classified)
         self._found.at = after
         if added.bronze and not self._request.dry_run:
             source = {"request": self._request.id, "records": added.bronze, "progress": asdict(self._found)}
@@ -206,12 +210,12 @@ class Rebuild:
         return self._keep()
 
     def _run(self, ranges: list[Range]) -> Report:
-        """Run the job from bronze into the scratch folder."""
+        """Run the job from bronze into the scratch folder, without rules: each row of silver keeps to its own."""
         self._clear_scratch()
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
-        origin = replace(FROM_BRONZE, root=self._scratch.root, resolves_new=not self._request.dry_run)
+        origin = replace(FROM_BRONZE, root=self._scratch.root, resolves_new=not self._request.dry_run, checks=False)
         return self._units.run(records, self._opened.units.manifests.last + 1, origin)
 
     def _clear_scratch(self) -> None:
@@ -230,15 +234,24 @@ class Rebuild:
             if paths:
                 places.append(classification.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
         more = [*names, self._layout.resolved]
-        return classification.classify(self._session, places, *self._others, more) if places else pa.table({})
+        if not places:
+            return pa.table({})
+        return classification.classify(self._session, places, *self._others, self._layout.dropped, more)
 
     def _outside_silver(self) -> dict[str, tuple[DataFrame | None, str]]:
-        """Table -> (rows, side) of the tables outside silver: open quarantine, deferred and resolved records."""
+        """Table -> (rows, side) of the tables outside silver: open quarantine, deferred, resolved, and dropped records,
+        among them those that a rule has put into quarantine."""
         waiting, resolved = (
             read_table(self._session, self._opened, name) for name in (self._layout.deferred, self._layout.resolved)
         )
+        refused, dropped = open_quarantine(self._session, self._opened), open_dropped(self._session, self._opened)
+        if refused is not None:
+            by_rules = refused.where(F.col("cause") == Cause.EXPECT_FAILED.value).select(*COORDINATES)
+            refused = refused.where(F.col("cause") != Cause.EXPECT_FAILED.value)
+            dropped = by_rules if dropped is None else dropped.select(*COORDINATES).union(by_rules)
         return {
-            self._layout.quarantine: (open_quarantine(self._session, self._opened), ACTUAL),
+            self._layout.quarantine: (refused, ACTUAL),
+            self._layout.dropped: (dropped, ACTUAL),
             self._layout.deferred: (waiting, ACTUAL),
             self._layout.resolved: (resolved, RESOLVED),
         }
@@ -261,7 +274,7 @@ class Rebuild:
         groups = classified.group_by(["expected", "actual", "state"]).aggregate([([], "count_all")])
         for group in groups.to_pylist():
             count, state = group["count_all"], group["state"]
-            if group["expected"] in meant:
+            if group["expected"] in meant and state != KEPT_OUT:
                 self._add(group["expected"], "expected", count)
                 if state in (PRESENT, MISSING):
                     self._add(group["expected"], "added" if state == MISSING else PRESENT, count)
@@ -285,16 +298,30 @@ class Rebuild:
             if len(names) < MOST_NAMED:
                 names.append(f"{row['topic']}/{row['partition']}@{row['offset']} {row['state']}")
 
-    def _copy_missing(self, expected: Report, classified: pa.Table) -> Report:
-        """Write the missing rows as files of their tables."""
-        added = Report()
+    def _add_missing(self, expected: Report, classified: pa.Table) -> Report:
+        """Write the missing rows as files of their tables; rules that are in force are checked."""
         if not classified.num_rows or self._request.dry_run:
-            return added
+            return Report()
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = classified.filter(pc.equal(classified["state"], MISSING))
+        missing = missing.filter(pc.is_in(missing["expected"], value_set=pa.array([*names, *self._others])))
+        return self._decode(missing) if self._definitions else self._copy(expected, missing, names)
+
+    def _decode(self, missing: pa.Table) -> Report:
+        """Run the job over the missing records, as for new ones."""
+        if not missing.num_rows:
+            return Report()
+        ordered = missing.select(COORDINATES).sort_by([(name, "ascending") for name in COORDINATES])
+        records = read_bronze(self._session, self._opened, ranges_of(ordered), self._units.tasks(missing.num_rows))
+        report = self._units.run(records, self._opened.units.manifests.last + 1, FROM_BRONZE)
+        return replace(report, expectations={})  # the first time counts
+
+    def _copy(self, expected: Report, missing: pa.Table, names: dict[str, str]) -> Report:
+        """Copy the missing rows from the files of the fresh job."""
+        added = Report()
         for table, entries in expected.files.items():
             wanted = missing.filter(pc.equal(missing["expected"], table)).select(COORDINATES)
-            if not wanted.num_rows or table not in (*names, *self._others):
+            if not wanted.num_rows:
                 continue
             for entry in entries:
                 source = self._scratch.open_input(f"{table}/{entry.path}")

@@ -1,8 +1,9 @@
-"""Decodes quarantined records again, after their cause is fixed.
+"""Decodes quarantined or dropped records again, after their cause is fixed.
 
 Quarantine is never rewritten: the unit that adds a record to silver also adds it to `resolved_events`. A record is open
 while it is in quarantine and not in `resolved_events`, so an interrupted or repeated replay adds no record twice.
-Records that are rejected again, or would be deferred, stay in quarantine.
+Records that are rejected again, dropped by a rule, or would be deferred, stay where they are. Dropped records are
+replayed only on request; all of this holds for them, too.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from spark_app.worker.bronze import ranges_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
+DROPPED = "dropped"  # what `resolved_events` has as the cause of a record that was dropped
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Selects records of quarantine; without any filter all.
+    """Selects records of quarantine, or with `dropped` dropped records; without any other filter all.
 
     Attributes:
-        since, until: range of the quarantine time in seconds since 1970; `until` is excluded.
+        rules: names of expectations, one of which the record failed.
+        dropped: select dropped records instead of quarantined ones.
+        since, until: range of the time of quarantining or dropping in seconds since 1970; `until` is excluded.
         schemas: schema ids or GUIDs: of the frame, or the rejected schema of a wrapper's payload.
         offsets: [first, end]; the end is excluded.
     """
@@ -53,6 +57,8 @@ class Filters:
     topic: str | None = None
     partition: int | None = None
     offsets: list[int] | None = None
+    rules: list[str] = field(default_factory=list)
+    dropped: bool = False
 
     def condition(self) -> Column:
         """The filters as a condition on rows of quarantine."""
@@ -60,6 +66,7 @@ class Filters:
         parts = [F.lit(True)]
         parts += [F.col("cause").isin(self.causes)] if self.causes else []
         parts += [self._by_schema()] if self.schemas else []
+        parts += [F.arrays_overlap("rules", F.array(*map(F.lit, self.rules)))] if self.rules else []
         parts += [moment >= int(self.since * 1e6)] if self.since is not None else []
         parts += [moment < int(self.until * 1e6)] if self.until is not None else []
         parts += [F.col("topic") == self.topic] if self.topic is not None else []
@@ -147,9 +154,12 @@ class Replay:
     def _wanted(self) -> DataFrame | None:
         """Open records that the filters select. Records quarantined after the request are left out: the request would
         not end while new records are quarantined."""
-        rows = open_quarantine(self._session, self._opened)
+        read = open_dropped if self._filters.dropped else open_quarantine
+        rows = read(self._session, self._opened)
+        if rows is None or (self._filters.rules and "rules" not in rows.columns):
+            return None
         before = F.unix_micros("quarantined_at") <= int(self._request.asked_at * 1e6)
-        return None if rows is None else rows.where(self._filters.condition() & before)
+        return rows.where(self._filters.condition() & before)
 
     def _count(self) -> ReplayProgress:
         rows = self._wanted()
@@ -209,8 +219,8 @@ class Replay:
         if report is None:
             return self._keep()
         if report.bronze != chosen.num_rows:
-            raise ContractError(f"{chosen.num_rows} records are quarantined, but bronze has {report.bronze} of them")
-        add_counts(self._counted.refused, report.quarantine)
+            raise ContractError(f"{chosen.num_rows} records were requested, but bronze has {report.bronze} of them")
+        add_counts(self._counted.refused, report.quarantine | ({DROPPED: report.dropped} if report.dropped else {}))
         self._counted.waiting += report.deferred
         self._tried(chosen)
         silver = self._without_rejects(report)
@@ -223,8 +233,10 @@ class Replay:
         return silver, causes
 
     def _without_rejects(self, report: Report) -> Report:
-        """The report without rejected and deferred records: they are in quarantine already. Their files are removed."""
-        old = {t: report.files.pop(t) for t in (self._layout.quarantine, self._layout.deferred) if t in report.files}
+        """The report of the records that land. The others stay where they are: their files are removed."""
+        layout = self._layout
+        others = (layout.quarantine, layout.deferred, layout.dropped)
+        old = {table: report.files.pop(table) for table in others if table in report.files}
         self._units.discard(Report(files=old))
         placed = sum(report.silver.values())
         return Report(files=report.files, bronze=placed, silver=report.silver, schema_ids=report.schema_ids)
@@ -239,7 +251,7 @@ class Replay:
         source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
         named = Report(**(vars(silver) | {"files": {**silver.files, self._layout.resolved: [entry]}}))
         self._opened.commit(named, "replay", source)
-        return count_values(rows["cause"])
+        return {} if self._filters.dropped else count_values(rows["cause"])
 
     def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
         """The chosen records that are in the new silver files, with their table."""
@@ -271,6 +283,18 @@ def open_quarantine(session: SparkSession, opened: OpenLake) -> DataFrame | None
     if rows is None or resolved is None:
         return rows
     return rows.join(resolved.select(*COORDINATES), COORDINATES, "left_anti")
+
+
+def open_dropped(session: SparkSession, opened: OpenLake) -> DataFrame | None:
+    """The rows of dropped records that are not in `resolved_events`, with the columns of quarantine that a filter
+    names; None if nothing was dropped."""
+    layout = opened.settings.tables.layout
+    rows, resolved = (read_table(session, opened, name) for name in (layout.dropped, layout.resolved))
+    if rows is None:
+        return None
+    nothing = {name: F.lit(None).cast("string") for name in ("schema_guid", "refused_schema")}
+    rows = rows.withColumns({"cause": F.lit(DROPPED), "quarantined_at": F.col("dropped_at"), **nothing})
+    return rows if resolved is None else rows.join(resolved.select(*COORDINATES), COORDINATES, "left_anti")
 
 
 def _last(chosen: pa.Table) -> list[Any]:

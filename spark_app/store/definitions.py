@@ -1,6 +1,6 @@
 """Numbers the definitions of silver rows, and keeps each for ever: `audit` and `rebuild` check a row by its own.
 
-    _protolake/definitions.json    {"1": {"rules": [{"name": ..., "check": ..., "action": ...}]}, ...}
+_protolake/definitions.json    {"1": {"rules": [{"name": ..., "check": ..., "action": ...}]}, ...}
 """
 
 from __future__ import annotations

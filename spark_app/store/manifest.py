@@ -58,7 +58,7 @@ class Manifest:
             replay and rebuild {"request", "records", "progress"}: the request's progress after this unit.
         tables: table folder -> change, in the order of the Delta commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
-            "value_bytes".
+            "value_bytes"; if there are rules, "dropped" in records, and "expectations".
     """
 
     sequence: int
@@ -90,7 +90,8 @@ class Manifest:
 def counts_of(report: Report) -> dict[str, Any]:
     """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
-    return {key: getattr(report, key) for key in keys}
+    by_rules = {"dropped": report.dropped, "expectations": report.expectations}
+    return {key: getattr(report, key) for key in keys} | {key: value for key, value in by_rules.items() if value}
 
 
 class Manifests:
@@ -217,7 +218,7 @@ class Manifests:
         """Check that each ingested record is placed, and that the files have as many rows as the counts say."""
         counts, number = manifest.counts, manifest.sequence
         placed = sum(counts["silver"].values()) + sum(counts["quarantine"].values())
-        placed += counts["deferred"] + counts["tombstones"]
+        placed += counts["deferred"] + counts["tombstones"] + counts.get("dropped", 0)
         if counts["bronze"] != placed:
             raise ContractError(
                 f"manifest {number}: {counts['bronze']} records were ingested, but {placed} were placed"
@@ -237,6 +238,7 @@ class Manifests:
             **{layout.silver_of(name): rows for name, rows in counts["silver"].items()},
             layout.quarantine: sum(counts["quarantine"].values()),
             layout.deferred: counts["deferred"] + manifest.source.get("left", 0),
+            layout.dropped: counts.get("dropped", 0),
         }
 
 

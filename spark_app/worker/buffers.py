@@ -35,7 +35,7 @@ class Buffers:
         self._silver: dict[pa.Schema, list[pa.Table]] = {}  # by the schema of the rows
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Buffer rows of bronze, quarantine or deferred."""
+        """Buffer rows of a table that is not silver."""
         self._own.setdefault(table, []).append(rows)
         self.bytes += rows.nbytes
 
@@ -56,9 +56,11 @@ class Buffers:
         return WRITERS.map(self._write, *zip(*named, strict=True)) if named else iter(())
 
     def _parts(self, names: list[str]) -> list[tuple[str, pa.Table]]:
-        """(table, rows): bronze, quarantine, deferred, then one of each silver table."""
+        """(table, rows): bronze, quarantine, deferred, dropped, then one of each silver table."""
         layout = self._plan.layout
-        own = [name for name in (layout.bronze, layout.quarantine, layout.deferred) if name in self._own]
+        own = [
+            name for name in (layout.bronze, layout.quarantine, layout.deferred, layout.dropped) if name in self._own
+        ]
         parts = [(name, pa.concat_tables(self._own[name], promote_options="default")) for name in own]
         split = table_rows.split_by_table(self._silver.values())
         return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]

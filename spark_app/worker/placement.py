@@ -25,6 +25,7 @@ class Placement:
         self._plan = plan
         self._catalog = catalog
         self._columns: dict[tuple[tuple[str, ...], str], pa.Schema] = {}
+        self._types: dict[pa.Schema, pa.Schema] = {}
 
     def route(self, table: pa.Table, count: int, message: str, outer: pa.Table | None) -> tuple[Routed, pa.Table]:
         """The tables of `count` rows, and the rows with what their wrappers hold besides.
@@ -40,16 +41,25 @@ class Placement:
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
         return routed, table
 
-    def fit(self, routed: Routed, table: pa.Table) -> Iterator[tuple[np.ndarray, Fitted]]:
-        """For the rows of all tables with the same columns: (their positions, what fits): positions among these, the
-        rows by the tables' columns, and the rejects of the others."""
+    def fit(self, routed: Routed, table: pa.Table) -> Iterator[tuple[np.ndarray, Fitted, pa.Schema]]:
+        """For the rows of all tables with the same columns: (their positions, what fits, the columns). What fits:
+        positions among these, the rows by the tables' columns, and the rejects of the others."""
         for columns, codes in self._by_columns(routed):
             placed = np.flatnonzero(np.isin(routed.codes, codes))
             if table.column_names:
                 fitted, good, misfits = fit(pick(table, placed), columns)
-                yield placed, (good, fitted, misfits)
+                yield placed, (good, fitted, misfits), columns
             else:  # there is nothing to fit, and Arrow keeps no rows without columns
-                yield placed, (np.arange(len(placed)), table, [])
+                yield placed, (np.arange(len(placed)), table, []), columns
+
+    def types(self, columns: pa.Schema) -> pa.Schema:
+        """The columns that a rule can name: those of the tables, and those that only other message types have."""
+        if columns not in self._types:
+            known = [field for columns_of_type in self._catalog.columns.values() for field in columns_of_type]
+            found = {field.name.lower(): field for field in reversed(known)}
+            own = {name.lower() for name in columns.names}
+            self._types[columns] = pa.schema([*columns, *(f for name, f in found.items() if name not in own)])
+        return self._types[columns]
 
     def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
         """The codes that have a table, by the columns of their tables: those of one message type share them."""

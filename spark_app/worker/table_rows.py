@@ -45,6 +45,7 @@ LINEAGE_OF = {
     "_landed_at": "landed_at",
 }
 LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORDINATES` with silver's column names
+Failed = tuple[str, tuple[str, ...], int]  # silver table, failed rules that keep the row out of it, definition
 LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names may be far longer
 NUMBER = "protolake table number"  # no Protobuf field can have this name
 
@@ -88,12 +89,8 @@ def lineage_rows(records: pa.Table, keys: pa.Array | None) -> pa.Table:
     return lineage if keys is None else lineage.append_column("_key", keys)
 
 
-def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.ndarray) -> pa.Table:
-    """Silver rows: the message's fields, the record's lineage, and the schema.
-
-    Args:
-        numbers: the number of each row's table; it is in the column `NUMBER` until the files are written.
-    """
+def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey) -> pa.Table:
+    """Silver rows: the message's fields, the record's lineage, and the schema."""
     count = len(lineage)
     schema_id = pa.array(np.full(count, key)) if isinstance(key, int) else pa.nulls(count, pa.int64())
     lineage = lineage.append_column("_schema_id", schema_id)
@@ -101,8 +98,20 @@ def silver_rows(table: pa.Table, lineage: pa.Table, key: SchemaKey, numbers: np.
     lineage = lineage.select([*LINEAGE_SCHEMA.names, *extra])
     if isinstance(key, str):
         lineage = lineage.append_column("_schema_guid", pa.repeat(pa.scalar(key), count))
-    columns = [*table.columns, *lineage.columns, pa.array(numbers)]
-    return pa.Table.from_arrays(columns, names=[*table.column_names, *lineage.column_names, NUMBER])
+    columns = [*table.columns, *lineage.columns]
+    return pa.Table.from_arrays(columns, names=[*table.column_names, *lineage.column_names])
+
+
+def numbered_rows(rows: pa.Table, definitions: np.ndarray | None, tables: np.ndarray) -> pa.Table:
+    """Silver rows with numbers.
+
+    Args:
+        definitions: the number of each row's definition, 0 = none; None = no row has one.
+        tables: the number of each row's table; it is in the column `NUMBER` until the files are written.
+    """
+    if definitions is not None:
+        rows = rows.append_column("_definition", pa.array(definitions, mask=definitions == 0))
+    return rows.append_column(NUMBER, pa.array(tables))
 
 
 def quarantine_rows(
@@ -112,6 +121,7 @@ def quarantine_rows(
     messages: Sequence[str],
     schemas: Sequence[str],
     moment: int,
+    failed: Sequence[Failed | None] = (),
 ) -> pa.Table:
     """Quarantine rows: the raw records, with one entry of each list per row.
 
@@ -119,6 +129,7 @@ def quarantine_rows(
         messages: the message type; "" = unknown.
         schemas: the key of the schema, if the schema was refused; else "".
         moment: microseconds since 1970.
+        failed: for each row the rules that it fails; None = none. The columns for it exist only if a row fails some.
     """
     count = len(records)
     columns = {
@@ -129,7 +140,28 @@ def quarantine_rows(
         "refused_schema": pa.array([schema or None for schema in schemas], pa.string()),
         "quarantined_at": _moment(moment, count),
     }
+    if any(failed):
+        columns |= _failed_columns(failed)
     return pa.table(columns | {name: records.column(name) for name in records.column_names})
+
+
+def dropped_rows(records: pa.Table, failed: Sequence[Failed], moment: int) -> pa.Table:
+    """Dropped rows: the coordinates of records in bronze that no table has because of a rule.
+
+    Args:
+        moment: microseconds since 1970.
+    """
+    columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
+    return pa.table(columns | _failed_columns(failed) | {"dropped_at": _moment(moment, len(records))})
+
+
+def _failed_columns(failed: Sequence[Failed | None]) -> dict[str, pa.Array]:
+    tables, rules, definitions = zip(*(one or (None, None, None) for one in failed), strict=True)
+    return {
+        "table": pa.array(tables, pa.string()),
+        "rules": pa.array(rules, pa.list_(pa.string())),
+        "definition": pa.array(definitions, pa.int64()),
+    }
 
 
 def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:

@@ -22,11 +22,13 @@ from spark_app.model.causes import Cause, Reject
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
-from spark_app.worker import framing, table_rows, unwrap
+from spark_app.worker import framing, row_checks, table_rows, unwrap
 from spark_app.worker.buffers import Buffers
 from spark_app.worker.keys import read_keys
 from spark_app.worker.pick import pick
 from spark_app.worker.placement import Placement
+from spark_app.worker.route import Routed
+from spark_app.worker.row_checks import Checked
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
 
@@ -88,6 +90,7 @@ class _TaskRun:
         self._records: pa.Table = None
         self._lineage: pa.Table = None
         self._rejects: list[tuple[int, Cause, str, str, str]] = []
+        self._failed: dict[int, table_rows.Failed] = {}  # of the rows that rules keep out of silver
 
     @property
     def report(self) -> Report:
@@ -208,13 +211,48 @@ class _TaskRun:
         else:
             self._tally.count_new_values(routed, message)
         self._reject(rows, routed.rejects(), message)
-        for placed, (good, fitted, misfits) in self._placement.fit(routed, table):
+        for placed, (good, fitted, misfits), columns in self._placement.fit(routed, table):
             self._reject(rows[placed], misfits, message)
             kept = placed[good]
             if len(kept):
-                numbers = self._tally.count_silver(routed, routed.codes[kept], key)
-                lineage = pick(self._lineage, rows[kept])
-                self._buffers.add_silver(table_rows.silver_rows(fitted, lineage, key, numbers))
+                silver = table_rows.silver_rows(fitted, pick(self._lineage, rows[kept]), key)
+                checked = self._check(routed, routed.codes[kept], silver, columns)
+                self._keep_out(checked, routed, routed.codes[kept], rows[kept], message)
+                self._land(checked, routed, routed.codes[kept], silver, key)
+
+    def _check(self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema) -> Checked:
+        """Check rows by the rules of their tables; `codes` are their codes in `routed`."""
+        definitions = self._plan.definitions
+        if not definitions:
+            return Checked()
+        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns))
+        self._tally.count_checks(checked.counts)
+        return checked
+
+    def _keep_out(self, checked: Checked, routed: Routed, codes: np.ndarray, rows: np.ndarray, message: str) -> None:
+        """Quarantine or drop the rows that fail rules. `rows` are their positions among the records."""
+        for part in checked.kept_out:
+            names = (routed.results[code].name for code in codes[part.rows].tolist())
+            failed = [(self._plan.layout.silver_of(str(name)), part.rules, part.definition) for name in names]
+            if part.action == "quarantine":
+                detail = f"fails {', '.join(part.rules)}"
+                self._failed |= zip(rows[part.rows].tolist(), failed, strict=True)
+                self._reject_all(rows[part.rows], Cause.EXPECT_FAILED, detail, message)
+            else:
+                records = pick(self._records, rows[part.rows])
+                dropped = table_rows.dropped_rows(records, failed, self._plan.landed_at)
+                self._buffers.add(self._plan.layout.dropped, dropped)
+                self.report.dropped += len(failed)
+
+    def _land(self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey) -> None:
+        """Buffer the rows that pass."""
+        landing, definitions = checked.landing(len(codes)), checked.numbers
+        if landing is not None:
+            silver, codes = pick(silver, landing), codes[landing]
+            definitions = None if definitions is None else definitions[landing]
+        if len(codes):
+            numbers = self._tally.count_silver(routed, codes, key)
+            self._buffers.add_silver(table_rows.numbered_rows(silver, definitions, numbers))
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note the rejects of a group; `rows` are the group's positions among the records."""
@@ -230,10 +268,12 @@ class _TaskRun:
             return
         rows, causes, details, messages, schemas = zip(*sorted(self._rejects), strict=True)
         records = self._records.take(pa.array(rows))
-        rejected = table_rows.quarantine_rows(records, causes, details, messages, schemas, self._plan.landed_at)
+        failed = [self._failed.get(row) for row in rows] if self._failed else []
+        moment = self._plan.landed_at
+        rejected = table_rows.quarantine_rows(records, causes, details, messages, schemas, moment, failed)
         self._buffers.add(self._plan.layout.quarantine, rejected)
         self._tally.count_quarantined(causes)
-        self._rejects = []
+        self._rejects, self._failed = [], {}
 
     def _defer(self, rows: np.ndarray, waits_for: SchemaKey | None) -> None:
         if len(rows):

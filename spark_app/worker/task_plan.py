@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from spark_app.decode.decoder import STRICT
 from spark_app.model.catalog import DecodeOptions
+from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.table_names import TableNames
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.route import Routing
@@ -30,6 +31,7 @@ class TaskPlan:
         framed_keys: decode record keys.
         options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
+        definitions: the rules that rows must meet to land in silver.
         buffer_bytes: decoded bytes that a task holds before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
         max_record_bytes: the source omits a value that is larger.
@@ -50,6 +52,7 @@ class TaskPlan:
     framed_keys: bool = False
     options: DecodeOptions = STRICT
     wrapper: Wrapper | None = None
+    definitions: Definitions = NO_RULES
     buffer_bytes: int = 256 << 20
     own_file_bytes: int = 16 << 20
     max_record_bytes: int = 64 << 20

@@ -81,7 +81,9 @@ class SmallLake:
         self.lake = Lake(root)
         self.lake.prepare()
         self.opened = OpenLake.of(self.lake, self.settings)
-        self.units = UnitRunner(None, self.lake, self.settings, self.opened.schemas, self.opened.tables)  # type: ignore[arg-type]
+        self.units = UnitRunner(
+            None, self.lake, self.settings, self.opened.schemas, self.opened.tables, self.opened.definitions
+        )  # type: ignore[arg-type]
         self.kafka = Batches()
         self.ends: dict[int, int] = {}
         self.learn(*decodables)

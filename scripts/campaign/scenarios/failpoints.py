@@ -26,6 +26,10 @@ REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows t
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
+RULES = {
+    "known": {"check": "gamer_id <> ''", "action": "quarantine"},
+    "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
+}
 MORE = 2_000  # records per supply
 PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
 SUPPLIES = 5  # of units, because one unit may not reach every failpoint
@@ -90,6 +94,7 @@ def _stage(lab: Lab) -> Stage:
         LAKE__COMPACT_FILES="6",
         LAKE__KEEP_MANIFESTS="20",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
+        EXPECTATIONS=json.dumps(RULES),
         FAILPOINTS="on",
     )
 

@@ -1,0 +1,137 @@
+"""Checks rows of silver by the rules of their tables, before they are written.
+
+A row that fails a rule with the action quarantine is quarantined; one that fails only rules with the action drop is
+dropped; all other rows land. Rows of all tables with one definition are checked together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.expectations.checks import columns_of
+from spark_app.expectations.engine import failures
+from spark_app.model.definitions import Action, Definition, Definitions, Rule
+from spark_app.worker.pick import pick
+from spark_app.worker.route import Routed
+
+KEEP_OUT: tuple[Action, ...] = ("quarantine", "drop")
+
+
+@dataclass(frozen=True)
+class KeptOut:
+    """Rows that do not land because they fail the same rules.
+
+    Attributes:
+        rows: their positions.
+        action: quarantine or drop.
+        rules: the failed rules that keep them out, in the order of the definition.
+    """
+
+    rows: np.ndarray
+    action: Action
+    rules: tuple[str, ...]
+    definition: int
+
+
+@dataclass
+class Checked:
+    """
+    Attributes:
+        numbers: for each row the number of its definition, 0 = none; None if no row has one.
+        kept_out: the rows that do not land.
+        counts: routing name -> rule -> [passed, failed], in rows.
+    """
+
+    numbers: np.ndarray | None = None
+    kept_out: list[KeptOut] = field(default_factory=list)
+    counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    def landing(self, count: int) -> np.ndarray | None:
+        """The positions of the rows that land, of `count`; None = all."""
+        if not self.kept_out:
+            return None
+        lands = np.ones(count, bool)
+        for part in self.kept_out:
+            lands[part.rows] = False
+        return np.flatnonzero(lands)
+
+
+def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Definitions, types: pa.Schema) -> Checked:
+    """Check rows of tables with the same columns.
+
+    Args:
+        codes: for each row its code in `routed`; each has a table.
+        rows: the rows as silver will have them.
+        types: the types of columns that the rows lack: such a column is NULL.
+    """
+    checked = Checked()
+    for definition, own in _by_definition(routed, codes, definitions):
+        places = np.flatnonzero(np.isin(codes, own)) if len(own) < len(np.unique(codes)) else np.arange(len(codes))
+        masks = failures(
+            _needed(pick(rows, places), definition.rules, types), [rule.check for rule in definition.rules]
+        )
+        if checked.numbers is None:
+            checked.numbers = np.zeros(len(codes), np.int64)
+        checked.numbers[places] = definition.number
+        _count(checked.counts, routed, codes[places], masks, definition.rules)
+        checked.kept_out += _kept_out(places, masks, definition)
+    return checked
+
+
+def _by_definition(
+    routed: Routed, codes: np.ndarray, definitions: Definitions
+) -> Iterator[tuple[Definition, list[int]]]:
+    """The codes of the rows by the definition of their tables, without those that have none."""
+    found: dict[int, tuple[Definition, list[int]]] = {}
+    for code in np.unique(codes).tolist():
+        name = routed.results[code].name
+        definition = None if name is None else definitions.of(name)
+        if definition is not None:
+            found.setdefault(definition.number, (definition, []))[1].append(code)
+    yield from found.values()
+
+
+def _needed(rows: pa.Table, rules: tuple[Rule, ...], types: pa.Schema) -> pa.Table:
+    """Only the columns that the rules name; those that the rows lack are NULL."""
+    wanted = {name.lower() for rule in rules for name in columns_of(rule.name, rule.check)}
+    there = {name.lower(): name for name in rows.column_names}
+    known = {name.lower(): types.field(name) for name in types.names}
+    columns = {there[name]: rows.column(there[name]) for name in sorted(wanted & there.keys())}
+    for name in sorted(wanted & known.keys() - there.keys()):
+        columns[known[name].name] = pa.nulls(len(rows), known[name].type)
+    return pa.table(columns) if columns else rows.select(rows.column_names[:1])
+
+
+def _count(
+    counts: dict[str, dict[str, list[int]]],
+    routed: Routed,
+    codes: np.ndarray,
+    masks: np.ndarray,
+    rules: tuple[Rule, ...],
+) -> None:
+    """Count by table and rule how many rows pass and fail."""
+    every = np.bincount(codes, minlength=len(routed.results))
+    failing = [np.bincount(codes[(masks >> bit) & 1 == 1], minlength=len(every)) for bit in range(len(rules))]
+    for code in np.flatnonzero(every).tolist():
+        table = counts.setdefault(str(routed.results[code].name), {})
+        for rule, failed in zip(rules, failing, strict=True):
+            entry = table.setdefault(rule.name, [0, 0])
+            entry[0] += int(every[code] - failed[code])
+            entry[1] += int(failed[code])
+
+
+def _kept_out(places: np.ndarray, masks: np.ndarray, definition: Definition) -> Iterator[KeptOut]:
+    """The rows that fail rules which keep them out, by these rules."""
+    bits: Mapping[Action, int] = {
+        action: sum(1 << bit for bit, rule in enumerate(definition.rules) if rule.action == action)
+        for action in KEEP_OUT
+    }
+    failed = masks & sum(bits.values())
+    for mask in np.unique(failed[failed != 0]).tolist():
+        action: Action = "quarantine" if mask & bits["quarantine"] else "drop"
+        names = tuple(rule.name for bit, rule in enumerate(definition.rules) if mask >> bit & 1)
+        yield KeptOut(places[failed == mask], action, names, definition.number)
