@@ -1,1 +1,1 @@
-"""Rules that rows of silver must meet: what a rule may say, and how DuckDB checks rows."""
+"""The checks of expectations: which SQL a check may be, and which rows fail it. DuckDB parses and judges them."""

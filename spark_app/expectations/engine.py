@@ -1,28 +1,99 @@
+"""Judges rows by checks, in DuckDB."""
+
+from __future__ import annotations
+
 import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.model.definitions import MAX_RULES
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# No column can have this name, because it has a space. So no check can name the table.
+ROWS = "the rows"
 
 
 @functools.cache
-def connection():
+def connection() -> DuckDBPyConnection:
+    """The connection of this process to an empty database in memory, which reaches no file, no network and no Python
+    variable, and whose settings are locked. It is made at the first call; a process that forks must not have it."""
+    import duckdb  # most processes judge no rows
+
+    made = duckdb.connect(
+        config={
+            "threads": "1",
+            "enable_external_access": "false",
+            "temp_directory": "",
+            "python_enable_replacements": "false",
+        }
+    )
+    # The optimizer may rewrite a check so that an error in it is no longer one: x + 1 > 0 to x > -1.
+    made.execute("PRAGMA disable_optimizer")
+    for setting in ("TimeZone = 'UTC'", "memory_limit = '1GB'", "lock_configuration = true"):
+        made.execute(f"SET {setting}")
+    return made
+
+
+def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:
+    """Which rows fail which checks.
+
+    Args:
+        rows: has every column that a check names.
+        checks: at most 62 checks that `checks.check_columns` accepts.
+
+    Returns:
+        An int64 bitmask per row, in the order of the rows. Bit i is 1 if `checks[i]` is not true for the row: it is
+        false or NULL, or its evaluation is an error. A check that DuckDB cannot evaluate for these columns at all
+        fails for every row.
+
+    Raises:
+        ValueError: there are more than 62 checks.
+    """
     import duckdb
 
-    c = duckdb.connect(config={"threads": "1", "enable_external_access": "false"})
-    c.execute("SET TimeZone='UTC'")
-    c.execute("PRAGMA disable_optimizer")
-    c.execute("SET lock_configuration=true")
-    return c
-
-
-def failures(rows, checks):
-    c = connection()
-    text = (
-        "SELECT "
-        + " | ".join(
-            f"CASE WHEN COALESCE(TRY((\n{x}\n)), false) THEN 0 ELSE {1 << i}::BIGINT END" for i, x in enumerate(checks)
-        )
-        + ' AS failed FROM "protolake rows"'
-    )
-    c.register("protolake rows", rows)
+    if len(checks) > MAX_RULES:
+        raise ValueError(f"{len(checks)} checks do not fit into a bitmask: {MAX_RULES} do")
+    failed = np.zeros(rows.num_rows, np.int64)
+    if not rows.num_rows or not checks:
+        return failed
+    masks = [1 << i for i in range(len(checks))]
     try:
-        return c.sql(text).to_arrow_table().column(0).to_numpy()
+        return _evaluate(rows, checks, masks)
+    except duckdb.Error as error:
+        _renew_after(error)
+    for check, mask in zip(checks, masks, strict=True):
+        try:
+            failed |= _evaluate(rows, [check], [mask])
+        except duckdb.Error as error:
+            _renew_after(error)
+            failed |= mask
+    return failed
+
+
+def _evaluate(rows: pa.Table, checks: Sequence[str], masks: Sequence[int]) -> np.ndarray:
+    # The line breaks end a comment at the end of a check.
+    cases = [
+        f"CASE WHEN COALESCE(TRY((\n{check}\n)), false) THEN 0::BIGINT ELSE {mask}::BIGINT END"
+        for check, mask in zip(checks, masks, strict=True)
+    ]
+    con = connection()
+    con.register(ROWS, rows)
+    try:
+        judged = con.sql(f'SELECT {" | ".join(cases)} AS failed FROM "{ROWS}"').to_arrow_table()
     finally:
-        c.unregister("protolake rows")
+        con.unregister(ROWS)
+    failed: np.ndarray = judged["failed"].to_numpy()
+    return failed
+
+
+def _renew_after(error: Exception) -> None:
+    """Forget the connection after an error that ends its database: all later statements would fail too."""
+    import duckdb
+
+    if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+        connection.cache_clear()

@@ -8,6 +8,9 @@ from typing import Literal
 
 Action = Literal["warn", "drop", "quarantine"]
 
+# Most rules of one table: the rules that a row fails are a bitmask of 64 bits with a sign.
+MAX_RULES = 62
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import renamed
 from spark_app.settings.connections import Section
-from spark_app.settings.models import PREFIX, Settings
+from spark_app.settings.models import PREFIX, Expectation, Settings
 from spark_app.settings.renamed import RENAMED, Found
+
+EXPECTATIONS = f"{PREFIX}EXPECTATIONS"
 
 
 def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = lambda found: None) -> Settings:
@@ -35,8 +37,8 @@ def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = l
     values, found = renamed.in_file(_read(Path(path)) if path else {})
     found |= renamed.in_environment({name.lower(): text for name, text in os.environ.items()}, PREFIX)[1]
     for section in values:
-        if section not in sections():
-            raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, sections())}")
+        if section not in Settings.model_fields:
+            raise ConfigurationError(f"{section}: no such section in {path}; {_like(section, Settings.model_fields)}")
     _refuse_unknown_variables()
     try:
         settings = Settings(**values)
@@ -63,6 +65,18 @@ def should_hold(path: str | Path | None) -> bool:
 
 def _no_json() -> str | None:
     """A message, with an example, about the first variable that must be JSON but is not; None if there is none."""
+    for name, example in _json_variables():
+        value = os.environ.get(name.upper())
+        if value is not None:
+            try:
+                json.loads(value)
+            except (ValueError, RecursionError):
+                return f"{name.upper()} must be JSON, such as {example}"
+    return None
+
+
+def _json_variables() -> Iterator[tuple[str, str]]:
+    """(variable, example) for each variable that must be JSON."""
     examples = {tuple: '["a", "b"]', dict: '{"a": {"function": "count"}}'}
     for section, model in sections().items():
         kinds = {f"{PREFIX}{section}__{key}": type(field.default) for key, field in model.model_fields.items()}
@@ -71,13 +85,12 @@ def _no_json() -> str | None:
             for old, new in RENAMED.get(section, {}).items()
         }
         for name, kind in {f"{PREFIX}{section}": dict, **kinds, **olds}.items():
-            value = os.environ.get(name.upper())
-            if kind in examples and value is not None:
-                try:
-                    json.loads(value)
-                except (ValueError, RecursionError):
-                    return f"{name.upper()} must be JSON, such as {examples[kind]}"
-    return None
+            if kind in examples:
+                yield name, examples[kind]
+    yield EXPECTATIONS, '{"known_bet": {"check": "bet > 0", "action": "warn"}}'
+    for name in os.environ:
+        if name.upper().startswith(f"{EXPECTATIONS}__") and name.upper().endswith("__TABLES"):
+            yield name, examples[tuple]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -99,12 +112,12 @@ def _deepest_line(text: str) -> str:
 
 
 def _refuse_unknown_variables() -> None:
-    known = {f"{PREFIX}SETTINGS"} | {
+    known = {f"{PREFIX}SETTINGS", EXPECTATIONS} | {
         f"{PREFIX}{section}__{key}".upper()
         for section, model in sections().items()
         for key in (*model.model_fields, *RENAMED.get(section, {}))
     }
-    starts = tuple(f"{PREFIX}{section}_".upper() for section in sections())
+    starts = tuple(f"{PREFIX}{section}_".upper() for section in Settings.model_fields)
     ours = [n for n in os.environ if n.upper().startswith(starts) or (n.upper().startswith(PREFIX) and "__" in n)]
     for name in ours:
         if not any(name.upper() == k or name.upper().startswith(f"{k}__") for k in known):
@@ -112,16 +125,18 @@ def _refuse_unknown_variables() -> None:
 
 
 def sections() -> dict[str, type[Section]]:
-    """Section name -> its model, in the order of the settings file."""
+    """Section name -> its model, in the order of the settings file. The rules are none: each has a table of its own."""
     fields = Settings.model_fields.items()
     return {name: field.annotation for name, field in fields if isinstance(field.annotation, type)}
 
 
 def _explain(error: Any, found: Found) -> str:
-    key = ".".join(str(part) for part in error["loc"]) or "settings"
+    place = error["loc"][:1] if error["loc"][-1:] == ("[key]",) else error["loc"]  # a rule by a name that is not valid
+    key = ".".join(str(part)[:64] for part in place) or "settings"
     old = next((f" (given as {old})" for old, new in found.items() if new == key), "")
     if error["type"] == "extra_forbidden":
-        return f"{key}: no such setting; {_like(key, _keys())}"
+        rule = [f"expectations.{place[1]}.{field}" for field in Expectation.model_fields] if len(place) > 2 else []
+        return f"{key}: no such setting; {_like(key, [*_keys(), *rule])}"
     got = (
         "" if key in ("registry.url", "kafka.oauth_token_url") else f", got {_start(error['input'])!r}"
     )  # an address may hold a password
@@ -166,11 +181,29 @@ def render() -> str:
         "# your own file and pass it with --settings; the variable PROTOLAKE_<SECTION>__<KEY> overrides the file.",
         "# Generated by `protolake settings --defaults`.",
     ]
-    for name, model in sections().items():
-        lines += ["", f"# {model.__doc__}", f"[{name}]"]
-        for key, field in model.model_fields.items():
-            lines.append(f"{key} = {_toml(field.default)}  # {field.description}")
+    for name in Settings.model_fields:
+        lines += ["", *(_section(name, sections()[name]) if name in sections() else _example_of_a_rule())]
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, model: type[Section]) -> list[str]:
+    lines = [f"# {model.__doc__}", f"[{name}]"]
+    return lines + [
+        f"{key} = {_toml(field.default)}  # {field.description}" for key, field in model.model_fields.items()
+    ]
+
+
+def _example_of_a_rule() -> list[str]:
+    """Comments alone: there is no rule by default."""
+    values = {"check": "bet > 0", "action": "quarantine", "tables": ("rummy",), "description": "no bet is free"}
+    lines = [
+        Expectation.__doc__ or "",
+        "Each has a table of this form, with a name of its own; see expectations.md.",
+        "",
+    ]
+    lines += ["[expectations.positive_bet]"]
+    lines += [f"{key} = {_toml(values[key])}  # {field.description}" for key, field in Expectation.model_fields.items()]
+    return [f"# {line}".rstrip() for line in lines]
 
 
 def _toml(value: Any) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from spark_app.model.definitions import MAX_RULES
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.renamed import in_environment
@@ -320,6 +321,18 @@ class Settings(BaseSettings):
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
     run: Run = Run()
+
+    @field_validator("expectations")
+    @classmethod
+    def _fit_into_a_mask(cls, rules: dict[str, Expectation]) -> dict[str, Expectation]:
+        """Refuse more rules for a table than the bits in which a task notes the failed ones."""
+        every = sum(not rule.tables for rule in rules.values())
+        for table in sorted({table for rule in rules.values() for table in rule.tables}) or [""]:
+            count = every + sum(table in rule.tables for rule in rules.values())
+            if count > MAX_RULES:
+                which = f"the table {table}" if table else "each table"
+                raise ValueError(f"{count} rules apply to {which}, and {MAX_RULES} may: join checks with AND")
+        return rules
 
     @property
     def subject(self) -> str:

@@ -23,7 +23,8 @@ MAY_USE_SPARK = (
     }
     | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
 )
-# Each package imports only those before it. A worker loads `decode`, `kafka` and `worker`, and nothing that is behind.
+# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations` and
+# `worker`, and nothing that is behind.
 ORDER = (
     "model",
     "settings",
@@ -32,6 +33,7 @@ ORDER = (
     "decode",
     "schemas",
     "kafka",
+    "expectations",
     "worker",
     "store",
     "process",
