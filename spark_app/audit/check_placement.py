@@ -1,5 +1,5 @@
-"""Checks that a record with a value is exactly once in silver, open in quarantine, deferred or dropped, and no tombstone
-is."""
+"""Checks that a record with a value is exactly once in silver, open in quarantine, deferred or dropped, and that no
+tombstone is."""
 
 from __future__ import annotations
 

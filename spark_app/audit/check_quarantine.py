@@ -38,8 +38,9 @@ def _check_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
             continue
         if cause not in Cause.__members__.values() or hop != cause.split("_")[0]:
             chunk.add(ALTERED, name, np.array([slot]), "cause")
-        elif cause == Cause.EXPECT_FAILED:
-            continue  # `check_expectations` does it
+        elif cause == Cause.EXPECT_FAILED:  # with a definition, `check_expectations` compares it
+            if int(record) not in chunk.definition_of:
+                chunk.add(ALTERED, name, np.array([slot]), "definition")
         elif not _may_be(chunk, Cause(cause), int(record), schema is not None, absent):
             belongs = absent.belongs.get(int(record))
             why = f"belongs in {belongs}" if belongs else "cause"

@@ -24,7 +24,7 @@ def _connection() -> DuckDBPyConnection:
 
     made = duckdb.connect(config={"threads": "1", "enable_external_access": "false"})
     for setting in SETTINGS:
-        made.execute(setting)
+        made.sql(setting)
     return made
 
 

@@ -14,8 +14,8 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.store.definitions import record
 from spark_app.store.manifest import Change, Kind
+from spark_app.store.numbered_definitions import record
 from spark_app.store.rules import check_rules, record_message_index_rule
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from spark_app.expectations.checks import check_columns, columns_of
+from spark_app.expectations.checks import check_columns
 from spark_app.model.catalog import Catalog
 from spark_app.settings.models import Expectation
 from spark_app.worker.fit import table_columns
@@ -29,11 +29,8 @@ def check_rules_fit(
     }
     known = _distinct([*tables.values(), *catalog.columns.values()])
     for name, rule in expectations.items():
-        if known:
-            required = _distinct([tables[table] for table in rule.tables or tables if table in tables])
-            check_columns(name, rule.check, known, required)
-        else:
-            columns_of(name, rule.check)
+        required = _distinct([tables[table] for table in rule.tables or tables if table in tables])
+        check_columns(name, rule.check, known, required)
 
 
 def _distinct(schemas: list[pa.Schema]) -> list[pa.Schema]:

@@ -1,4 +1,4 @@
-"""Judges rows by checks, in DuckDB."""
+"""Evaluates checks on rows, in DuckDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = "the rows"
 def connection() -> DuckDBPyConnection:
     """The connection of this process to an empty database in memory, which reaches no file, no network and no Python
     variable, and whose settings are locked. It is made at the first call; a process that forks must not have it."""
-    import duckdb  # most processes judge no rows
+    import duckdb  # most processes check no rows
 
     made = duckdb.connect(
         config={
@@ -33,9 +33,9 @@ def connection() -> DuckDBPyConnection:
         }
     )
     # The optimizer may rewrite a check so that an error in it is no longer one: x + 1 > 0 to x > -1.
-    made.execute("PRAGMA disable_optimizer")
+    made.sql("PRAGMA disable_optimizer")
     for setting in ("TimeZone = 'UTC'", "memory_limit = '1GB'", "lock_configuration = true"):
-        made.execute(f"SET {setting}")
+        made.sql(f"SET {setting}")
     return made
 
 
@@ -84,10 +84,10 @@ def _evaluate(rows: pa.Table, checks: Sequence[str], masks: Sequence[int]) -> np
     con = connection()
     con.register(ROWS, rows)
     try:
-        judged = con.sql(f'SELECT {" | ".join(cases)} AS failed FROM "{ROWS}"').to_arrow_table()
+        found = con.sql(f'SELECT {" | ".join(cases)} AS failed FROM "{ROWS}"').to_arrow_table()
     finally:
         con.unregister(ROWS)
-    failed: np.ndarray = judged["failed"].to_numpy()
+    failed: np.ndarray = found["failed"].to_numpy()
     return failed
 
 

@@ -551,7 +551,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("check", ACCEPTED, ids=lambda check: ascii(check)[1:50])
-def test_a_legitimate_check_is_accepted_and_can_be_judged(check: str) -> None:
+def test_a_legitimate_check_is_accepted_and_can_be_evaluated(check: str) -> None:
     schema = SCHEMA.append(pa.field("current_user2", pa.string()))
     check_columns("rule", check, [schema])
     row = pa.schema([*checks.LINEAGE, *schema]).empty_table()
@@ -604,7 +604,7 @@ def test_a_check_binds_on_one_message_and_on_each_table_that_exists() -> None:
         check_columns("rule", check, [SCHEMA])
 
 
-def test_before_there_are_messages_only_the_text_is_judged() -> None:
+def test_before_there_are_messages_only_the_text_is_checked() -> None:
     check_columns("rule", "whatever > 0", [])
     for check in ("current_date > whatever", "_offset", "sum(whatever) > 0"):
         with pytest.raises(ConfigurationError):
@@ -623,7 +623,7 @@ HOSTILE = st.lists(st.sampled_from([*WORDS.split(), " ", "\n"]), max_size=12).ma
 
 @given(HOSTILE)
 @examples()
-def test_whatever_a_check_says_it_is_refused_in_one_line_or_judged_row_by_row(check: str) -> None:
+def test_whatever_a_check_says_it_is_refused_in_one_line_or_evaluated_row_by_row(check: str) -> None:
     said = ""
     try:
         check_columns("rule", check, [SCHEMA])

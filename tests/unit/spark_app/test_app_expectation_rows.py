@@ -1,4 +1,4 @@
-"""Rows are judged by checks as Python would judge them, out of reach of files and settings."""
+"""Rows are checked as Python would check them, out of reach of files and settings."""
 
 import datetime as dt
 import functools

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from spark_app.model.definitions import Definition, Definitions, Rule
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.settings.models import Expectation
 from spark_app.storage.lake import Lake
-from spark_app.store.definitions import record
+from spark_app.store.numbered_definitions import record
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
-from tests.support.protos import PROTO3, compile_text, message_class
+from tests.support.protos import PROTO3, compile_text, message_class, renamed
 
 BETS = compile_text(
     PROTO3 + "message Bet { string game_name = 1; string gamer_id = 2; optional int64 bet = 3; string level = 4; }",
@@ -139,3 +141,129 @@ def test_rules_that_change_apply_to_later_rows(tmp_path: Path) -> None:
     lake.units._definitions = record(lake.lake, {})
     lake.take(batch_of([bet("uno", "b", -1)], first=4))
     assert rows(lake, "silver_uno_events", "_offset", "_definition") == [(1, 1), (2, 2), (4, None)]
+
+
+SENT = [
+    bet("uno", "a", 5),
+    bet("uno", "", 5),
+    bet("uno", "b", 0),
+    bet("uno", "d", 5, level="x"),
+    bet("uno", "", 0, level="10"),
+    bet("hearts", "e", 5, level="x"),
+    bet("hearts", "f", None),
+    bet("hearts", "g", 9, decodable=LATER, limit=8),
+]
+
+
+def test_the_audit_finds_nothing_wrong(tmp_path: Path) -> None:
+    rules = RULES | {"limit": {"check": '"limit" IS NULL OR bet <= "limit"', "action": "drop", "tables": ["hearts"]}}
+    rules |= {"own": {"check": "_topic = 't' AND _offset < 5000 AND _landed_at > _kafka_timestamp", "action": "drop"}}
+    lake = lake_of(tmp_path, rules)
+    lake.take(batch_of(SENT))
+    lake.units._definitions = record(lake.lake, {"odd": Expectation(check="_offset % 2 = 1", action="quarantine")})
+    lake.take(batch_of([*SENT, b"junk"], first=8))
+    verdict = lake.audit()
+    assert {name: found for name, found in verdict.faults().items() if name[0] != "gold"} == {}
+    assert {name: rows for name, rows in verdict.rows.items() if name.startswith(("d", "q"))} == {
+        "dropped_events": 3, "quarantine_events": 8
+    }  # fmt: skip
+
+
+def rewrite(lake: SmallLake, table: str, change: Any) -> None:
+    """Replace the rows of a table by changed ones."""
+    path = str(lake.lake.path(table))
+    rows = DeltaTable(path).to_pyarrow_table()
+    write_deltalake(path, pa.Table.from_pylist(change(rows.to_pylist()), rows.schema), mode="overwrite")
+
+
+def changed(at: int, **values: Any) -> Any:
+    """The row of an offset with other values."""
+    return lambda rows: [row | values if at in (row.get("offset"), row.get("_offset")) else row for row in rows]
+
+
+def without(offset: int) -> Any:
+    return lambda rows: [row for row in rows if row["offset"] != offset]
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "kind"),
+    [
+        ("silver_uno_events", changed(0, gamer_id=""), "misplaced"),
+        ("silver_uno_events", changed(0, _definition=9), "altered"),
+        ("silver_hearts_events", changed(5, _definition=2), "misplaced"),  # by uno's rules it fails
+        ("quarantine_events", changed(1, rules=["level"]), "altered"),
+        ("quarantine_events", changed(1, rules=["known", "level"]), "altered"),
+        ("quarantine_events", changed(1, table="silver_hearts_events"), "altered"),
+        ("quarantine_events", changed(1, definition=9), "altered"),
+        ("quarantine_events", changed(1, definition=None), "altered"),
+        ("quarantine_events", without(3), "lost"),
+        ("quarantine_events", lambda rows: [*rows, rows[0]], "doubled"),
+        ("dropped_events", changed(2, rules=["known"]), "altered"),
+        ("dropped_events", without(2), "lost"),
+        ("dropped_events", changed(2, offset=0), "doubled"),
+        ("dropped_events", changed(2, offset=1), "doubled"),
+        ("dropped_events", changed(2, partition=3), "phantom"),
+    ],
+)
+def test_the_audit_finds_what_was_tampered_with(tmp_path: Path, table: str, change: Any, kind: str) -> None:
+    lake = lake_of(tmp_path)
+    lake.take(batch_of(SENT))
+    rewrite(lake, table, change)
+    assert kind in {found for found, name in lake.audit().counts}
+
+
+def test_the_audit_finds_a_good_row_that_was_kept_out(tmp_path: Path) -> None:
+    """As if the app had checked the row by other rules than those that it names."""
+    lake = lake_of(tmp_path, {"none": {"check": "bet > 100", "action": "quarantine"}})
+    lake.take(batch_of(SENT))
+    file = lake.lake.storage.get(Lake.definitions)
+    lake.lake.storage.replace(Lake.definitions, file.replace(b"bet > 100", b"bet > 4"))
+    counts = lake.audit().counts
+    assert counts["misplaced", "quarantine_events"] == 5  # 0, 1, 3, 5, 7 pass
+
+
+def test_the_audit_finds_another_action(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, {"none": {"check": "bet > 100", "action": "drop"}})
+    lake.take(batch_of(SENT))
+    file = lake.lake.storage.get(Lake.definitions)
+    lake.lake.storage.replace(Lake.definitions, file.replace(b'"drop"', b'"quarantine"'))
+    assert lake.audit().counts["misplaced", "dropped_events"] == len(SENT)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"check": "bett > 0", "action": "warn"}, r"expectations\.one\.check: no column .* did you mean bet\?"),
+        ({"check": "bet", "action": "warn"}, r"expectations\.one\.check: is of the type BIGINT"),
+        ({"check": "bet > 0 AND", "action": "warn", "tables": ["uno"]}, r"expectations\.one\.check: is not one SQL"),
+        ({"check": "weight > 0", "action": "warn", "tables": ["uno"]}, r"expectations\.one\.check: .*"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(tmp_path: Path, rule: dict[str, Any], said: str) -> None:
+    text = "message Horse { string game_name = 1; bytes weight = 2; }"
+    lake = SmallLake(tmp_path, BETS, compile_text(PROTO3 + text, schema_id=9), expectations={"one": rule})
+    with pytest.raises(ConfigurationError, match=said):
+        lake.units.check_rules()
+
+
+def test_a_rule_only_has_to_fit_its_own_tables(tmp_path: Path) -> None:
+    horses = compile_text(
+        PROTO3 + "message Bet { string game_name = 1; string bet = 3; string breed = 5; }", schema_id=9
+    )
+    horses = renamed(horses, 9, "races")
+    rules = {
+        "positive": {"check": "bet % 2 = 1", "action": "drop", "tables": ["uno"]},
+        "bred": {"check": "breed IS NULL", "action": "warn"},
+    }
+    lake = SmallLake(tmp_path, BETS, horses, expectations=rules)
+    lake.units.check_rules()
+    lake.take(batch_of([bet("uno", "a", 5), bet("uno", "b", 4)]))
+    lake.units.check_rules()
+    assert rows(lake, "silver_uno_events", "_offset") == [(0,)]
+
+
+def test_rules_are_read_before_there_is_a_schema(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path, expectations={"one": {"check": "random() > 0.5", "action": "drop"}})
+    with pytest.raises(ConfigurationError, match=r"expectations\.one\.check: random\(\)"):
+        lake.units.check_rules()
+    SmallLake(tmp_path, expectations={"one": {"check": "anything > 0.5", "action": "drop"}}).units.check_rules()
