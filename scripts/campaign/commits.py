@@ -111,7 +111,7 @@ class Life:
         if self.dice.random() < 0.2:
             self.opened.units.committer.close()
             self.gold.close()
-        self.opened.units.committer._pool.shutdown()  # a sync under way belongs to this life
+        _end_threads(self.opened, self.gold)
 
     def _unit(self) -> None:
         manifests, opened = self.opened.units.manifests, self.opened
@@ -127,6 +127,15 @@ class Life:
         return max((unit for mark, unit in self.committed if mark <= operation), default=0)
 
 
+def _end_threads(opened: OpenLake, gold: Aggregator | None = None) -> None:
+    """Wait for the syncs and checkpoints under way. A power cut would end them; here they would go on, and write what
+    they know of this disk to the next one."""
+    opened.units.committer.tables.wait_for_checkpoints()
+    opened.units.committer._pool.shutdown()
+    if gold is not None:
+        gold._tables._handles.wait_for_checkpoints()
+
+
 def open_all(root: Path) -> OpenLake:
     own = SETTINGS["lake"] | {"path": str(root)}
     return OpenLake.of(open_lake(root), Settings(**SETTINGS | {"lake": own}))
@@ -138,9 +147,12 @@ def faults(root: Path, committed: int) -> Iterator[str]:
     last = opened.units.manifests.last
     if last < committed:
         yield f"unit {committed} was committed, but the newest manifest is {last}"
-    gold_of(opened).run()
+    gold = gold_of(opened)
+    gold.run()
     yield from _wrong(opened.lake, last)
+    _end_threads(opened, gold)
     again = open_all(root)
+    _end_threads(again)
     if again.units.redone_units or torn_logs.look(
         again.lake, again.units.committer.synced, again.settings.tables.layout
     ):
@@ -220,9 +232,14 @@ def _cut_often(mount: Mount, dice: random.Random, times: int, each: int) -> Cuts
             if found:
                 cuts.faults[f"cut {seed} at {at} of {end}"] = found
             cuts.done += 1
-        committed = open_all(mount.path / "lake").units.manifests.last
-        cuts.units = committed
+        committed = cuts.units = _last_unit(mount.path / "lake")
     return cuts
+
+
+def _last_unit(root: Path) -> int:
+    opened = open_all(root)
+    _end_threads(opened)
+    return opened.units.manifests.last
 
 
 def _is_torn(lake: Lake) -> bool:

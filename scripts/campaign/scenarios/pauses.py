@@ -22,6 +22,7 @@ SHORTEST_S, LONGEST_S = 5.0, 60.0
 RESUMES_S = 60.0
 STALL_S = 25.0
 LEAVES_S = 30.0  # after the watchdog's timeout
+GONE_S = 5.0  # until the kernel has ended a process that was killed: it first frees gigabytes of memory
 UNREACHABLE = 69
 
 
@@ -55,7 +56,8 @@ def stall(lab: Lab, size: Size, dice: Random) -> Outcome:
             began = time.monotonic()
             code = _await_end(flow, STALL_S + LEAVES_S)
             left.append(time.monotonic() - began)
-            alive = [p.pid for p in stopped if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+            _, left_over = psutil.wait_procs(stopped, GONE_S)
+            alive = [p.pid for p in left_over if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
             if code != UNREACHABLE or alive:
                 flow.faults[f"stall {number + 1}"] = {"code": code, "still_there": alive}
             kill(flow.app)
