@@ -28,6 +28,7 @@ class Status:
     lag: int | None = None
     bronze: int = 0
     deferred: int = 0
+    dropped: int = 0
     quarantine: dict[str, int] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
 
@@ -59,6 +60,7 @@ def parse(found: dict[str, Any]) -> Status:
         lag=found.get("lag"),
         bronze=found.get("bronze") or 0,
         deferred=found.get("deferred") or 0,
+        dropped=found.get("dropped") or 0,
         quarantine=found.get("quarantine") or {},
         tables={
             name: _table(table, found.get("versions") or {}) for name, table in (found.get("tables") or {}).items()
@@ -82,4 +84,10 @@ def _moment(text: str | None) -> float:
 
 def stale(status: Status) -> Status:
     """The status of an earlier run: only its row counts are kept."""
-    return Status(bronze=status.bronze, deferred=status.deferred, quarantine=status.quarantine, tables=status.tables)
+    return Status(
+        bronze=status.bronze,
+        deferred=status.deferred,
+        dropped=status.dropped,
+        quarantine=status.quarantine,
+        tables=status.tables,
+    )

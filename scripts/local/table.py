@@ -63,7 +63,15 @@ def plain(view: View) -> Iterator[str]:
 def news(view: View) -> object:
     """The parts whose change is printed; rates and ages are left out."""
     status = view.status
-    return status.tables, status.quarantine, status.deferred, status.state, view.processes, view.troubles
+    return (
+        status.tables,
+        status.quarantine,
+        status.deferred,
+        status.dropped,
+        status.state,
+        view.processes,
+        view.troubles,
+    )
 
 
 def summary(view: View) -> Iterator[str]:
@@ -80,6 +88,7 @@ def summary(view: View) -> Iterator[str]:
             *((app,) if app == RELAUNCHING else flow),
             f"quarantine {status.quarantined:,}" + (f" ({causes})" if causes else ""),
             f"deferred {status.deferred:,}",
+            *((f"dropped {status.dropped:,}",) if status.dropped else ()),
             _restarts(view.exits),
         )
     )

@@ -33,12 +33,13 @@ def watch(stack: Stack) -> int:
     print(
         f"all {stack.options.records:,} records are in the lake: "
         f"silver has {report.silver:,} rows, quarantine {report.quarantined:,}"
+        + (f", {report.dropped:,} were dropped by expectations" if report.dropped else "")
     )
     return 0
 
 
 def is_drained(stack: Stack) -> bool:
-    """True if every produced record is in silver or quarantine, and gold includes each table."""
+    """True if every produced record is in silver or quarantine, or dropped, and gold includes each table."""
     if stack.code_of("producer") != 0:
         return False
     report = stack.report()
@@ -47,7 +48,7 @@ def is_drained(stack: Stack) -> bool:
         and report.lag == 0
         and report.deferred == 0
         and report.bronze >= stack.expected
-        and report.silver + report.quarantined >= report.bronze
+        and report.silver + report.quarantined + report.dropped >= report.bronze
         and all(rows.gold for rows in report.tables.values() if rows.silver)
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_app.driver.open_lake import OpenLake
+from spark_app.model.causes import DROPPED
 from spark_app.model.errors import ContractError
 from spark_app.storage.disk import is_full
 from spark_app.worker.table_rows import count_values
@@ -23,14 +24,18 @@ def count_rows(opened: OpenLake) -> dict[str, int]:
 
 
 def count_open_causes(opened: OpenLake) -> dict[str, int]:
-    """Cause -> quarantined records that no replay has resolved.
+    """Cause -> quarantined records that no replay has resolved; `DROPPED` -> the same of dropped records.
 
     Raises:
         ContractError: a file is damaged.
     """
     layout = opened.settings.tables.layout
     resolved = _causes(opened, layout.resolved)
-    left = {cause: count - resolved.get(cause, 0) for cause, count in _causes(opened, layout.quarantine).items()}
+    dropped = opened.units.committer.tables.get(layout.dropped)
+    found = _causes(opened, layout.quarantine)
+    if dropped is not None:
+        found[DROPPED] = sum(dropped.get_add_actions()["num_records"].to_pylist())
+    left = {cause: count - resolved.get(cause, 0) for cause, count in found.items()}
     return {cause: count for cause, count in left.items() if count}
 
 

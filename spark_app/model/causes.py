@@ -34,6 +34,8 @@ class Cause(StrEnum):
         return self.value.split("_", 1)[0]
 
 
+DROPPED = "dropped"  # what `resolved_events` has as the cause of a record that a rule had dropped
+
 Reject = tuple[int, Cause, str]  # row of a batch, cause, detail
 
 CAUSE_HELP: Mapping[Cause, str] = {

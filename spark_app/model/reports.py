@@ -43,9 +43,7 @@ class Report:
     new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
-    expectations: dict[str, dict[str, list[int]]] = field(
-        default_factory=dict
-    )  # routing name -> rule -> [passed, failed]
+    expectations: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # name -> rule -> [passed, failed]
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
 
     def merge(self, other: Report) -> None:

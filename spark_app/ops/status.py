@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from spark_app.model.causes import DROPPED
 from spark_app.model.reports import Report, add_counts, add_outcomes
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
@@ -82,7 +83,6 @@ class Status:
         with self._lock:
             self.value["bronze"] = rows.get(self._layout.bronze, 0)
             self.value["deferred"] = rows.get(self._layout.deferred, 0)
-            self.value["dropped"] = rows.get(self._layout.dropped, 0)
             known, self.value["tables"] = self.value["tables"], {}
             for name in names.values():
                 table = self._table(name)
@@ -91,8 +91,10 @@ class Status:
                 table["gold"] = rows.get(self._layout.gold_of(name), 0)
 
     def set_quarantine(self, causes: dict[str, int]) -> None:
+        """Set the open records by cause; those with `DROPPED` are not in quarantine."""
         with self._lock:
-            self.value["quarantine"] = causes
+            self.value["dropped"] = causes.get(DROPPED, 0)
+            self.value["quarantine"] = {cause: count for cause, count in causes.items() if cause != DROPPED}
 
     def set_lost(self, counts: dict[str, int]) -> None:
         """Set the number of accepted lost ranges, and of their offsets."""
@@ -164,13 +166,15 @@ class Status:
             self.told += 1
 
     def recovered(self, report: Report, resolved: dict[str, int]) -> None:
-        """Add a unit of `replay` or `rebuild` that is applied; `resolved`: cause -> records no longer in quarantine."""
+        """Add a unit of `replay` or `rebuild` that is applied; `resolved`: cause, or `DROPPED` -> records that are no
+        longer open."""
         with self._lock:
             self.value["deferred"] += report.deferred
             self._add(report)
             self.told += 1
+            self.value["dropped"] -= resolved.get(DROPPED, 0)
             quarantine = self.value["quarantine"]
-            add_counts(quarantine, {cause: -count for cause, count in resolved.items()})
+            add_counts(quarantine, {cause: -count for cause, count in resolved.items() if cause != DROPPED})
             self.value["quarantine"] = {cause: count for cause, count in quarantine.items() if count}
 
     def gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
 from spark_app.model.catalog import read_schema_key
-from spark_app.model.causes import Cause
+from spark_app.model.causes import DROPPED, Cause
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report, add_counts
 from spark_app.ops.log import log
@@ -35,7 +35,6 @@ from spark_app.worker.bronze import ranges_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values, resolved_rows
 
 CHOSEN = [*COORDINATES, "schema_id", "cause"]
-DROPPED = "dropped"  # what `resolved_events` has as the cause of a record that was dropped
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,7 @@ class Replay:
         source = {"request": self._request.id, "records": chosen.num_rows, "progress": asdict(self._counted)}
         named = Report(**(vars(silver) | {"files": {**silver.files, self._layout.resolved: [entry]}}))
         self._opened.commit(named, "replay", source)
-        return {} if self._filters.dropped else count_values(rows["cause"])
+        return count_values(rows["cause"])
 
     def _placed(self, silver: Report, chosen: pa.Table) -> pa.Table:
         """The chosen records that are in the new silver files, with their table."""

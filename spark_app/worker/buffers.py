@@ -58,9 +58,8 @@ class Buffers:
     def _parts(self, names: list[str]) -> list[tuple[str, pa.Table]]:
         """(table, rows): bronze, quarantine, deferred, dropped, then one of each silver table."""
         layout = self._plan.layout
-        own = [
-            name for name in (layout.bronze, layout.quarantine, layout.deferred, layout.dropped) if name in self._own
-        ]
+        others = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
+        own = [name for name in others if name in self._own]
         parts = [(name, pa.concat_tables(self._own[name], promote_options="default")) for name in own]
         split = table_rows.split_by_table(self._silver.values())
         return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]

@@ -60,6 +60,13 @@ def test_an_earlier_runs_report_counts_for_its_rows_only() -> None:
     assert (old.bronze, old.silver, old.lag, old.rate) == (1510, 1502, None, 0.0)
 
 
+def test_dropped_records_are_shown_if_there_are_any(view: View) -> None:
+    assert "dropped" not in "\n".join(table.plain(view))
+    some = replace(view, status=status.parse(REPORT | {"dropped": 1234}))
+    assert " · deferred 1 · dropped 1,234 · " in "\n".join(table.plain(some))
+    assert status.stale(some.status).dropped == 1234
+
+
 def test_the_lines_say_what_the_table_says(view: View) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(table.renderable(view))

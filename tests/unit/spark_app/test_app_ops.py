@@ -216,6 +216,22 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 
+def test_rows_that_fail_expectations_are_counted_by_rule(tmp_path: Path) -> None:
+    status = Status(open_lake(tmp_path), TableNames())
+    status.set_quarantine({"frame_short": 1, "dropped": 4})
+    rules = {"known": [7, 3], "high": [10, 0]}
+    status.batch_done(
+        1, Report(bronze=10, silver={"a": 5}, dropped=5, expectations={"a": rules, "b": {"high": [1, 1]}}), 1
+    )
+    status.recovered(Report(bronze=2, silver={"a": 2}), {"dropped": 2})
+    lines = status_lines(status.value)
+    assert "quarantine  1 open (frame_short 1)" in lines
+    assert lines[lines.index("dropped     7 by expectations") + 1 :][:2] == [
+        "expectation high: 1 of 12 rows fail",
+        "expectation known: 3 of 10 rows fail",
+    ]
+
+
 def test_deferred_rows_are_counted_down(tmp_path: Path) -> None:
     status = Status(open_lake(tmp_path), TableNames())
     status.batch_done(1, Report(bronze=5, deferred=5), 0.1)
