@@ -39,7 +39,7 @@ def _check_causes(chunk: Chunk, found: Found, absent: Absent) -> None:
         if cause not in Cause.__members__.values() or hop != cause.split("_")[0]:
             chunk.add(ALTERED, name, np.array([slot]), "cause")
         elif cause == Cause.EXPECT_FAILED:  # with a definition, `check_expectations` compares it
-            if int(record) not in chunk.definition_of:
+            if int(record) not in chunk.claims:
                 chunk.add(ALTERED, name, np.array([slot]), "definition")
         elif not _may_be(chunk, Cause(cause), int(record), schema is not None, absent):
             belongs = absent.belongs.get(int(record))

@@ -10,20 +10,14 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from spark_app.audit.check_expectations import Failures, check_landed, find_failures
-from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
+from spark_app.audit.chunk import NOT_STRICT, OTHER_DEFAULTS, OTHER_KEYS, Chunk, Found, is_read_differently
 from spark_app.audit.expected import Column, Json
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.values import differing, fits, mark, unequal
 from spark_app.audit.verdict import MISPLACED
-from spark_app.model.causes import Cause
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 
 OWN = {*LINEAGE_SCHEMA.names, "_schema_guid", "_definition"}  # lineage columns, compared apart from the content
-
-OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
-NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
-OTHER_KEYS = "keys were not decoded, perhaps under another decode.framed_keys"
-NO_SCHEMA = "rows have a schema that the ledger cannot decode, so their content was not compared"
 
 
 @dataclass
@@ -33,7 +27,7 @@ class Absent:
     Attributes:
         belongs: record -> the silver table it belongs in.
         misfits: records that have a table whose columns cannot hold them.
-        failures: records that a rule keeps out.
+        failures: of the records that rules once kept out; some of them were replayed, and are in silver.
     """
 
     belongs: dict[int, str] = field(default_factory=dict)
@@ -54,13 +48,13 @@ def check_silver(chunk: Chunk) -> Absent:
     for piece in chunk.pieces:
         slots = chunk.slot_of[piece.rows]
         checked[slots] = True
+        absent.failures |= find_failures(chunk, piece)
         numbers = table_at[slots]
         for number in np.unique(numbers):
             places = np.flatnonzero(numbers == number)
             part = piece.take(places.tolist())
             if number < 0:
                 _remember(chunk, part, absent)
-                absent.failures |= find_failures(chunk, part)
             else:
                 _check_rows(chunk, chunk.silver[number], row_at[slots[places]], part)
     _check_unread(chunk, table_at, checked)
@@ -163,9 +157,7 @@ def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str) 
     message, decode = piece.messages[place], chunk.snapshot.settings.decode
     if _is_row(chunk.rules.columns(type(message), not decode.defaults), message, row):
         return OTHER_DEFAULTS
-    if decode.strict or message.SerializeToString(deterministic=True) == piece.payloads[place]:
-        return ""
-    return NOT_STRICT
+    return NOT_STRICT if is_read_differently(chunk, piece, place) else ""
 
 
 def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
@@ -178,16 +170,12 @@ def _is_row(columns: Sequence[Column], message: Message, row: pa.Table) -> bool:
 
 def _check_unread(chunk: Chunk, table_at: np.ndarray, checked: np.ndarray) -> None:
     """Check rows of silver whose records are in no piece, because their frame or payload cannot be decoded."""
-    places = chunk.places
     for slot in np.flatnonzero((table_at >= 0) & ~checked & (chunk.record_at >= 0)):
         record, name = int(chunk.record_at[slot]), chunk.silver[table_at[slot]].table.name
-        causes = places.causes.get(record, frozenset())
-        if record in places.unknown and record not in places.broken:
-            chunk.verdict.note(NO_SCHEMA)
-        elif places.bare[record]:
-            chunk.verdict.note(OTHER_BARE)
-        elif Cause.DECODE_PAYLOAD in causes and not chunk.snapshot.settings.decode.strict:
-            chunk.verdict.note(NOT_STRICT)
+        excuse = chunk.excuse_unread(record)
+        if excuse:
+            chunk.verdict.note(excuse)
         elif chunk.has_value[record]:
+            causes = chunk.places.causes.get(record, frozenset())
             why = f"belongs in {chunk.snapshot.layout.quarantine}: {', '.join(sorted(causes))}"
             chunk.add(MISPLACED, name, np.array([slot]), why)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.audit.offset_index import OffsetIndex
-from spark_app.audit.record_rules import RecordRules
+from spark_app.audit.record_rules import Piece, RecordRules
 from spark_app.audit.snapshot import Snapshot, Table
 from spark_app.audit.source_records import Records
 from spark_app.audit.verdict import ALTERED, Verdict
+from spark_app.model.causes import Cause
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 
 TIME = pa.timestamp("us", "UTC")
 OMITTED = OMITTED_SCHEMA.names[0]
 
 NO_LONGER = "records are no longer in Kafka: they were compared with bronze instead"
+OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
+NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
+OTHER_KEYS = "keys were not decoded, perhaps under another decode.framed_keys"
+NO_SCHEMA = "rows have a schema that the ledger cannot decode, so their content was not compared"
 OTHER_BARE = "records without a frame may have been decoded under another decode.unframed_schema_id"
 
 
@@ -44,6 +50,32 @@ class Found:
         """When each row's record was ingested, in microseconds since 1970; -1 = unknown."""
         times: np.ndarray = self.column(f"{self.table.prefix}landed_at").cast(pa.int64()).fill_null(-1).to_numpy()
         return times
+
+
+class Claim(NamedTuple):
+    """What a row of quarantine or of the dropped ones says about the rules that keep its record out of silver.
+
+    Attributes:
+        table: the silver table.
+        rules: names of the failed rules.
+        definition: number of the definition; None = the row names none.
+    """
+
+    table: str | None
+    rules: list[str] | None
+    definition: int | None
+
+
+def claims_of(rows: pa.Table) -> list[Claim]:
+    """For each row its claim; a table without such rows has no columns for it."""
+    columns = (rows[n].to_pylist() if n in rows.column_names else [None] * len(rows) for n in Claim._fields)
+    return [Claim(*said) for said in zip(*columns, strict=True)]
+
+
+def is_read_differently(chunk: Chunk, piece: Piece, place: int) -> bool:
+    """Whether the app may have read a payload in another way than Google's parser does."""
+    canonical = piece.messages[place].SerializeToString(deterministic=True) == piece.payloads[place]
+    return not chunk.snapshot.settings.decode.strict and not canonical
 
 
 class Chunk:
@@ -81,8 +113,8 @@ class Chunk:
         self.slots = slots
         self.records = records
         layout, topic = snapshot.layout, slots.spans[0].topic
-        names = (layout.bronze, *snapshot.silver(), layout.quarantine, layout.deferred, layout.resolved)
-        names += (layout.dropped,)
+        others = (layout.quarantine, layout.deferred, layout.dropped, layout.resolved)
+        names = (layout.bronze, *snapshot.silver(), *others)
         self.tables = {name: Found.of(snapshot.tables[name], slots) for name in names if name in snapshot.tables}
         self._fill(expired)
         gaps = [span for topic_id, span in snapshot.given_up if (topic_id, span.topic) == (slots.topic_id, topic)]
@@ -156,27 +188,37 @@ class Chunk:
 
     @cached_property
     def once_read(self) -> np.ndarray:
-        """slot -> whether its frame was read: it is in silver, or a later stage quarantined it."""
+        """slot -> whether its frame was read: it is in silver or dropped, or a later stage quarantined it."""
         read = np.zeros(self.slots.count, bool)
         for found in self.silver:
             read[found.slots] = True
+        read |= self.counts(self.snapshot.layout.dropped) > 0
         quarantine = self.tables.get(self.snapshot.layout.quarantine)
         if quarantine is not None:
             read[quarantine.slots[np.asarray(pc.not_equal(quarantine.column("hop"), "frame").fill_null(False))]] = True
         return read
 
     @cached_property
-    def definition_of(self) -> dict[int, int]:
-        """Record that a rule keeps out of silver -> the number of its definition."""
-        found: dict[int, int] = {}
+    def claims(self) -> dict[int, Claim]:
+        """Record -> what its row in quarantine or among the dropped ones says, if that row names a definition."""
+        found: dict[int, Claim] = {}
         for name in (self.snapshot.layout.quarantine, self.snapshot.layout.dropped):
             table = self.tables.get(name)
-            if table is not None and "definition" in table.rows.column_names:
-                numbers = table.column("definition")
-                known = np.flatnonzero(np.asarray(numbers.is_valid()))
-                records = self.record_at[table.slots[known]].tolist()
-                found |= zip(records, numbers.take(pa.array(known)).to_pylist(), strict=True)
+            if table is not None:
+                said = zip(self.record_at[table.slots].tolist(), claims_of(table.rows), strict=True)
+                found |= {record: claim for record, claim in said if record >= 0 and claim.definition is not None}
         return found
+
+    def excuse_unread(self, record: int) -> str:
+        """Why the row of a record that is in no piece cannot be compared; "" = the audit knows no reason."""
+        places = self.places
+        causes = places.causes.get(record, frozenset())
+        if record in places.unknown and record not in places.broken:
+            return NO_SCHEMA
+        if places.bare[record]:
+            return OTHER_BARE
+        lenient = Cause.DECODE_PAYLOAD in causes and not self.snapshot.settings.decode.strict
+        return NOT_STRICT if lenient else ""
 
     def landed_at(self, slots: np.ndarray) -> pa.Array:
         """Bronze's `landed_at` of the slots, as a timestamp; NULL if bronze has no such record."""

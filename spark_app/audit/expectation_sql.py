@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,29 +32,35 @@ def _connection() -> DuckDBPyConnection:
 def columns_of(check: str) -> frozenset[str]:
     """The names in lower case that may be columns of the check."""
     rows = _connection().sql("SELECT json_serialize_sql($1::VARCHAR)", params=[f"SELECT {check}"]).fetchall()
-    return frozenset(name.lower() for name in _named(json.loads(rows[0][0])))
+    return frozenset(_named(json.loads(rows[0][0])))
 
 
-def _named(node: Any) -> Iterator[str]:
-    if isinstance(node, list):
-        for item in node:
-            yield from _named(item)
-    elif isinstance(node, dict):
-        if node.get("class") == "COLUMN_REF":
-            yield node["column_names"][0]
-        yield from _named(list(node.values()))
+def _named(tree: Any) -> Iterator[str]:
+    """The columns in a parsed check, by loops because the tree may be deeper than Python's stack."""
+    left: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]  # (node, parameters of the lambdas around it)
+    while left:
+        node, parameters = left.pop()
+        if isinstance(node, list):
+            left += ((item, parameters) for item in node)
+        elif isinstance(node, dict):
+            if node.get("class") == "LAMBDA" and node["syntax_type"] == "LAMBDA_KEYWORD":
+                left.append((node["expr"], parameters.union(_named(node["lhs"]))))
+                continue
+            if node.get("class") == "COLUMN_REF" and node["column_names"][0].lower() not in parameters:
+                yield node["column_names"][0].lower()
+            left += ((item, parameters) for item in node.values())
 
 
-def failing(rows: pa.Table, checks: Sequence[str], types: Mapping[str, pa.DataType]) -> list[np.ndarray]:
+def failing(rows: pa.Table, checks: Sequence[str], type_of: Callable[[str], pa.DataType]) -> list[np.ndarray]:
     """For each check which rows fail it: it is not true, or an error.
 
     Args:
-        types: name in lower case -> type, for the columns that rows may lack; such a column is NULL.
+        type_of: returns the type of a column, by its name in lower case, that the rows lack; it is NULL.
     """
     named = frozenset[str]().union(*map(columns_of, checks))
     there = {name.lower() for name in rows.column_names}
-    for name in sorted(named & types.keys() - there):
-        rows = rows.append_column(name, pa.nulls(len(rows), types[name]))
+    for name in sorted(named - there):
+        rows = rows.append_column(name, pa.nulls(len(rows), type_of(name)))
     return [_failing(rows, check) for check in checks]
 
 
@@ -67,7 +73,9 @@ def _failing(rows: pa.Table, check: str) -> np.ndarray:
     connection.register(ROWS, rows)
     try:
         found = connection.sql(f'SELECT COALESCE(TRY((\n{check}\n)), false) AS passed FROM "{ROWS}"').to_arrow_table()
-    except duckdb.Error:
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+            _connection.cache_clear()  # such an error ends the database, and all later checks would fail too
         return np.ones(len(rows), bool)
     finally:
         connection.unregister(ROWS)

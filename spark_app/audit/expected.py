@@ -90,12 +90,14 @@ class Column:
 
     Attributes:
         kind: the type of its column; None if the column is nested or JSON.
+        whole: the type of its column, whatever that is.
         read: returns the field's value of a message; structs are dicts, maps are sorted lists of pairs. It raises
             TimestampOutOfRange, NotUtf8 or UnicodeDecodeError.
     """
 
     name: str
     kind: pa.DataType | None
+    whole: pa.DataType
     read: Callable[[Message], Any]
 
 
@@ -103,7 +105,9 @@ def columns_of(message: Any, defaults: bool) -> list[Column]:
     """The columns that a message becomes."""
     names = names_of(message, set(RESERVED))
     above = (message.full_name,)
-    return [Column(names[f.number], _kind(f, above), _reader(f, above, defaults)) for f in message.fields]
+    return [
+        Column(names[f.number], _kind(f, above), _whole(f, above), _reader(f, above, defaults)) for f in message.fields
+    ]
 
 
 def _kind(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType | None:
@@ -113,6 +117,35 @@ def _kind(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType | None:
     if kind is not None:
         return TIMES[kind.full_name] if kind.full_name in TIMES else _flat(kind.fields_by_name["value"])
     return _flat(field)
+
+
+def _whole(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, item = (_item(field.message_type.fields_by_name[part], above) for part in ("key", "value"))
+        return pa.map_(key, item)
+    one = _item(field, above)
+    return pa.list_(one) if field.is_repeated else one
+
+
+def _item(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    """The type of one value of the field; it has the same cases as `_value`."""
+    kind = field.message_type
+    if kind is None:
+        return _flat(field)
+    if kind.full_name in TIMES:
+        return TIMES[kind.full_name]
+    if _is_wrapper(kind):
+        return _flat(kind.fields_by_name["value"])
+    if _is_json(kind, above):
+        return pa.string()
+    if not kind.fields:
+        return pa.bool_()
+    names, inside = names_of(kind, set()), (*above, kind.full_name)
+    return pa.struct([(names[f.number], _whole(f, inside)) for f in kind.fields])
+
+
+def _is_json(kind: Descriptor, above: tuple[str, ...]) -> bool:
+    return kind.full_name in AS_JSON or kind.full_name in above or len(above) >= LEVELS
 
 
 def _flat(field: FieldDescriptor) -> pa.DataType:
@@ -171,7 +204,7 @@ def _value(field: FieldDescriptor, above: tuple[str, ...], defaults: bool) -> Ca
     if _is_wrapper(kind):
         inner = _scalar(kind.fields_by_name["value"])
         return lambda value: inner(value.value)
-    if kind.full_name in AS_JSON or kind.full_name in above or len(above) >= LEVELS:
+    if _is_json(kind, above):
         return _json
     if not kind.fields:
         return lambda value: True

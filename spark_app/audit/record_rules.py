@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -198,6 +199,15 @@ class RecordRules:
         places.causes |= {row: frozenset(found) for row, found in causes.items()}
         good = [place for place, (row, _, _) in enumerate(parsed) if row not in causes]
         return [parsed[place] for place in good], {n: [v[place] for place in good] for n, v in values.items()}
+
+    @cached_property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of the columns of all messages, by name in lower case; of several the first counts."""
+        found: dict[str, pa.DataType] = {}
+        for message in self._schemas.messages():
+            for column in columns_of(message, True):
+                found.setdefault(column.name.lower(), column.whole)
+        return found
 
     def columns(self, message: type[Message], defaults: bool) -> list[Column]:
         key = (id(message), defaults)

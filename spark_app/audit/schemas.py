@@ -73,6 +73,12 @@ class Schemas:
             return {"text": SKIPS, "descriptor": COUNTS}.get(self._entries[key].get("form"))
         return COUNTS
 
+    def messages(self) -> Iterator[Descriptor]:
+        """Every message of the decodable schemas."""
+        for key in self._entries:
+            if self.is_decodable(key):
+                yield from (message for _, message in _all(self._own(key), COUNTS))
+
     def index_of(self, key: SchemaKey, full_name: str) -> MessageIndex:
         """The index of the message; () if the schema has no message of that name."""
         every = _all(self._own(key), self._way(key) is not SKIPS)

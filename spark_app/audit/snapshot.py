@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyarrow.fs import LocalFileSystem
 from spark_app.audit.schemas import Schemas
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.model.offsets import Offsets, Span
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, read_json
@@ -209,6 +211,12 @@ class Snapshot:
     def identity(self) -> str:
         """The lake's id, which is the application id of its transactions."""
         return self.lake.storage.get(self.lake.id).decode().strip()
+
+    @cached_property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of silver's columns, by name in lower case; the first table that has a column counts."""
+        schemas = [LINEAGE_SCHEMA, *(table.schema for table in self.silver().values())]
+        return {column.name.lower(): column.type for schema in reversed(schemas) for column in schema}
 
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}

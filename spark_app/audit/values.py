@@ -67,32 +67,36 @@ def carried(value: Any, kind: pa.DataType) -> Any:
     Raises:
         DoesNotFit: the column cannot hold it unchanged.
     """
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return _carried_struct(value, kind)
-    if pa.types.is_map(kind) and isinstance(value, list):
-        return sorted(([carried(k, kind.key_type), carried(v, kind.item_type)] for k, v in value), key=repr)
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [carried(item, kind.value_type) for item in value]
-    if isinstance(value, list | dict) or pa.types.is_nested(kind):
-        raise DoesNotFit
-    return told(carried_scalar(value, kind))
+    return told(held(value, kind))
 
 
-def _carried_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
-    names = [kind.field(place).name for place in range(kind.num_fields)]
-    if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
-        raise DoesNotFit
-    return {name: carried(value.get(name), kind.field(name).type) for name in names}
-
-
-def carried_scalar(value: Any, kind: pa.DataType) -> Any:
-    """The value of a scalar column of the type.
+def held(value: Any, kind: pa.DataType) -> Any:
+    """The value as a column of the type holds it; maps are sorted lists of pairs, and JSON is not text yet.
 
     Raises:
         DoesNotFit: the column cannot hold it unchanged.
     """
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return _held_struct(value, kind)
+    if pa.types.is_map(kind) and isinstance(value, list):
+        return sorted(([held(k, kind.key_type), held(v, kind.item_type)] for k, v in value), key=repr)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [held(item, kind.value_type) for item in value]
+    if isinstance(value, list | dict) or pa.types.is_nested(kind):
+        raise DoesNotFit
+    return _held_scalar(value, kind)
+
+
+def _held_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
+    names = [kind.field(place).name for place in range(kind.num_fields)]
+    if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
+        raise DoesNotFit
+    return {name: held(value.get(name), kind.field(name).type) for name in names}
+
+
+def _held_scalar(value: Any, kind: pa.DataType) -> Any:
     own = _type_of(value)
     if own == kind:
         return value
