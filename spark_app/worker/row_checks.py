@@ -70,7 +70,7 @@ def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Defini
     """
     checked = Checked()
     for definition, own in _by_definition(routed, codes, definitions):
-        places = np.flatnonzero(np.isin(codes, own)) if len(own) < len(np.unique(codes)) else np.arange(len(codes))
+        places = np.flatnonzero(np.isin(codes, own))
         needed = _needed(pick(rows, places), definition.rules, types)
         masks = failures(needed, [rule.check for rule in definition.rules])
         if checked.numbers is None:

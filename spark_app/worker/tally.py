@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
-from spark_app.model.reports import Report, add_counts, add_outcomes
+from spark_app.model.reports import Report, add_counts
 from spark_app.worker import table_rows
 from spark_app.worker.route import Routed
 
@@ -50,10 +50,9 @@ class Tally:
     def count_quarantined(self, causes: Iterable[Cause]) -> None:
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))
 
-    def count_checks(self, counts: Mapping[str, Mapping[str, list[int]]]) -> None:
+    def count_checks(self, counts: dict[str, dict[str, list[int]]]) -> None:
         """Count the rows that pass and fail each rule."""
-        for name, rules in counts.items():
-            add_outcomes(self.report.expectations.setdefault(name, {}), rules)
+        self.report.merge(Report(expectations=counts))
 
     def count_new_id(self, key: SchemaKey, records: int) -> None:
         if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:
