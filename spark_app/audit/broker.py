@@ -112,7 +112,8 @@ class Kafka:
         moved, at_once = time.monotonic(), 1
         while left and most_bytes > 0:
             before, largest = dict(at), 0
-            for message in self._consumer.consume(at_once, timeout=POLL_S):
+            messages = self._consumer.consume(at_once, timeout=POLL_S)
+            for message in messages:
                 span = left.get(_number(message.partition()))
                 if span is not None:
                     size = self._add_message(records, message, span, at)
@@ -120,7 +121,8 @@ class Kafka:
                     if at[span.partition] >= span.end:
                         self._consumer.incremental_unassign([TopicPartition(span.topic, span.partition)])
                         del left[span.partition]
-            at_once = max(1, min(AT_ONCE, 10 * at_once, BYTES_AT_ONCE // max(largest, 1)))
+            if messages:  # an empty poll says nothing about their size
+                at_once = max(1, min(AT_ONCE, 10 * at_once, BYTES_AT_ONCE // max(largest, 1)))
             if at != before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self._read_timeout_s:
