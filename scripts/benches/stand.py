@@ -80,7 +80,7 @@ class Workshop:
         lake.prepare()
         opened = OpenLake.of(lake, settings)
         opened.schemas.load_subject_versions()
-        return Stand(opened, UnitRunner(self.spark, lake, settings, opened.schemas, opened.tables, opened.definitions))
+        return Stand(opened, UnitRunner(self.spark, opened))
 
     def records(self, events: Iterator[Event], count: int, partitions: int = 4) -> Filed:
         """The next `count` events as records of so many partitions."""

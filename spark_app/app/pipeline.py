@@ -200,7 +200,7 @@ class Pipeline:
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
 
     def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
-        units = UnitRunner(spark, self.lake, self._settings, opened.schemas, opened.tables, opened.definitions)
+        units = UnitRunner(spark, opened)
         units.check_rules()
         read = functools.partial(read_kafka, spark, self._settings)
         run = RunContext(self.status, self._disk, self._stop, self._unit_lock)

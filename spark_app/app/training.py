@@ -69,7 +69,7 @@ def stream_batches(spark: SparkSession, lake: Lake, settings: Settings) -> None:
     """Run some micro-batches of noise through the job, the manifest and the committer, into bronze and quarantine."""
     lake.prepare()
     opened = OpenLake.of(lake, settings)
-    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables, opened.definitions)
+    units = UnitRunner(spark, opened)
     done = threading.Event()
 
     def ingest_batch(_: DataFrame, batch_id: int) -> None:

@@ -15,14 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.driver.job_input import Records
+from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.rule_types import check_rules_fit
-from spark_app.driver.schema_resolver import SchemaResolver
-from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
-from spark_app.model.definitions import NO_RULES, Definitions
+from spark_app.model.definitions import NO_RULES
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.reports import Report
-from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.storage.local import LocalStorage
@@ -52,22 +50,13 @@ class UnitOptions:
 class UnitRunner:
     """Runs the job, resolves new schemas and tables, and runs the job again."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        lake: Lake,
-        settings: Settings,
-        schemas: SchemaResolver,
-        tables: TableAdmission,
-        definitions: Definitions = NO_RULES,
-    ):
-        """`definitions`: the rules in force."""
+    def __init__(self, session: SparkSession, opened: OpenLake):
         self._session = session
-        self._definitions = definitions
-        self._lake = lake
-        self._settings = settings
-        self._schemas = schemas
-        self._tables = tables
+        self._lake = opened.lake
+        self._settings = opened.settings
+        self._schemas = opened.schemas
+        self._tables = opened.tables
+        self._definitions = opened.definitions
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records

@@ -30,7 +30,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     opened = OpenLake.of(lake, settings)
     spark = session.start(settings, "protolake-recovery", quiet=True)
     jvm.lock_lake_in_jvm(spark, lake)
-    units = UnitRunner(spark, lake, settings, opened.schemas, opened.tables, opened.definitions)
+    units = UnitRunner(spark, opened)
     units.check_rules()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)

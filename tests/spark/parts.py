@@ -66,7 +66,7 @@ class Parts:
         self.manifests, self.committer = self.opened.units.manifests, self.opened.units.committer
         self.tables, self.schemas = self.opened.tables, self.opened.schemas
         self.ledger = self.schemas.ledger
-        self.units = UnitRunner(spark, self.lake, self.settings, self.schemas, self.tables, self.opened.definitions)
+        self.units = UnitRunner(spark, self.opened)
         self.status = Status(self.lake, self.settings.tables.layout)
         self.stop = threading.Event()
         self.room = DiskSpaceGuard(self.lake, self.settings.lake.min_free_bytes, self.status, self.stop)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import write_quickly
 from spark_app.worker import task
+from spark_app.worker.task_plan import TaskPlan
 from tests.support.frames import leave_out
 
 TOPIC = "t"
@@ -71,6 +73,30 @@ class Batches:
         return records, list(spans)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """Records of a unit that are in memory."""
+
+    batches: list[pa.RecordBatch]
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.batches)
+
+
+class LocalUnits(UnitRunner):
+    """Runs the job in this process, as one task."""
+
+    def __init__(self, opened: OpenLake):
+        super().__init__(None, opened)  # type: ignore[arg-type]
+        self._sampled = True
+
+    def tasks(self, records: int) -> int:
+        return 1
+
+    def _execute(self, records: Any, plan: TaskPlan) -> Report:
+        return task.run(records.read(), plan, self._schemas.ledger.catalog(), "00000-0")
+
+
 class SmallLake:
     """A lake that takes batches of a topic as the app does. `sections` are settings: section -> values."""
 
@@ -81,9 +107,7 @@ class SmallLake:
         self.lake = Lake(root)
         self.lake.prepare()
         self.opened = OpenLake.of(self.lake, self.settings)
-        self.units = UnitRunner(
-            None, self.lake, self.settings, self.opened.schemas, self.opened.tables, self.opened.definitions
-        )  # type: ignore[arg-type]
+        self.units = LocalUnits(self.opened)
         self.kafka = Batches()
         self.ends: dict[int, int] = {}
         self.learn(*decodables)
@@ -102,24 +126,15 @@ class SmallLake:
             partition = batch["partition"][0].as_py()
             self.ends[partition] = batch["offset"][-1].as_py() + 1
         most = self.settings.batch.max_record_bytes
-        report = self._run([leave_out(batch, most) for batch in batches], origin or UnitOptions({self.topic: TOPIC_ID}))
+        taken = Taken([leave_out(batch, most) for batch in batches])
+        sequence = self.opened.units.manifests.last + 1
+        report = self.units.run(taken, sequence, origin or UnitOptions({self.topic: TOPIC_ID}, bump_in_place=True))  # type: ignore[arg-type]
         source = {"batch": 0, "start": start, "end": self._offsets(), "topic_ids": {self.topic: TOPIC_ID}}
         self.opened.commit(report, "ingest", source)
         return report
 
     def _offsets(self) -> Offsets:
         return {self.topic: {str(partition): end for partition, end in self.ends.items()}}
-
-    def _run(self, batches: Sequence[pa.RecordBatch], origin: UnitOptions) -> Report:
-        for defer_new in (False, False, False, True):
-            plan = self.units._plan(self.opened.units.manifests.last + 1, origin)
-            plan = task.replace(plan, defer_new=defer_new)  # type: ignore[attr-defined]
-            report = task.run(iter(batches), plan, self.opened.schemas.ledger.catalog(), "00000-0")
-            if not report.new_ids and not report.new_values:
-                return report
-            self.units.discard(report)
-            self.opened.tables.admit(report.new_values)
-        return report
 
     def fold(self, time: str = "event_timestamp", unit: int = 0) -> None:
         """Gold of the demo's aggregates, as the app would commit it for that unit; Spark is what folds there."""
