@@ -1,4 +1,4 @@
-"""Selects the columns that the checks of rules name."""
+"""Finds the columns that the checks of rules name."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from spark_app.expectations.checks import LINEAGE, columns_of
 from spark_app.model.definitions import Rule
 
 
-def named_columns(rules: Iterable[Rule]) -> frozenset[str]:
-    """The names in the checks, in lower case: case does not count.
+def needed_columns(rules: Iterable[Rule], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """The columns that the rules name, sorted by name; case does not count.
+
+    Args:
+        own: the columns that the rows have.
+        types: the types of columns that the rows may lack; those of the lineage are known.
 
     Raises:
         ConfigurationError: a check is refused.
     """
-    return frozenset(name.lower() for rule in rules for name in columns_of(rule.name, rule.check))
+    wanted = sorted({name.lower() for rule in rules for name in columns_of(rule.name, rule.check)})
+    known: dict[str, pa.Field] = {}
+    for field in (*own, *types, *LINEAGE):
+        known.setdefault(field.name.lower(), field)
+    return pa.schema([known[name] for name in wanted if name in known])
 
 
 def select_needed(rows: pa.Table, rules: Iterable[Rule], types: pa.Schema) -> pa.Table:
-    """The rows with the columns that the rules name, and at least one column.
-
-    Args:
-        types: the types of columns that the rows may lack: such a column is NULL, and so is one of the lineage.
-    """
-    wanted = named_columns(rules)
-    there = {name.lower(): name for name in rows.column_names}
-    known = {field.name.lower(): field for field in (*LINEAGE, *types)}
-    columns = {there[name]: rows.column(there[name]) for name in sorted(wanted & there.keys())}
-    for name in sorted(wanted & known.keys() - there.keys()):
-        columns[known[name].name] = pa.nulls(len(rows), known[name].type)
+    """The rows with the columns of `needed_columns`, and at least one column; those that they lack are NULL."""
+    fields = needed_columns(rules, rows.schema, types)
+    there = set(rows.column_names)
+    columns = {f.name: rows.column(f.name) if f.name in there else pa.nulls(len(rows), f.type) for f in fields}
     return pa.table(columns) if columns else rows.select(rows.column_names[:1])

@@ -41,6 +41,7 @@ ORDER = (
     "driver",
     "gold",
     "recovery",
+    "backtest",
     "audit",
     "app",
     "cli",
