@@ -45,7 +45,7 @@ def backtest(settings: Settings, names: Sequence[str] = (), since: float | None 
         ContractError: a table or state file of the lake is damaged.
     """
     expectations = _choose(settings.expectations, names)
-    history = History.open(settings, OPEN_TIMEOUT_S)
+    history = History.of(settings, OPEN_TIMEOUT_S)
     check_rules_fit(expectations, history.catalog, history.routing, wrapper_of(settings))
     moment = None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC)
     return _Backtester(history, expectations, moment).run()

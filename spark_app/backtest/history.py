@@ -41,7 +41,7 @@ class History:
     names: tuple[str, ...]
 
     @staticmethod
-    def open(settings: Settings, timeout_s: float) -> History:
+    def of(settings: Settings, timeout_s: float) -> History:
         """
         Raises:
             ConfigurationError: there is no lake, or the settings are not those of the lake.

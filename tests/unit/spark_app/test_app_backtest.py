@@ -173,7 +173,7 @@ def test_a_replay_that_is_half_done_is_waited_for(tmp_path: Path, monkeypatch: p
     lake.take(batch_of(FOUR))
     replay(lake, 2, finish=False)
     with pytest.raises(UnreachableError, match="run it again after the replay"):
-        history.History.open(lake.settings, 0.0)
+        history.History.of(lake.settings, 0.0)
     waits = []
 
     def finish(seconds: float) -> None:
@@ -205,7 +205,7 @@ def test_kept_out_records_are_decoded_in_chunks(tmp_path: Path, monkeypatch: pyt
     for first in range(0, 20, 4):
         lake.take(batch_of([bet("uno", "a", 9)] * 4, first=first))
     folders = []
-    for decoded in kept_out.KeptOut(history.History.open(lake.settings, 1.0), None).decode():
+    for decoded in kept_out.KeptOut(history.History.of(lake.settings, 1.0), None).decode():
         [rows] = scan(decoded.storage, [decoded.key], pa.schema([("_offset", pa.int64())]), ["_offset"])
         folders.append((decoded.storage.root, rows["_offset"].to_pylist()))
     assert [offset for _, offsets in folders for offset in offsets] == list(range(1, 20, 2))
