@@ -28,6 +28,7 @@ OPEN_TIMEOUT_S = 30.0
 LANDED_AT = "_landed_at"
 ROUNDED = datetime.timedelta(milliseconds=1)  # writers may cut the bounds of times in the log to milliseconds
 FOREVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+LATEST = 253_402_300_799.0  # seconds since 1970: the last second of the year 9999
 
 
 def backtest(settings: Settings, names: Sequence[str] = (), since: float | None = None) -> Outcomes:
@@ -47,8 +48,12 @@ def backtest(settings: Settings, names: Sequence[str] = (), since: float | None 
     expectations = _choose(settings.expectations, names)
     history = History.of(settings, OPEN_TIMEOUT_S)
     check_rules_fit(expectations, history.catalog, history.routing, wrapper_of(settings))
-    moment = None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC)
-    return _Backtester(history, expectations, moment).run()
+    return _Backtester(history, expectations, None if since is None else _moment(since)).run()
+
+
+def _moment(since: float) -> datetime.datetime:
+    """The time in UTC; one before 1970 is 1970, when no record had landed."""
+    return datetime.datetime.fromtimestamp(min(max(since, 0.0), LATEST), datetime.UTC)
 
 
 def _choose(expectations: Mapping[str, Expectation], names: Sequence[str]) -> dict[str, Expectation]:

@@ -226,6 +226,13 @@ def test_since_is_the_time_of_landing(tmp_path: Path) -> None:
     assert backtest(lake.settings, since=late).to_json()["since"] == landed[1].isoformat()
 
 
+@pytest.mark.parametrize(("since", "checked"), [(-62_135_596_800.0 - 3600, 1), (0.0, 1), (253_402_300_800.0, 0)])
+def test_since_may_be_any_moment(tmp_path: Path, since: float, checked: int) -> None:
+    lake = lake_of(tmp_path, IN_FORCE)
+    lake.take(batch_of(FOUR[:1]))
+    assert counts(backtest(lake.settings, since=since), "known") == {UNO: (checked, 0, 0)}
+
+
 def test_files_that_landed_before_since_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = lake_of(tmp_path, IN_FORCE)
     lake.take(batch_of(FOUR))
