@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spark_app import __version__
-from spark_app.cli import examining, recovering, running
+from spark_app.cli import examining, expecting, recovering, running
 from spark_app.cli.exits import say
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
 from spark_app.ops.log import log
@@ -35,6 +35,9 @@ COMMANDS = (
 )
 for command, example in COMMANDS:
     app.command(epilog=f"Example: {example}")(command)
+expect = typer.Typer(no_args_is_help=True, help="Expectations: `expect check` tries them on the rows of the past.")
+expect.command(epilog="Example: protolake expect check known_player --since 2026-11-01")(expecting.check)
+app.add_typer(expect, name="expect")
 
 
 def main() -> None:

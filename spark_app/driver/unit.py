@@ -6,7 +6,6 @@ All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recover
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,20 +13,19 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app.driver.decode_plan import make_plan, wrapper_of
 from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.rule_types import check_rules_fit
-from spark_app.model.catalog import Catalog, DecodeOptions, read_schema_key
+from spark_app.model.catalog import Catalog, read_schema_key
 from spark_app.model.definitions import NO_RULES
-from spark_app.model.errors import ConfigurationError, SchemaBump
+from spark_app.model.errors import SchemaBump
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
-from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.task_plan import TaskPlan
-from spark_app.worker.unwrap import Wrapper
 
 SAMPLE_RECORDS = 10_000  # records
 FILE_RECORDS = 1_000  # per file of a task: with fewer, the files of another task cost more than the task saves
@@ -123,7 +121,7 @@ class UnitRunner:
             ConfigurationError: a rule is no expression on these columns.
         """
         catalog, routing = self._schemas.ledger.catalog(), self._tables.routing()
-        check_rules_fit(self._settings.expectations, catalog, routing, self._wrapper())
+        check_rules_fit(self._settings.expectations, catalog, routing, wrapper_of(self._settings))
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
@@ -131,44 +129,15 @@ class UnitRunner:
         for table, files in report.files.items():
             storage.delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
 
-    def _unframed_schema(self) -> UnframedSchema | None:
-        """The schema of records without a frame."""
-        decode = self._settings.decode
-        schema_id = decode.unframed_schema_id
-        if not schema_id:
-            return None
-        index = self._schemas.ledger.index_of(schema_id, decode.unframed_message)
-        if not index and schema_id in self._schemas.ledger.catalog().decodable:
-            raise ConfigurationError(
-                f"decode.unframed_message: schema {schema_id} has no message {decode.unframed_message}"
-            )
-        return schema_id, index
-
-    def _wrapper(self) -> Wrapper | None:
-        wrapper = self._settings.wrapper
-        return Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None
-
     def _plan(self, sequence: int, origin: UnitOptions) -> TaskPlan:
-        decode = self._settings.decode
-        return TaskPlan(
-            root=origin.root or self._lake.storage.root,
-            prefix=unit_file_prefix(sequence),
-            layout=self._settings.tables.layout,
-            routing=self._tables.routing(),
+        root, prefix = origin.root or self._lake.storage.root, unit_file_prefix(sequence)
+        plan = make_plan(root, prefix, self._settings, self._schemas.ledger, self._tables.routing())
+        return replace(
+            plan,
             topic_ids=origin.topic_ids,
-            landed_at=int(time.time() * 1_000_000),
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
-            unframed=self._unframed_schema(),
-            framed_keys=decode.framed_keys,
-            options=DecodeOptions(decode.strict, decode.defaults),
-            wrapper=self._wrapper(),
             definitions=self._definitions if origin.checks else NO_RULES,
-            buffer_bytes=self._settings.batch.buffer_bytes,
-            own_file_bytes=self._settings.batch.max_arrow_bytes,
-            max_record_bytes=self._settings.batch.max_record_bytes,
-            compression=self._settings.lake.compression,
-            bronze_compression=self._settings.lake.compression_of_bronze,
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:

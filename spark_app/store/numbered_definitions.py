@@ -24,14 +24,14 @@ def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
     named = sorted({name for one in expectations.values() for name in one.tables})
-    usual = _number(_rules_of(expectations, None), stored)
-    own = {name: _number(_rules_of(expectations, name), stored) for name in named}
+    usual = _number(rules_of_table(expectations, None), stored)
+    own = {name: _number(rules_of_table(expectations, name), stored) for name in named}
     if len(stored) > known:
         write_durably(lake.storage, lake.definitions, json.dumps(stored, indent=1), "definitions")
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
 
 
-def _rules_of(expectations: Mapping[str, Expectation], table: str | None) -> tuple[Rule, ...]:
+def rules_of_table(expectations: Mapping[str, Expectation], table: str | None) -> tuple[Rule, ...]:
     """The rules of a table, in the order of their names; None = of the tables that no rule names."""
     return tuple(
         Rule(name, one.check, one.action)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
@@ -177,9 +178,9 @@ class Tables:
             return []
         return [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
 
-    def files_between(self, name: str, column: str, low: int, high: int) -> list[str]:
+    def files_between(self, name: str, column: str, low: Any, high: Any) -> list[str]:
         """Keys of the table's files that, by Delta's statistics, may hold values of the column from `low` to `high`;
-        empty if the table does not exist."""
+        empty if the table does not exist. Both are numbers, or times with a zone."""
         table = self.get(name)
         if table is None:
             return []

@@ -129,14 +129,26 @@ def split_among_tasks(pieces: Iterable[Piece], tasks: int) -> list[tuple[Piece, 
 
 def ranges_of(coordinates: pa.Table) -> dict[Partition, np.ndarray]:
     """Partition -> runs of consecutive offsets among the coordinates, with the end excluded."""
+    return {partition: runs(np.unique(offsets)) for partition, offsets in offsets_of(coordinates).items()}
+
+
+def offsets_of(coordinates: pa.Table) -> dict[Partition, np.ndarray]:
+    """Partition -> the offsets among the coordinates, int64."""
     *partition, offset = COORDINATES
-    found = {}
-    for row in coordinates.group_by(partition).aggregate([(offset, "list")]).to_pylist():
-        offsets = np.unique(np.array(row["offset_list"], np.int64))
-        breaks = np.flatnonzero(np.diff(offsets) != 1)
-        firsts, lasts = offsets[[0, *(breaks + 1)]], offsets[[*breaks, -1]]
-        found[row["topic"], row["topic_id"], row["partition"]] = np.column_stack([firsts, lasts + 1])
-    return found
+    found = coordinates.group_by(partition).aggregate([(offset, "list")])
+    keys = found.select(partition).to_pylist()
+    lists = (one.values.to_numpy() for one in found[f"{offset}_list"])
+    return {tuple(key.values()): offsets for key, offsets in zip(keys, lists, strict=True)}
+
+
+def runs(offsets: np.ndarray) -> np.ndarray:
+    """Runs of consecutive offsets, with the end excluded: int64 of the shape [runs, 2].
+
+    Args:
+        offsets: at least one; ascending and distinct.
+    """
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    return np.column_stack([offsets[np.r_[0, breaks + 1]], offsets[np.r_[breaks, -1]] + 1])
 
 
 def within(batch: pa.RecordBatch, ranges: Ranges) -> pa.Array:

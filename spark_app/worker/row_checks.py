@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from spark_app.expectations.checks import columns_of
 from spark_app.expectations.engine import failures
+from spark_app.expectations.needed_columns import select_needed
 from spark_app.model.definitions import Action, Definition, Definitions, Rule
 from spark_app.worker.pick import pick
 from spark_app.worker.route import Routed
@@ -71,7 +71,7 @@ def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Defini
     checked = Checked()
     for definition, own in _by_definition(routed, codes, definitions):
         places = np.flatnonzero(np.isin(codes, own))
-        needed = _needed(pick(rows, places), definition.rules, types)
+        needed = select_needed(pick(rows, places), definition.rules, types)
         masks = failures(needed, [rule.check for rule in definition.rules])
         if checked.numbers is None:
             checked.numbers = np.zeros(len(codes), np.int64)
@@ -92,17 +92,6 @@ def _by_definition(
         if definition is not None:
             found.setdefault(definition.number, (definition, []))[1].append(code)
     yield from found.values()
-
-
-def _needed(rows: pa.Table, rules: tuple[Rule, ...], types: pa.Schema) -> pa.Table:
-    """Only the columns that the rules name; those that the rows lack are NULL."""
-    wanted = {name.lower() for rule in rules for name in columns_of(rule.name, rule.check)}
-    there = {name.lower(): name for name in rows.column_names}
-    known = {name.lower(): types.field(name) for name in types.names}
-    columns = {there[name]: rows.column(there[name]) for name in sorted(wanted & there.keys())}
-    for name in sorted(wanted & known.keys() - there.keys()):
-        columns[known[name].name] = pa.nulls(len(rows), known[name].type)
-    return pa.table(columns) if columns else rows.select(rows.column_names[:1])
 
 
 def _count(

@@ -109,6 +109,13 @@ def test_a_rule_names_the_columns_about_the_record(tmp_path: Path) -> None:
     assert rows(lake, "silver_uno_events", "_offset") == [(0,)]
 
 
+@pytest.mark.parametrize("column", ["_key", "_schema_guid"])
+def test_a_column_of_the_lineage_that_no_row_has_is_null(tmp_path: Path, column: str) -> None:
+    lake = lake_of(tmp_path, {"none": {"check": f"{column} IS NULL OR {column} <> ''", "action": "drop"}})
+    report = lake.take(batch_of([bet("uno", "a", 9), bet("uno", "b", 9)]))
+    assert (report.silver, report.dropped) == ({"uno": 2}, 0)
+
+
 def test_a_rule_without_columns(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"never": {"check": "1 = 2", "action": "quarantine"}})
     lake.take(batch_of([bet("uno", "a", 9)] * 3))

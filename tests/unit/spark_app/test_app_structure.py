@@ -41,6 +41,7 @@ ORDER = (
     "driver",
     "gold",
     "recovery",
+    "backtest",
     "audit",
     "app",
     "cli",
@@ -248,6 +249,7 @@ def test_the_parts_do_not_know_each_other() -> None:
     ("module", "unwanted"),
     [
         ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow"]),
+        ("spark_app.backtest", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
         (
             "spark_app.audit",
             [

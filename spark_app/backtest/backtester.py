@@ -1,0 +1,115 @@
+"""Checks the history of a lake by the rules of the settings, table by table in streamed batches."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_app.backtest.history import History
+from spark_app.backtest.kept_out import KeptOut
+from spark_app.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
+from spark_app.backtest.scan import scan
+from spark_app.driver.decode_plan import wrapper_of
+from spark_app.driver.rule_types import check_rules_fit
+from spark_app.expectations.engine import failures
+from spark_app.expectations.needed_columns import needed_columns
+from spark_app.model.errors import ConfigurationError, UsageError
+from spark_app.model.record_schemas import LINEAGE_SCHEMA
+from spark_app.settings.models import Expectation, Settings
+from spark_app.storage.local import LocalStorage
+from spark_app.store.numbered_definitions import rules_of_table
+from spark_app.worker.placement import Placement
+
+OPEN_TIMEOUT_S = 30.0
+LANDED_AT = "_landed_at"
+ROUNDED = datetime.timedelta(milliseconds=1)  # writers may cut the bounds of times in the log to milliseconds
+FOREVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+LATEST = 253_402_300_799.0  # seconds since 1970: the last second of the year 9999
+
+
+def backtest(settings: Settings, names: Sequence[str] = (), since: float | None = None) -> Outcomes:
+    """Count by table and rule how many rows of history pass and fail. Every row is checked, whatever rules it met when
+    it came. The lake stays as it is.
+
+    Args:
+        names: the rules; empty = all rules of the settings.
+        since: only rows that landed then or later, in seconds since 1970.
+
+    Raises:
+        UsageError: the settings have no rule of such a name.
+        ConfigurationError: there is no lake or no rule, or a rule does not fit the columns of its tables.
+        UnreachableError: files were removed during the command, or replays moved records all the time.
+        ContractError: a table or state file of the lake is damaged.
+    """
+    expectations = _choose(settings.expectations, names)
+    history = History.of(settings, OPEN_TIMEOUT_S)
+    check_rules_fit(expectations, history.catalog, history.routing, wrapper_of(settings))
+    return _Backtester(history, expectations, None if since is None else _moment(since)).run()
+
+
+def _moment(since: float) -> datetime.datetime:
+    """The time in UTC; one before 1970 is 1970, when no record had landed."""
+    return datetime.datetime.fromtimestamp(min(max(since, 0.0), LATEST), datetime.UTC)
+
+
+def _choose(expectations: Mapping[str, Expectation], names: Sequence[str]) -> dict[str, Expectation]:
+    if not expectations:
+        raise ConfigurationError("expectations: the settings have none; write [expectations.NAME] with a check")
+    for name in names:
+        if name not in expectations:
+            near = difflib.get_close_matches(name, expectations, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(expectations))}"
+            raise UsageError(f"the settings have no expectation {name}; {hint}")
+    return {name: rule for name, rule in expectations.items() if not names or name in names}
+
+
+class _Backtester:
+    def __init__(self, history: History, expectations: Mapping[str, Expectation], since: datetime.datetime | None):
+        self._history = history
+        self._since = since
+        by_name = {name: rules_of_table(expectations, name) for name in history.names}
+        self._rules = {name: rules for name, rules in by_name.items() if rules}
+        self._outcomes = {name: TableOutcome.of(rules) for name, rules in self._rules.items()}
+        placement = Placement(history.plan("", 0), history.catalog)
+        self._columns = {name: self._needed(name, placement) for name in self._rules}
+        self._idle = sorted(expectations.keys() - {rule.name for rules in self._rules.values() for rule in rules})
+
+    def run(self) -> Outcomes:
+        for name, outcome in self._outcomes.items():
+            outcome.silver += self._check(name, self._history.lake.storage, self._silver_files(name))
+        kept_out = KeptOut(self._history, self._since)
+        for decoded in kept_out.decode():
+            if decoded.name in self._outcomes:
+                self._outcomes[decoded.name].bronze += self._check(decoded.name, decoded.storage, [decoded.key])
+        layout = self._history.settings.tables.layout
+        by_table = {layout.silver_of(name): outcome for name, outcome in self._outcomes.items()}
+        return Outcomes(self._since, by_table, kept_out.undecodable, self._idle)
+
+    def _needed(self, name: str, placement: Placement) -> pa.Schema:
+        """The columns to read: those that the rules of the table name, the coordinates, and the time of landing."""
+        history = self._history
+        own = history.tables.columns(history.settings.tables.layout.silver_of(name)) or pa.schema([])
+        named = needed_columns(self._rules[name], own, placement.types(history.columns(name)))
+        about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
+        return pa.schema([*named, *(field for field in about if field.name not in named.names)])
+
+    def _silver_files(self, name: str) -> list[str]:
+        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        if self._since is None:
+            return sorted(tables.files(table))
+        return sorted(tables.files_between(table, LANDED_AT, self._since - ROUNDED, FOREVER))
+
+    def _check(self, name: str, storage: LocalStorage, keys: Sequence[str]) -> int:
+        """Check the rows of files of a table; returns their number."""
+        rules, columns, count = self._rules[name], self._columns[name], 0
+        checks = [rule.check for rule in rules]
+        since = None if self._since is None else pc.field(LANDED_AT) >= pa.scalar(self._since)
+        for batch in scan(storage, keys, columns, columns.names, since):
+            masks = failures(pa.Table.from_batches([batch]), checks)
+            self._outcomes[name].count(rules, masks, batch)
+            count += batch.num_rows
+        return count

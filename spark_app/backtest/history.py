@@ -1,0 +1,111 @@
+"""The history of a lake at one moment: a version of each table, and what is needed to decode records of bronze."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from spark_app.driver.decode_plan import make_plan, wrapper_of
+from spark_app.driver.table_admission import TableAdmission
+from spark_app.model.catalog import Catalog
+from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.schemas.ledger import Ledger
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake, unit_file_prefix
+from spark_app.store.manifest import Manifests
+from spark_app.store.rules import check_rules, message_index_rule
+from spark_app.store.table_handles import Tables
+from spark_app.worker.fit import table_columns
+from spark_app.worker.route import Routing
+from spark_app.worker.task_plan import TaskPlan
+
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True)
+class History:
+    """
+    Attributes:
+        tables: the tables, each at the version that it was opened with.
+        names: the routing names of the silver tables, sorted.
+    """
+
+    lake: Lake
+    settings: Settings
+    tables: Tables
+    ledger: Ledger
+    routing: Routing
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(settings: Settings, timeout_s: float) -> History:
+        """
+        Raises:
+            ConfigurationError: there is no lake, or the settings are not those of the lake.
+            UnreachableError: replays committed units all the time, for `timeout_s` seconds.
+            ContractError: a state file of the lake is damaged.
+        """
+        lake = Lake(settings.lake.path)
+        if not lake.tables():
+            raise ConfigurationError(f"lake.path: no tables at {lake.root}")
+        check_rules(lake, settings)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            applied = Manifests(lake).applied()
+            try:
+                found = _read(lake, settings)
+            except DeltaError:  # the app removed a log entry during the read
+                if time.monotonic() > deadline:
+                    raise
+                found = None
+            if found is not None and not _is_replayed_after(lake, applied):
+                return found
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"a replay has moved records of {lake.root} into silver while this command opened the tables: run "
+                    "it again after the replay; if the app is down, start it, so that it completes the unit"
+                )
+            time.sleep(RETRY_S)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.ledger.catalog()
+
+    def plan(self, root: str, buffer_bytes: int) -> TaskPlan:
+        """The plan of a task that decodes records of bronze into `root`, checks no rules and resolves no schemas.
+
+        Args:
+            buffer_bytes: decoded bytes that the task holds before it writes files.
+        """
+        plan = make_plan(root, unit_file_prefix(0), self.settings, self.ledger, self.routing)
+        return replace(plan, defer_new=True, buffer_bytes=min(buffer_bytes, plan.buffer_bytes))
+
+    def columns(self, name: str) -> pa.Schema:
+        """The columns of a silver table by its message types, without those of the lineage."""
+        wrapper, fixed = wrapper_of(self.settings), self.routing.fixed.get(name)
+        return table_columns(self.routing.messages.get(name, ()), self.catalog.columns, wrapper, fixed)
+
+
+def _read(lake: Lake, settings: Settings) -> History:
+    layout = settings.tables.layout
+    tables = Tables(lake, settings.lake, layout)
+    # Bronze comes after the tables that name its records: it has all of them then.
+    for table in (layout.quarantine, layout.dropped, layout.resolved, layout.bronze):
+        tables.get(table)
+    admission = TableAdmission(lake, settings.event, settings.tables, tables.columns)
+    names = sorted(set(admission.admitted.values()))
+    for name in names:
+        tables.get(layout.silver_of(name))
+    ledger = Ledger(lake, message_index_rule(lake) or settings.decode.message_index or None)
+    return History(lake, settings, tables, ledger, admission.routing(), tuple(names))
+
+
+def _is_replayed_after(lake: Lake, unit: int) -> bool:
+    """Whether a replay has committed a unit after this one. It changes several tables, which then show a record in
+    silver that is still open elsewhere, or the other way round. Other units put each record into one table."""
+    manifests = Manifests(lake)
+    later = (manifests.read(number) for number in manifests.numbers() if number > unit)
+    return any(manifest.kind == "replay" for manifest in later)

@@ -1,0 +1,103 @@
+"""How many rows pass and fail each rule, by table."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.model.definitions import Rule
+
+COORDINATES = ("_topic", "_partition", "_offset")
+MOST_NAMED = 5  # failing rows of each table and rule
+
+
+@dataclass
+class RuleOutcome:
+    """
+    Attributes:
+        failed: rows.
+        rows: the coordinates of the first failing rows: topic, partition, offset.
+    """
+
+    failed: int = 0
+    rows: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class TableOutcome:
+    """
+    Attributes:
+        silver: rows of silver that were checked.
+        bronze: records that rules keep out of silver; they were decoded from bronze and checked.
+        rules: name -> outcome, for each rule that applies to the table.
+    """
+
+    silver: int = 0
+    bronze: int = 0
+    rules: dict[str, RuleOutcome] = field(default_factory=dict)
+
+    @staticmethod
+    def of(rules: Sequence[Rule]) -> TableOutcome:
+        return TableOutcome(rules={rule.name: RuleOutcome() for rule in rules})
+
+    @property
+    def checked(self) -> int:
+        return self.silver + self.bronze
+
+    def count(self, rules: Sequence[Rule], masks: np.ndarray, rows: pa.RecordBatch) -> None:
+        """Count failing rows.
+
+        Args:
+            masks: for each row a bitmask of the rules that it fails, see `engine.failures`.
+            rows: have the columns `COORDINATES`.
+        """
+        for bit, rule in enumerate(rules):
+            outcome = self.rules[rule.name]
+            failing = np.flatnonzero(masks >> bit & 1)
+            outcome.failed += len(failing)
+            first = failing[: MOST_NAMED - len(outcome.rows)]
+            named = rows.select(COORDINATES).take(pa.array(first)).to_pylist() if len(first) else []
+            outcome.rows += [tuple(row.values()) for row in named]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """
+    Attributes:
+        since: only rows that landed then or later were checked; None = all rows.
+        tables: table -> outcome, for each silver table that a rule applies to.
+        undecodable: reason -> records that rules keep out of silver, and that cannot be decoded now.
+        idle: the rules that apply to no table that exists.
+    """
+
+    since: datetime.datetime | None
+    tables: Mapping[str, TableOutcome]
+    undecodable: Mapping[str, int]
+    idle: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys are documented in docs/expectations.md."""
+        return {
+            "since": self.since and self.since.isoformat(),
+            "tables": {table: _to_json(outcome) for table, outcome in self.tables.items()},
+            "undecodable": dict(self.undecodable),
+            "idle": list(self.idle),
+        }
+
+
+def _to_json(outcome: TableOutcome) -> dict[str, Any]:
+    names = [column.removeprefix("_") for column in COORDINATES]
+    rules = {
+        name: {
+            "passed": outcome.checked - rule.failed,
+            "failed": rule.failed,
+            "rows": [dict(zip(names, row, strict=True)) for row in rule.rows],
+        }
+        for name, rule in outcome.rules.items()
+    }
+    return {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}

@@ -1,0 +1,65 @@
+"""What the settings and the state of a lake say about decoding its records, for the plan of a task."""
+
+from __future__ import annotations
+
+import time
+
+from spark_app.model.catalog import DecodeOptions
+from spark_app.model.errors import ConfigurationError
+from spark_app.schemas.ledger import Ledger
+from spark_app.settings.models import Settings
+from spark_app.worker.framing import UnframedSchema
+from spark_app.worker.route import Routing
+from spark_app.worker.task_plan import TaskPlan
+from spark_app.worker.unwrap import Wrapper
+
+
+def make_plan(root: str, prefix: str, settings: Settings, ledger: Ledger, routing: Routing) -> TaskPlan:
+    """The plan for records of bronze, which no rule checks.
+
+    Args:
+        root: folder of the files.
+        prefix: begins the names of the files.
+
+    Raises:
+        ConfigurationError: the schema of records without a frame has no such message.
+    """
+    decode, batch = settings.decode, settings.batch
+    return TaskPlan(
+        root=root,
+        prefix=prefix,
+        layout=settings.tables.layout,
+        routing=routing,
+        topic_ids={},
+        landed_at=int(time.time() * 1_000_000),
+        write_bronze=False,
+        unframed=_unframed_schema(settings, ledger),
+        framed_keys=decode.framed_keys,
+        options=DecodeOptions(decode.strict, decode.defaults),
+        wrapper=wrapper_of(settings),
+        buffer_bytes=batch.buffer_bytes,
+        own_file_bytes=batch.max_arrow_bytes,
+        max_record_bytes=batch.max_record_bytes,
+        compression=settings.lake.compression,
+        bronze_compression=settings.lake.compression_of_bronze,
+    )
+
+
+def wrapper_of(settings: Settings) -> Wrapper | None:
+    """The wrapper's fields; None = the records' messages are the events."""
+    wrapper = settings.wrapper
+    return Wrapper(wrapper.payload, wrapper.schema_id) if wrapper.payload else None
+
+
+def _unframed_schema(settings: Settings, ledger: Ledger) -> UnframedSchema | None:
+    """The schema of records without a frame."""
+    decode = settings.decode
+    schema_id = decode.unframed_schema_id
+    if not schema_id:
+        return None
+    index = ledger.index_of(schema_id, decode.unframed_message)
+    if not index and schema_id in ledger.catalog().decodable:
+        raise ConfigurationError(
+            f"decode.unframed_message: schema {schema_id} has no message {decode.unframed_message}"
+        )
+    return schema_id, index
