@@ -126,6 +126,7 @@ class Pipeline:
         self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
         self.status.set_quarantine(initial_counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
+        self.status.paused_of = opened.paused.describe
         return opened
 
     def _discard(self) -> None:

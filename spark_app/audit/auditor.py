@@ -16,6 +16,7 @@ from spark_app.audit.check_bronze import check_bronze
 from spark_app.audit.check_expectations import check_kept_out
 from spark_app.audit.check_extra_rows import check_outside
 from spark_app.audit.check_gold import check_gold
+from spark_app.audit.check_paused import check_pauses, check_waiting
 from spark_app.audit.check_placement import check_placed
 from spark_app.audit.check_quarantine import check_quarantine
 from spark_app.audit.check_silver import check_silver
@@ -93,6 +94,7 @@ class _Auditor:
                 done += sum(span.end - span.start for span in chunk)
                 self._tell(done, total)
         check_outside(self._snapshot, spans, self._seen, self._verdict)
+        check_pauses(self._snapshot, self._verdict)
         check_gold(self._snapshot, self._verdict)
         return self._verdict
 
@@ -151,6 +153,7 @@ class _Auditor:
         check_placed(chunk, absent)
         check_quarantine(chunk, absent)
         check_kept_out(chunk, absent.failures)
+        check_waiting(chunk, absent)
         self._verdict.records += len(chunk.records)
         self._seen.update({name: len(found.slots) for name, found in chunk.tables.items()})
 

@@ -31,7 +31,7 @@ from spark_app.audit.values import DoesNotFit, held, mark
 from spark_app.audit.verdict import ALTERED, MISPLACED
 from spark_app.model.causes import Cause
 
-KEEP_OUT = ("drop", "quarantine")
+KEEP_OUT = ("drop", "quarantine", "pause")
 
 Rule = dict[str, str]  # name, check, action
 Failures = dict[int, tuple[str, list[str]]]  # record -> its silver table, the rules that keep it out

@@ -157,6 +157,7 @@ class Snapshot:
         given_up: (topic id, span) of the accepted losses.
         folded: the last unit that every gold table includes.
         definitions: number -> {"rules": [{"name", "check", "action"}, ...]}.
+        paused: silver table -> rows that wait, according to the last unit.
     """
 
     lake: Lake
@@ -173,6 +174,7 @@ class Snapshot:
     given_up: list[tuple[str | None, Span]] = field(default_factory=list)
     folded: int = 0
     definitions: dict[str, Any] = field(default_factory=dict)
+    paused: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
     def take(settings: Settings, timeout_s: float) -> Snapshot:
@@ -249,6 +251,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}
+    pauses = _manifest(lake, upto)["source"].get("pauses", {})
     counts = last["counts"] if last else {}
     start, assumed = _start(lake, tables.get(settings.tables.bronze), source.get("topic_ids", {}))
     return Snapshot(
@@ -266,6 +269,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         _given_up(tables.get(settings.tables.lost)),
         folded,
         read_durable(lake.storage, lake.definitions) or {},
+        {settings.tables.layout.silver_of(name): pause["rows"] for name, pause in pauses.items()},
     )
 
 

@@ -1,7 +1,7 @@
 """The records that rules keep out of silver: finds them, and decodes them from bronze into a temporary folder.
 
 A record is kept out while it is in quarantine with the cause `expect_failed`, or among the dropped records, and is not
-in `resolved_events`.
+in `resolved_events`; and while its table is paused.
 """
 
 from __future__ import annotations
@@ -86,15 +86,27 @@ class KeptOut:
         if self._since is not None:  # a record is kept out when it lands, or later
             by_rules &= pc.field("quarantined_at") >= pa.scalar(self._since)
         dropped = None if self._since is None else pc.field("dropped_at") >= pa.scalar(self._since)
-        parts = [self._offsets(layout.quarantine, by_rules), self._offsets(layout.dropped, dropped)]
+        kept_out = [self._offsets(layout.quarantine, by_rules), self._offsets(layout.dropped, dropped)]
+        parts = [*kept_out, self._find_held()]
         found: dict[Partition, np.ndarray] = {}
-        resolved = self._offsets(layout.resolved) if any(parts) else {}
+        resolved = self._offsets(layout.resolved) if any(kept_out) else {}
         for partition in {key for part in parts for key in part}:
             offsets = np.concatenate([part[partition] for part in parts if partition in part])
             open_ones = np.setdiff1d(offsets, resolved.get(partition, np.zeros(0, np.int64)))
             if len(open_ones):
                 found[partition] = open_ones
         return found
+
+    def _find_held(self) -> dict[Partition, np.ndarray]:
+        """The offsets of the records whose table is paused, by partition."""
+        deferred = self._history.settings.tables.layout.deferred
+        columns = self._history.tables.columns(deferred)
+        if columns is None or "table" not in columns.names:
+            return {}
+        held = pc.field("table").is_valid()
+        if self._since is not None:
+            held &= pc.field("deferred_at") >= pa.scalar(self._since)
+        return self._offsets(deferred, held)
 
     def _offsets(self, table: str, condition: pc.Expression | None = None) -> dict[Partition, np.ndarray]:
         tables = self._history.tables

@@ -30,6 +30,7 @@ COMMANDS = (
     (examining.doctor, "protolake doctor --lake ./lake --repair"),
     (recovering.replay, "protolake replay --cause route_name --since 2026-11-01 --dry-run"),
     (recovering.rebuild, "protolake rebuild rummy uno --dry-run"),
+    (recovering.resume, "protolake resume rummy --failing quarantine"),
     (examining.shell, "protolake shell --lake ./lake"),
     (examining.settings, "protolake settings --defaults > mine.toml"),
 )

@@ -1,9 +1,10 @@
-"""`replay` and `rebuild`: requests that the running app executes, or, when none runs, this process."""
+"""`replay`, `rebuild` and `resume`: requests that the running app executes, or, when none runs, this process."""
 
 from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,15 @@ Causes = Annotated[list[Cause] | None, typer.Option("--cause", help="only these 
 Schemas = Annotated[
     list[str] | None, typer.Option("--schema-id", help="only these schema ids or GUIDs; may be repeated")
 ]
+
+
+class Failing(StrEnum):
+    """What becomes of the waiting rows that fail the rule of their paused table."""
+
+    QUARANTINE = "quarantine"
+    LAND = "land"
+
+
 Moment = Annotated[str | None, typer.Option(help="time of quarantining, ISO 8601; UTC unless it has an offset")]
 
 
@@ -80,6 +90,21 @@ def rebuild(
     result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])
+
+
+def resume(
+    table: Annotated[str, typer.Argument(help="the paused table: its routing name, or the name of the silver table")],
+    failing: Annotated[Failing, typer.Option(help="what becomes of waiting rows that fail the rule")],
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the rows of a paused table in although its rule is unchanged. A changed rule lets them in at the next start.
+
+    The rows that pass the rule land. Later rows that fail it pause the table again.
+    """
+    result = _ask(load_to_write(settings, lake), Request("resume", {"table": table, "failing": failing.value}))
+    print(json.dumps(result, indent=1) if as_json else result_text.resume_line(result))
 
 
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:

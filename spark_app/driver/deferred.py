@@ -1,5 +1,5 @@
-"""Decodes deferred records from bronze: records whose schema could not be resolved when they arrived, or that
-`--land-only` wrote. It uses the same job and manifest as ingest.
+"""Decodes deferred records from bronze: records whose schema could not be resolved when they arrived, whose table was
+paused, or that `--land-only` wrote. It uses the same job and manifest as ingest.
 
 `deferred_events` holds only coordinates. A unit of this kind removes files from it and adds a file with those of their
 records that still wait. `deferred_files` selects the files, so that the cost depends on the records that became ready.
@@ -8,14 +8,25 @@ records that still wait. `deferred_files` selects the files, so that the cost de
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from spark_app.driver.deferred_files import KEY, MOST_READ, DeferredFile, DeferredFiles, fitting, group_by_schema
+from spark_app.driver.deferred_files import (
+    MOST_READ,
+    TABLE,
+    DeferredFile,
+    DeferredFiles,
+    fitting,
+    group_by_key,
+    key_of_table,
+    keys_of,
+)
 from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
@@ -29,7 +40,7 @@ from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
 from spark_app.store.manifest import Change
 from spark_app.worker.bronze import ranges_of
-from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, quarantine_rows
+from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES, DEFERRED_SCHEMA, count_values, quarantine_rows
 
 
 class DeferredDecoder:
@@ -68,10 +79,10 @@ class DeferredDecoder:
         moved = self._schemas.retry_waiting(wait_s, unmet, self._unit_lock)
         with self._unit_lock:
             self._refresh()
-            resolved = self._find_resolved_keys()
-            ready = [file for file in self._waiting.files if file.count(resolved)]
+            keys = self._find_ready_keys()
+            ready = [file for file in self._waiting.files if file.count(keys)]
             if ready:
-                return self._decode_ready(ready, resolved)
+                return self._decode_ready(ready, keys)
         return Report() if moved and unmet else None
 
     def merge(self) -> bool:
@@ -86,9 +97,7 @@ class DeferredDecoder:
             self._refresh()
             files = self._waiting.files_to_merge(enough)
             if files:
-                adds = [
-                    self._opened.units.write(self._table, rows) for rows in group_by_schema(self._waiting.read(files))
-                ]
+                adds = [self._opened.units.write(self._table, rows) for rows in group_by_key(self._waiting.read(files))]
                 self._commit(Report(), files, adds)
         return bool(files)
 
@@ -96,8 +105,9 @@ class DeferredDecoder:
         """Read the list of files; returns the schemas that records wait for and that are not in the ledger."""
         with self._unit_lock:
             self._refresh()
-            known = pa.array([None, *map(str, self._schemas.ledger.entries)], pa.string())
+            known = [None, *map(str, self._schemas.ledger.entries)]
         self._waiting.read_counts()
+        known = pa.array([*known, *self._waiting.table_keys], pa.string())
         found = (file.keys.filter(pc.invert(pc.is_in(file.keys, value_set=known))) for file in self._waiting.files)
         return [*dict.fromkeys(read_schema_key(key) for keys in found for key in keys.to_pylist())]
 
@@ -105,22 +115,30 @@ class DeferredDecoder:
         self._opened.units.apply_pending()  # the pending unit may have removed records from the table
         self._waiting.refresh()
 
+    def _find_ready_keys(self) -> pa.Array:
+        """The keys of the records that are ready: of schemas that are decodable or refused, of tables that are let in,
+        and NULL."""
+        held = self._opened.paused.held(letting_in=True)
+        stopped = {key_of_table(self._settings.tables.layout.silver_of(name)) for name in held}
+        let_in = self._waiting.table_keys - stopped
+        return pa.concat_arrays([self._find_resolved_keys(), pa.array(sorted(let_in), pa.string())])
+
     def _find_resolved_keys(self) -> pa.Array:
-        """Keys of schemas that are decodable or refused, and NULL."""
+        """The keys of schemas that are decodable or refused, and NULL."""
         catalog = self._schemas.ledger.catalog()
         if catalog is not self._resolved_of:
             keys = map(str, [*catalog.decodable, *catalog.refused])
             self._resolved, self._resolved_of = pa.array([None, *keys], pa.string()), catalog
         return self._resolved
 
-    def _decode_ready(self, files: list[DeferredFile], resolved: pa.Array) -> Report:
+    def _decode_ready(self, files: list[DeferredFile], keys: pa.Array) -> Report:
         """Decode the ready records of the first files as one unit."""
-        first = next(self._ready(files, resolved))
+        first = next(self._ready(files, keys))
         limit = self._attempts.limit(first=str(first.select(COORDINATES).slice(0, 1).to_pylist()))
         most = max(limit, 1)
-        files = list(fitting(files, most, lambda file: file.count(resolved)))
+        files = list(fitting(files, most, lambda file: file.count(keys)))
         files = list(fitting(files, MOST_READ, lambda file: file.rows))
-        rows = pa.Table.from_batches(_first_rows(self._ready(files, resolved), most), DEFERRED_SCHEMA)
+        rows = pa.Table.from_batches(_first_rows(self._ready(files, keys), most), DEFERRED_SCHEMA)
         ready = rows.sort_by([(name, "ascending") for name in COORDINATES])
         report = self._decode(ready) if limit else self._give_up(ready)
         if report is None:
@@ -129,28 +147,39 @@ class DeferredDecoder:
             raise ContractError(f"{ready.num_rows} records are deferred, but bronze has {report.bronze} of them")
         adds = report.files.pop(self._table, [])
         if sum(file.rows for file in files) > ready.num_rows:
-            rest = self._rest(files, resolved, ready.num_rows)
-            adds += [self._opened.units.write(self._table, rows) for rows in group_by_schema(rest)]
-        self._commit(report, files, adds)
+            rest = self._rest(files, keys, ready.num_rows)
+            adds += [self._opened.units.write(self._table, rows) for rows in group_by_key(rest)]
+        self._commit(report, files, adds, self._count_released(ready))
         self._attempts.succeeded()
         return report
 
-    def _commit(self, report: Report, files: list[DeferredFile], adds: list[FileEntry]) -> None:
+    def _count_released(self, ready: pa.Table) -> dict[str, int]:
+        """Routing name of a paused table -> its rows."""
+        rows, layout = count_values(ready[TABLE]), self._settings.tables.layout
+        return {name: rows.get(layout.silver_of(name), 0) for name in self._opened.paused.pauses}
+
+    def _commit(
+        self,
+        report: Report,
+        files: list[DeferredFile],
+        adds: list[FileEntry],
+        released: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         left = sum(file.rows for file in files) - report.bronze
         source = {"records": report.bronze, "left": left}
-        self._opened.commit(report, "deferred", source, Change(adds, [file.path for file in files]))
+        self._opened.commit(report, "deferred", source, Change(adds, [file.path for file in files]), released)
         if report.bronze:
             log.info("deferred records decoded", records=report.bronze, left=left)
 
-    def _ready(self, files: list[DeferredFile], resolved: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _ready(self, files: list[DeferredFile], keys: pa.Array) -> Iterator[pa.RecordBatch]:
         """The rows that are ready, in the order of the files."""
-        batches = (batch.filter(pc.is_in(batch.column(KEY), value_set=resolved)) for batch in self._waiting.read(files))
+        batches = (batch.filter(pc.is_in(keys_of(batch), value_set=keys)) for batch in self._waiting.read(files))
         return (batch for batch in batches if len(batch))
 
-    def _rest(self, files: list[DeferredFile], resolved: pa.Array, decoded: int) -> Iterator[pa.RecordBatch]:
+    def _rest(self, files: list[DeferredFile], keys: pa.Array, decoded: int) -> Iterator[pa.RecordBatch]:
         """All rows except the first `decoded` of `_ready`."""
         for batch in self._waiting.read(files):
-            is_ready = pc.is_in(batch.column(KEY), value_set=resolved)
+            is_ready = pc.is_in(keys_of(batch), value_set=keys)
             ready = batch.filter(is_ready)
             yield batch.filter(pc.invert(is_ready))
             yield ready.slice(decoded)
@@ -158,7 +187,8 @@ class DeferredDecoder:
 
     def _decode(self, ready: pa.Table) -> Report | None:
         sequence = self._manifests.last + 1
-        return self._attempts.run(lambda: self._units.run(self._read(ready), sequence, FROM_BRONZE))
+        origin = replace(FROM_BRONZE, lets_in=True)
+        return self._attempts.run(lambda: self._units.run(self._read(ready), sequence, origin))
 
     def _read(self, ready: pa.Table) -> Records:
         return read_bronze(self._session, self._opened, ranges_of(ready), self._units.tasks(ready.num_rows))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from spark_app.driver.paused_tables import PausedTables, say_changes
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.driver.unit_log import UnitLog
-from spark_app.model.definitions import NO_RULES, Definitions
+from spark_app.model.definitions import Definitions
+from spark_app.model.pauses import Failing, Pauses
 from spark_app.model.reports import Report
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.registry import Registry
@@ -27,6 +31,7 @@ class OpenLake:
         tables: the silver tables, and the way to admit more.
         schemas: the schema ids that are known, and the way to resolve more.
         definitions: the rules in force.
+        paused: the tables whose rows wait because of a rule.
     """
 
     lake: Lake
@@ -34,7 +39,8 @@ class OpenLake:
     units: UnitLog
     tables: TableAdmission
     schemas: SchemaResolver
-    definitions: Definitions = NO_RULES
+    definitions: Definitions
+    paused: PausedTables
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
@@ -49,10 +55,37 @@ class OpenLake:
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
         tables = TableAdmission(lake, settings.event, settings.tables, units.committer.tables.columns)
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
-        opened = OpenLake(lake, settings, units, tables, schemas, record(lake, settings.expectations))
+        definitions = record(lake, settings.expectations)
+        paused = PausedTables(lake, units.manifests, definitions)
+        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused)
         units.remove_uncommitted_files()
         return opened
 
-    def commit(self, report: Report, kind: Kind, source: dict[str, Any], deferred: Change | None = None) -> None:
-        """Commit a unit and apply it, see `UnitLog.commit`."""
+    def commit(
+        self,
+        report: Report,
+        kind: Kind,
+        source: dict[str, Any],
+        deferred: Change | None = None,
+        released: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Commit a unit and apply it, see `UnitLog.commit`.
+
+        Args:
+            released: routing name of a paused table -> waiting rows that the unit took out of the deferred ones.
+        """
+        self._commit(report, kind, source, self.paused.after(report, released), deferred)
+
+    def resume(self, name: str, failing: Failing, source: dict[str, Any]) -> None:
+        """Let the rows of a paused table in: a unit without records has the decision about those that fail."""
+        pauses = {**self.paused.pauses, name: replace(self.paused.pauses[name], failing=failing)}
+        self._commit(Report(), "resume", source, pauses)
+
+    def _commit(
+        self, report: Report, kind: Kind, source: dict[str, Any], pauses: Pauses, deferred: Change | None = None
+    ) -> None:
+        before = self.paused.pauses
+        if pauses:
+            source = {**source, "pauses": {name: vars(pause) for name, pause in pauses.items()}}
         self.units.commit(report, kind, source, self.schemas.ledger, deferred)
+        say_changes(before, pauses)

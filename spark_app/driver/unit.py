@@ -6,7 +6,9 @@ All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recover
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -18,8 +20,9 @@ from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.rule_types import check_rules_fit
 from spark_app.model.catalog import Catalog, read_schema_key
-from spark_app.model.definitions import NO_RULES
+from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import SchemaBump
+from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
@@ -41,7 +44,9 @@ class UnitOptions:
     land_only: bool = False
     bump_in_place: bool = False
     root: str | None = None  # folder of the files, if it is not the lake
-    checks: bool = True  # False: rows land whatever rules they fail
+    checks: bool = True  # False: rows land whatever rules they fail, and tables that are paused get theirs
+    pauses: bool = True  # False: a row that would pause its table is quarantined
+    lets_in: bool = False  # the records may be waiting rows of tables that are no longer paused
     resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
 
 
@@ -55,6 +60,7 @@ class UnitRunner:
         self._schemas = opened.schemas
         self._tables = opened.tables
         self._definitions = opened.definitions
+        self._paused = opened.paused
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records
@@ -74,15 +80,18 @@ class UnitRunner:
             SchemaBump: the records have a new schema of the topics' own subjects.
         """
         self.resolve_sample(records, sequence, origin)
-        for _ in range(ROUNDS if origin.resolves_new else 0):
-            report = self._execute(records, self._plan(sequence, origin))
-            if not report.new_ids and not report.new_values:
+        rounds = ROUNDS if origin.resolves_new else 0
+        failing: dict[str, list[Any]] = {}
+        while True:
+            plan = self._plan(sequence, origin, failing)
+            report = self._execute(records, replace(plan, defer_new=not rounds))
+            if not (report.new_ids or report.new_values or report.failing):
                 self._tables_per_unit = max(1, len(report.silver))
-                return report
+                return replace(report, failing=failing)
             self.discard(report, origin.root)
-            if not self._resolve_new(report, origin):
-                break
-        return self._execute(records, replace(self._plan(sequence, origin), defer_new=True))
+            failing |= report.failing
+            if rounds:
+                rounds = rounds - 1 if self._resolve_new(report, origin) or report.failing else 0
 
     def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
         """Resolve the new schemas and tables of a sample first; otherwise an empty lake would decode its whole first
@@ -129,7 +138,21 @@ class UnitRunner:
         for table, files in report.files.items():
             storage.delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
 
-    def _plan(self, sequence: int, origin: UnitOptions) -> TaskPlan:
+    def _rules(self, origin: UnitOptions) -> Definitions:
+        if not origin.checks:
+            return NO_RULES
+        definitions = self._paused.definitions() if origin.lets_in else self._definitions
+        return definitions if origin.pauses else definitions.without_pauses()
+
+    def _held(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:
+        """The paused tables, with what their rows wait for; among them those that this unit pauses."""
+        held = self._paused.held(origin.lets_in) if origin.checks else {}
+        return held | {name: wait_text(FailedRow(*row).rule) for name, row in failing.items()}
+
+    def _plan(
+        self, sequence: int, origin: UnitOptions, failing: Mapping[str, list[Any]] = MappingProxyType({})
+    ) -> TaskPlan:
+        """`failing`: routing name -> the row for which this unit pauses the table."""
         root, prefix = origin.root or self._lake.storage.root, unit_file_prefix(sequence)
         plan = make_plan(root, prefix, self._settings, self._schemas.ledger, self._tables.routing())
         return replace(
@@ -137,7 +160,8 @@ class UnitRunner:
             topic_ids=origin.topic_ids,
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
-            definitions=self._definitions if origin.checks else NO_RULES,
+            definitions=self._rules(origin),
+            held=self._held(origin, failing),
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:

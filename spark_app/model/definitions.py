@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Action = Literal["warn", "drop", "quarantine"]
+Action = Literal["warn", "drop", "quarantine", "pause"]
 
 # Most rules of one table: the rules that a row fails are a bitmask of 64 bits with a sign.
 MAX_RULES = 62
@@ -54,6 +54,16 @@ class Definitions:
     def of(self, name: str) -> Definition | None:
         """The definition of a table; None = its rows meet no rule."""
         return self.own.get(name, self.usual)
+
+    def without_pauses(self) -> Definitions:
+        """The same definitions where rows that would pause their table are quarantined."""
+        usual = None if self.usual is None else _without_pauses(self.usual)
+        return Definitions(usual, {name: _without_pauses(definition) for name, definition in self.own.items()})
+
+
+def _without_pauses(definition: Definition) -> Definition:
+    rules = (replace(rule, action="quarantine") if rule.action == "pause" else rule for rule in definition.rules)
+    return replace(definition, rules=tuple(rules))
 
 
 NO_RULES = Definitions()

@@ -44,6 +44,8 @@ class Report:
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
     expectations: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # name -> rule -> [passed, failed]
+    held: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
+    failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
 
     def merge(self, other: Report) -> None:
@@ -51,7 +53,7 @@ class Report:
             self.files.setdefault(table, []).extend(files)
         for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("silver", "quarantine", "new_ids"):
+        for name in ("silver", "quarantine", "new_ids", "held"):
             add_counts(getattr(self, name), getattr(other, name))
         for name in ("schema_ids", "new_values"):
             for key, counts in getattr(other, name).items():
@@ -61,6 +63,8 @@ class Report:
             self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
         for name, rules in other.expectations.items():
             add_outcomes(self.expectations.setdefault(name, {}), rules)
+        for name, row in other.failing.items():
+            self.failing[name] = min(self.failing.get(name, row), row)
         for key, spans in other.read.items():
             self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:

@@ -45,6 +45,7 @@ class Status:
         self._thread: threading.Thread | None = None
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
+        self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
         self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
@@ -68,6 +69,7 @@ class Status:
             "quarantine": old.get("quarantine", {}),
             "dropped": old.get("dropped", 0),
             "expectations": {},
+            "paused": old.get("paused", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "tables": old.get("tables", {}),
@@ -223,7 +225,7 @@ class Status:
                 failed = True
 
     def _write(self) -> None:
-        lag, versions = self.lag_of(), self.versions_of()
+        lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -231,7 +233,7 @@ class Status:
             rows = sum(count for _, count in self._recent)
             span = max(moment - self._recent[0][0], 1.0) if self._recent else 1.0
             quiet = round(self.seconds_without_progress(), 1)
-            self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, updated_at=now())
+            self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, paused=paused, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 

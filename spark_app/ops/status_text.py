@@ -20,6 +20,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         f"quarantine  {sum(value['quarantine'].values()):,} open{_by_cause(value['quarantine'])}",
         *([f"dropped     {value['dropped']:,} by expectations"] if value.get("dropped") else []),
         *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
+        *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
         *(f"gold        {table} is paused, then recomputed: {why}" for table, why in _gold_failed(value)),
         "",
@@ -34,6 +35,11 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
 def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """(rule, rows that pass, rows that fail) since the start of the app."""
     return [(rule, *counts) for rule, counts in sorted(value.get("expectations", {}).items())]
+
+
+def _paused(name: str, pause: Mapping[str, Any]) -> str:
+    how = "are let in" if pause["let_in"] else f"wait: {pause['record']} fails {pause['rule']}"
+    return f"paused      {name}: {pause['rows']:,} rows {how}"
 
 
 def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.request_attempts import MOST, RequestAttempts
 from spark_app.recovery.requests import Request
+from spark_app.recovery.resume import Resume
 from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.spark import jvm
 from spark_app.storage.disk import is_full
@@ -58,7 +59,7 @@ class RequestExecutor:
         self._aggregator = aggregator
         self._unit_lock = unit_lock
         self._placed = placed
-        self._job: Replay | Rebuild | None = None
+        self._job: Replay | Rebuild | Resume | None = None
         self._request: Request | None = None
 
     def rebuilding(self) -> bool:
@@ -142,9 +143,11 @@ class RequestExecutor:
         log.info("request done", kind=request.kind, request=request.id)
         return result
 
-    def _start(self, request: Request) -> Replay | Rebuild:
+    def _start(self, request: Request) -> Replay | Rebuild | Resume:
         if request.kind == "replay":
             return Replay(self._spark, self._opened, self._units, request)
+        if request.kind == "resume":
+            return Resume(self._opened, request)
         return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -214,7 +214,7 @@ class Replay:
         assert self._counted is not None
         sequence = self._opened.units.manifests.last + 1
         records = read_bronze(self._session, self._opened, ranges_of(chosen), self._units.tasks(chosen.num_rows))
-        report = self._attempts.run(lambda: self._units.run(records, sequence, FROM_BRONZE))
+        report = self._attempts.run(lambda: self._units.run(records, sequence, replace(FROM_BRONZE, pauses=False)))
         if report is None:
             return self._keep()
         if report.bronze != chosen.num_rows:

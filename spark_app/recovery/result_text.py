@@ -63,6 +63,15 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
     return lines
 
 
+def resume_line(result: dict[str, Any]) -> str:
+    """The result of a resume."""
+    end = "go to quarantine" if result["failing"] == "quarantine" else "land, too"
+    return (
+        f"{result['table']}: {result['rows']:,} waiting rows are let in while the app runs; those that fail "
+        f"{result['rule']} {end}. `status` shows how many still wait"
+    )
+
+
 def doctor_lines(findings: Iterable[Finding]) -> list[str]:
     """Each finding with its remedy, fatal ones first."""
     lines = []

@@ -93,7 +93,11 @@ class Tables(Section):
     quarantine: str = Field(
         "quarantine_events", pattern=r"^[a-z0-9_]+$", description="records that cannot be in silver, with the cause"
     )
-    deferred: str = Field("deferred_events", pattern=r"^[a-z0-9_]+$", description="records that wait for their schema")
+    deferred: str = Field(
+        "deferred_events",
+        pattern=r"^[a-z0-9_]+$",
+        description="records that wait for their schema, or because their table is paused",
+    )
     resolved: str = Field(
         "resolved_events", pattern=r"^[a-z0-9_]+$", description="quarantined records that a replay added to silver"
     )
@@ -142,8 +146,9 @@ class Expectation(Section):
     """A rule that rows of silver must meet, as SQL over the columns of the row; NULL is a failure."""
 
     check: str = Field(description="SQL expression that is true for a good row, such as bet > 0")
-    action: Literal["warn", "drop", "quarantine"] = Field(
-        description="what becomes of a row that fails: it lands and is counted, lands nowhere, or is quarantined"
+    action: Literal["warn", "drop", "quarantine", "pause"] = Field(
+        description="what becomes of a row that fails: it lands and is counted, lands nowhere, is quarantined, or "
+        "pauses its table"
     )
     tables: tuple[str, ...] = Field((), description="routing names of the tables it applies to; empty = all")
     description: str = Field("", description="what the rule is for")

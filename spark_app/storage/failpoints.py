@@ -23,6 +23,7 @@ UNITS = ("ingest", "deferred", "replay", "rebuild")
 STEPS_OF_A_UNIT = ("manifest", "commit.first", "commit.middle", "commit.last")
 STEPS = (
     *(f"{kind}.{step}" for kind in UNITS for step in STEPS_OF_A_UNIT),
+    "resume.manifest",
     "loss.manifest",
     "loss.commit.first",
     "aside",

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Offsets
+from spark_app.model.pauses import Pause, Pauses
 from spark_app.model.reports import FileEntry, Report
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
@@ -29,7 +30,7 @@ from spark_app.storage.state_files import read_durable, write_durably, write_qui
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
-Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss"]
+Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss", "resume"]
 MOVING = ("ingest", "loss")  # the kinds that move the ingested end
 
 
@@ -55,7 +56,8 @@ class Manifest:
         source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
             without the batch. For deferred {"records", "left"}: the number of records decoded (0 when files were
             merged), and the number of records in the removed files that are written again because they still wait. For
-            replay and rebuild {"request", "records", "progress"}: the request's progress after this unit.
+            replay, rebuild and resume {"request", "records", "progress"}: the request's progress after this unit.
+            While tables are paused also "pauses": routing name -> the fields of `Pause`.
         tables: table folder -> change, in the order of the Delta commits: bronze first.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
             "value_bytes"; if there are rules, "dropped" in records, and "expectations".
@@ -66,6 +68,11 @@ class Manifest:
     source: dict[str, Any]
     tables: dict[str, Change]
     counts: dict[str, Any]
+
+    @property
+    def pauses(self) -> dict[str, Pause]:
+        """The paused tables after this unit."""
+        return {name: Pause(**pause) for name, pause in self.source.get("pauses", {}).items()}
 
     @cached_property
     def text(self) -> str:
@@ -107,6 +114,7 @@ class Manifests:
         self.last_ingest: Manifest | None = next(  # or loss: the next ingest unit starts at its end
             (m for m in map(self.read, reversed(numbers)) if m.kind in MOVING), None
         )
+        self.pauses: Pauses = self.read(self.last).pauses if numbers else {}
 
     def numbers(self) -> list[int]:
         """The numbers of all manifests on disk, in ascending order."""
@@ -132,7 +140,7 @@ class Manifests:
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
         with failpoints.around(f"{manifest.kind}.manifest"):
             self._put(self._key(manifest.sequence), json.dumps(stored))
-        self.last = manifest.sequence
+        self.last, self.pauses = manifest.sequence, manifest.pauses
         if manifest.kind in MOVING:
             self.last_ingest = manifest
 

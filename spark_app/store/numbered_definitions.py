@@ -27,8 +27,27 @@ def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
     usual = _number(rules_of_table(expectations, None), stored)
     own = {name: _number(rules_of_table(expectations, name), stored) for name in named}
     if len(stored) > known:
-        write_durably(lake.storage, lake.definitions, json.dumps(stored, indent=1), "definitions")
+        _write(lake, stored)
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
+
+
+def number(lake: Lake, rules: tuple[Rule, ...]) -> Definition:
+    """The definition with these rules, which is durable.
+
+    Raises:
+        ContractError: the file of definitions is damaged.
+    """
+    stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
+    known = len(stored)
+    found = _number(rules, stored)
+    assert found is not None
+    if len(stored) > known:
+        _write(lake, stored)
+    return found
+
+
+def _write(lake: Lake, stored: dict[str, Any]) -> None:
+    write_durably(lake.storage, lake.definitions, json.dumps(stored, indent=1), "definitions")
 
 
 def rules_of_table(expectations: Mapping[str, Expectation], table: str | None) -> tuple[Rule, ...]:

@@ -35,7 +35,7 @@ class Placement:
         """
         routing = self._plan.routing
         by_outer = outer is not None and routing.field in outer.column_names
-        routed = route(outer if by_outer else table, count, routing, message)
+        routed = route(outer if by_outer else table, count, routing, message).hold(self._plan.held)
         if outer is not None and self._plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self._plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from functools import cached_property
 from typing import Literal
@@ -59,11 +59,12 @@ class Routing:
 
 @dataclass(frozen=True)
 class RouteResult:
-    """The result for a routing value; exactly one of the three is set."""
+    """The result for a routing value; exactly one of the four is set. `held` is the name of a paused table."""
 
     name: str | None = None
     cause: Cause | None = None
     new: bool = False
+    held: str | None = None
 
 
 def normalize(value: str) -> str:
@@ -105,6 +106,11 @@ class Routed:
     codes: np.ndarray
     values: list[str | None]
     results: list[RouteResult]
+
+    def hold(self, names: Collection[str]) -> Routed:
+        """The same, where these tables are paused."""
+        results = [RouteResult(held=result.name) if result.name in names else result for result in self.results]
+        return replace(self, results=results)
 
     def rejects(self) -> list[Reject]:
         """The rows that have no table, with the cause."""

@@ -1,7 +1,8 @@
 """Checks rows of silver by the rules of their tables, before they are written.
 
-A row that fails a rule with the action quarantine is quarantined; one that fails only rules with the action drop is
-dropped; all other rows land. Rows of all tables with one definition are checked together.
+A row that fails a rule with the action pause pauses its table, and then no row of the table lands. A row that fails a
+rule with the action quarantine is quarantined; one that fails only rules with the action drop is dropped; all other
+rows land. Rows of all tables with one definition are checked together.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class Checked:
         numbers: for each row the number of its definition, 0 = none; None if no row has one.
         kept_out: the rows that do not land.
         counts: routing name -> rule -> [passed, failed], in rows.
+        failing: routing name -> (the position of the first row that pauses the table, the rule).
     """
 
     numbers: np.ndarray | None = None
     kept_out: list[KeptOut] = field(default_factory=list)
     counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    failing: dict[str, tuple[int, Rule]] = field(default_factory=dict)
 
     def landing(self, count: int) -> np.ndarray | None:
         """The positions of the rows that land, of `count`; None = all."""
@@ -78,6 +81,7 @@ def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Defini
         checked.numbers[places] = definition.number
         _count(checked.counts, routed, codes[places], masks, definition.rules)
         checked.kept_out += _kept_out(places, masks, definition)
+        checked.failing |= _failing(routed, codes, places, masks, definition.rules)
     return checked
 
 
@@ -110,6 +114,18 @@ def _count(
             entry = table.setdefault(rule.name, [0, 0])
             entry[0] += int(every[code] - failed[code])
             entry[1] += int(failed[code])
+
+
+def _failing(
+    routed: Routed, codes: np.ndarray, places: np.ndarray, masks: np.ndarray, rules: tuple[Rule, ...]
+) -> Iterator[tuple[str, tuple[int, Rule]]]:
+    """For each table with a row that fails a rule with the action pause: the first such row, and the rule."""
+    bits = [bit for bit, rule in enumerate(rules) if rule.action == "pause"]
+    failed = np.flatnonzero(masks & sum(1 << bit for bit in bits))
+    for code, first in zip(*np.unique(codes[places[failed]], return_index=True), strict=True):
+        row = failed[first]
+        rule = next(rules[bit] for bit in bits if masks[row] >> bit & 1)
+        yield str(routed.results[code].name), (int(places[row]), rule)
 
 
 def _kept_out(places: np.ndarray, masks: np.ndarray, definition: Definition) -> Iterator[KeptOut]:

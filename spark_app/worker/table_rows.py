@@ -34,6 +34,7 @@ DEFERRED_SCHEMA = pa.schema(
         ("schema_id", pa.int64()),
         ("waits_for", pa.string()),
         ("deferred_at", TIMESTAMP),
+        ("table", pa.string()),  # a file has this column only if it has rows of paused tables
     ]
 )
 LINEAGE_OF = {
@@ -164,16 +165,18 @@ def _failed_columns(failed: Sequence[Failed | None]) -> dict[str, pa.Array]:
     }
 
 
-def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int) -> pa.Table:
-    """Deferred rows: the coordinates of records in bronze that are not decoded yet.
+def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int, table: str | None = None) -> pa.Table:
+    """Deferred rows: the coordinates of records in bronze that are in no other table yet.
 
     Args:
-        waits_for: the schema that the records wait for; None = they wait for no schema.
+        waits_for: the schema that the records wait for, or the rule that has paused their table; None = neither.
         moment: microseconds since 1970.
+        table: the silver table, if it is paused.
     """
     columns = {name: records.column(name) for name in [*COORDINATES, "schema_id"]}
     keys = pa.repeat(pa.scalar(None if waits_for is None else str(waits_for), pa.string()), len(records))
-    return pa.table(columns | {"waits_for": keys, "deferred_at": _moment(moment, len(records))})
+    columns |= {"waits_for": keys, "deferred_at": _moment(moment, len(records))}
+    return pa.table(columns if table is None else columns | {"table": pa.repeat(pa.scalar(table), len(records))})
 
 
 def resolved_rows(placed: pa.Table, unit: int, moment: int) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
+from spark_app.model.pauses import FailedRow
 from spark_app.model.reports import Report, add_counts
 from spark_app.worker import table_rows
 from spark_app.worker.route import Routed
@@ -35,8 +36,9 @@ class Tally:
 
     @property
     def met_new(self) -> bool:
-        """Whether the driver has to resolve schema ids or routing values before the records can all be placed."""
-        return bool(self.report.new_ids or self.report.new_values)
+        """Whether the driver has to resolve schema ids or routing values, or to pause tables, before all records can be
+        placed."""
+        return bool(self.report.new_ids or self.report.new_values or self.report.failing)
 
     def count_records(self, records: pa.Table) -> None:
         report = self.report
@@ -53,6 +55,14 @@ class Tally:
     def count_checks(self, counts: dict[str, dict[str, list[int]]]) -> None:
         """Count the rows that pass and fail each rule."""
         self.report.merge(Report(expectations=counts))
+
+    def pause(self, name: str, row: FailedRow) -> None:
+        """Note the first row of a table that pauses it."""
+        self.report.merge(Report(failing={name: list(row)}))
+
+    def count_held(self, name: str, rows: int) -> None:
+        """Count rows of a paused table."""
+        self.report.merge(Report(deferred=rows, held={name: rows}))
 
     def count_new_id(self, key: SchemaKey, records: int) -> None:
         if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:

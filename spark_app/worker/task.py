@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from spark_app.decode.decoder import decoder_for, why_none
 from spark_app.model.catalog import Catalog, SchemaKey
 from spark_app.model.causes import Cause, Reject
+from spark_app.model.pauses import FailedRow
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
@@ -29,6 +30,7 @@ from spark_app.worker.pick import pick
 from spark_app.worker.placement import Placement
 from spark_app.worker.route import Routed
 from spark_app.worker.row_checks import Checked
+from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
 
@@ -211,12 +213,14 @@ class _TaskRun:
         else:
             self._tally.count_new_values(routed, message)
         self._reject(rows, routed.rejects(), message)
+        self._hold(routed, rows)
         for placed, (good, fitted, misfits), columns in self._placement.fit(routed, table):
             self._reject(rows[placed], misfits, message)
             kept = placed[good]
             if len(kept):
                 silver = table_rows.silver_rows(fitted, pick(self._lineage, rows[kept]), key)
                 checked = self._check(routed, routed.codes[kept], silver, columns)
+                self._note_failing(checked, rows[kept])
                 self._keep_out(checked, routed, routed.codes[kept], rows[kept], message)
                 self._land(checked, routed, routed.codes[kept], silver, key)
 
@@ -228,6 +232,22 @@ class _TaskRun:
         checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns))
         self._tally.count_checks(checked.counts)
         return checked
+
+    def _hold(self, routed: Routed, rows: np.ndarray) -> None:
+        """Defer the rows of paused tables."""
+        for code, result in enumerate(routed.results):
+            if result.held is not None:
+                own, plan = rows[routed.codes == code], self._plan
+                records, table = pick(self._records, own), plan.layout.silver_of(result.held)
+                deferred = table_rows.deferred_rows(records, plan.held[result.held], plan.landed_at, table)
+                self._buffers.add(plan.layout.deferred, deferred)
+                self._tally.count_held(result.held, len(own))
+
+    def _note_failing(self, checked: Checked, rows: np.ndarray) -> None:
+        """Report the tables that the driver has to pause, each with the record of a row that fails."""
+        for name, (place, rule) in checked.failing.items():
+            topic, _, partition, offset = (self._records.column(n)[int(rows[place])].as_py() for n in COORDINATES)
+            self._tally.pause(name, FailedRow(topic, partition, offset, rule.name, rule.check))
 
     def _keep_out(self, checked: Checked, routed: Routed, codes: np.ndarray, rows: np.ndarray, message: str) -> None:
         """Quarantine or drop the rows that fail rules. `rows` are their positions among the records."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from spark_app.decode.decoder import STRICT
 from spark_app.model.catalog import DecodeOptions
@@ -32,6 +33,7 @@ class TaskPlan:
         options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
         definitions: the rules that rows must meet to land in silver.
+        held: routing name of a paused table -> what its rows wait for.
         buffer_bytes: decoded bytes that a task holds before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
         max_record_bytes: the source omits a value that is larger.
@@ -53,6 +55,7 @@ class TaskPlan:
     options: DecodeOptions = STRICT
     wrapper: Wrapper | None = None
     definitions: Definitions = NO_RULES
+    held: Mapping[str, str] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     own_file_bytes: int = 16 << 20
     max_record_bytes: int = 64 << 20

@@ -29,7 +29,9 @@ OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit
 RULES = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
     "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
+    "steady": {"check": "_offset % 97 <> 5", "action": "pause", "tables": ["euchre"]},
 }
+RESUMING = RULES | {"steady": RULES["steady"] | {"action": "warn"}}
 MORE = 2_000  # records per supply
 PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
 SUPPLIES = 5  # of units, because one unit may not reach every failpoint
@@ -81,8 +83,7 @@ def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Cal
     _produce(stage, size.records, partitions="3")
     for _ in range(size.times):
         _die_everywhere(stage, [dice.choice(points)], lambda: stage.start(TABLES__ALLOWLIST=allow()), deaths)
-    stage.arm([])
-    stage.drain(BATCH__MAX_RECORDS="100000")
+    _finish(stage)
     return Outcome(deaths.met, deaths.faults | stage.verify(), {"starts": deaths.starts, "records": size.records})
 
 
@@ -110,8 +111,7 @@ def _work(stage: Stage, records: int, deaths: Deaths) -> None:
     stage.drain(BATCH__MAX_RECORDS="100000")
     for version, point in enumerate(_points("leave"), 4):
         _die_everywhere(stage, [point], partial(_bump, stage, version), deaths)
-    stage.arm([])
-    stage.drain(BATCH__MAX_RECORDS="100000")
+    _finish(stage)
 
 
 def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
@@ -121,6 +121,9 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     drain = partial(stage.start, "--available-now", TABLES__ALLOWLIST=allowed)
     _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
     stage.drain(TABLES__ALLOWLIST=allowed, BATCH__MAX_RECORDS="100000")
+    resume = partial(_ask, stage, "resume", "euchre", "--failing", "quarantine")
+    _die_everywhere(stage, _points("resume"), resume, deaths)
+    _die_everywhere(stage, _points("deferred"), drain, deaths, lambda: _land(stage, allowed))
     of_replay = _points("replay", *OF_REQUESTS)
     _die_everywhere(stage, of_replay, lambda: _ask(stage, "replay"), deaths, lambda: _refuse(stage, allowed))
     _remove(stage)
@@ -129,7 +132,13 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
-    stage.drain(BATCH__MAX_RECORDS="100000")
+    _finish(stage)
+
+
+def _finish(stage: Stage) -> None:
+    """Ingest everything that is left, the rows of paused tables among it."""
+    stage.arm([])
+    stage.drain(BATCH__MAX_RECORDS="100000", EXPECTATIONS=json.dumps(RESUMING))
 
 
 def _produce(stage: Stage, records: int, **options: str) -> None:
@@ -184,7 +193,7 @@ def _points(*steps: str) -> list[str]:
 
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
-    of_units = ("ingest", "deferred", "replay", "rebuild", "checkpoint", "mend", "leave")
+    of_units = ("ingest", "deferred", "replay", "rebuild", "resume", "checkpoint", "mend", "leave")
     special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 

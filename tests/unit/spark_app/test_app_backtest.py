@@ -25,7 +25,7 @@ from spark_app.model.reports import Report
 from spark_app.settings.models import Expectation, Settings
 from spark_app.worker.table_rows import resolved_rows
 from tests.support.frames import batch_of, frame
-from tests.support.lakes import SmallLake
+from tests.support.lakes import SmallLake, Taken
 from tests.support.protos import PROTO3, compile_text, message_class
 from tests.unit.spark_app.test_app_expectations import BETS, LATER, bet, lake_of
 
@@ -138,7 +138,7 @@ def replay(lake: SmallLake, first: int, finish: bool = True) -> None:
     columns = {f.name: f.type for f in DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table().schema}
     batch = pa.RecordBatch.from_arrays([batch[n].cast(t) for n, t in columns.items()], names=list(columns))
     lake.units._definitions = NO_RULES
-    report = lake._run([batch], UnitOptions({}, write_bronze=False))
+    report = lake.units.run(Taken([batch]), 2, UnitOptions({}, write_bronze=False, bump_in_place=True))  # type: ignore[arg-type]
     placed = pa.table({n: batch[n] for n in ("topic", "topic_id", "partition", "offset", "schema_id")})
     placed = placed.append_column("cause", pa.array(["dropped"])).append_column("table", pa.array([UNO]))
     entry_of = opened.units.write(settings.tables.resolved, resolved_rows(placed, 2, 0))

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.driver import deferred_files
-from spark_app.driver.deferred_files import MIXED, DeferredFiles, group_by_schema
+from spark_app.driver.deferred_files import MIXED, DeferredFiles, group_by_key
 from spark_app.worker.table_rows import DEFERRED_SCHEMA
 from tests.support.units import open_committer
 
@@ -64,7 +64,7 @@ def test_rows_are_cut_into_files_and_those_that_many_share_are_apart(monkeypatch
     monkeypatch.setattr(deferred_files, "MOST_AT_ONCE", 3)
     monkeypatch.setattr(deferred_files, "ALONE", 2)
     keys = ["7", None, "9", "7", "7", None, "8", "7"]
-    files = [part["waits_for"].to_pylist() for part in group_by_schema(rows(keys).to_batches())]
+    files = [part["waits_for"].to_pylist() for part in group_by_key(rows(keys).to_batches())]
     assert files == [["7"] * 3, ["7"], [None] * 2, ["9", "8"]]
 
 
@@ -79,7 +79,7 @@ def test_a_file_of_millions_that_an_earlier_release_made_is_never_held_whole(tmp
     file = found._count_keys(path.name)
     assert (file.kind, file.rows) == (None, count)
     before, most, pieces = pa.total_allocated_bytes(), 0, []
-    for piece in group_by_schema(found.read([file])):
+    for piece in group_by_key(found.read([file])):
         pieces.append(piece.num_rows)
         most = max(most, pa.total_allocated_bytes() - before)
     assert pieces == [deferred_files.MOST_AT_ONCE] * (count // deferred_files.MOST_AT_ONCE)
