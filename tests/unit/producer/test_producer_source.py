@@ -19,6 +19,7 @@ from producer.clock import RecordClock, SystemClock
 from producer.faults import FAULTS, draw_fault
 from producer.games import make_events
 from producer.patience import StopSignal
+from producer.plants import PLANTS
 from producer.publish import Encoders, Source
 from producer.schemas import PROTO_FOLDER, available_versions, compile_version
 from producer.settings import Run, read_command
@@ -86,7 +87,7 @@ def test_a_frame_holds_the_event_that_was_made() -> None:
     assert value is not None
     message = read_officially(value, 3)
     assert (message.game_name, message.gamer_id, message.device_id) == event[:3]
-    assert label == {"game": event.game, "poison": None, "version": 3}
+    assert label == {"game": event.game, "poison": None, "planted": None, "version": 3}
     assert message.event_timestamp.ToMicroseconds() == 1767225600_000_000 - event.age_us
     for name, detail in zip(("col_custom_1", "col_custom_2"), event.details, strict=False):
         assert (getattr(message, name) if message.HasField(name) else None) == detail
@@ -208,3 +209,41 @@ def test_the_share_of_poison_is_kept_and_every_kind_comes() -> None:
     assert 1800 < sum(kind is not None for kind in drawn) < 2200
     assert set(drawn) == {None, *FAULTS}
     assert draw_fault(random, 0.0, tuple(FAULTS)) is None
+
+
+def value_of(kind: str, message: Any) -> Any:
+    """The value that a kind of rule failure changes, and whether it is wrong."""
+    if kind == "future_time":
+        return message.event_timestamp.ToSeconds(), message.event_timestamp.ToSeconds() > 1767225600 + 86_400
+    if kind == "no_player":
+        return message.gamer_id, message.gamer_id == ""
+    return message.device_id, message.device_id == "" if kind == "no_device" else message.device_id[:5] == "test-"
+
+
+@pytest.mark.parametrize("version", [1, NEWEST])
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_planted_record_differs_in_the_named_value_alone(kind: str, version: int) -> None:
+    event = next(make_events(7, ("rummy",), 10, NEWEST - 1))
+    good, _ = Lab("--schema-version", str(version)).source.make(0, event)
+    planted, label = Lab("--schema-version", str(version), "--plant", f"{kind}=1").source.make(0, event)
+    assert good is not None
+    assert planted is not None
+    assert label == {"game": "rummy", "poison": None, "planted": kind, "version": version}
+    before, after = read_officially(good, version), read_officially(planted, version)
+    assert (value_of(kind, before)[1], value_of(kind, after)[1]) == (False, True)
+    names = [field.name for field in before.DESCRIPTOR.fields]
+    changed = [name for name in names if str(getattr(before, name)) != str(getattr(after, name))]
+    assert changed == [{"no_player": "gamer_id", "future_time": "event_timestamp"}.get(kind, "device_id")]
+
+
+def test_planting_changes_no_other_record() -> None:
+    poisoned = ("--poison", "0.1", "--schema-version", "5", "--num-versions", "3")
+    plain = Lab(*poisoned).take(2_000)
+    planted = Lab(*poisoned, "--plant", "no_player=0.1,future_time=0.1").take(2_000)
+    kinds = Counter(label["planted"] for _, label in planted)
+    assert set(kinds) == {None, "no_player", "future_time"}
+    assert min(kinds.values()) > 100
+    for before, after in zip(plain, planted, strict=True):
+        assert before[1] == after[1] | {"planted": None}
+        assert (before[0] == after[0]) is (after[1]["planted"] is None)
+        assert not (after[1]["planted"] and after[1]["poison"])
