@@ -26,7 +26,7 @@ REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows t
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
-RULES = {
+RULES: dict[str, dict[str, object]] = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
     "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
     "steady": {"check": "_offset % 97 <> 5", "action": "pause", "tables": ["euchre"]},

@@ -15,45 +15,16 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from google.protobuf.message import DecodeError
 
-from producer.clock import RecordClock, SystemClock
+from producer.clock import SystemClock
 from producer.faults import FAULTS, draw_fault
 from producer.games import make_events
-from producer.patience import StopSignal
 from producer.plants import PLANTS
-from producer.publish import Encoders, Source
 from producer.schemas import PROTO_FOLDER, available_versions, compile_version
-from producer.settings import Run, read_command
-from producer.subject import Subject
 from tests.support.frames import frame
+from tests.support.producing import NEWEST, Lab
 
-START = "2026-01-01T00:00:00Z"
 CONTEXT = SerializationContext("protobuf_game_stream", MessageField.VALUE)
-NEWEST = available_versions(PROTO_FOLDER)[-1]
 EVENT = next(make_events(7, ("rummy",), 10, NEWEST - 1))
-Record = tuple[bytes | None, dict[str, Any]]
-
-
-class Lab:
-    """A run without Kafka: its records and what the registry knows."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = read_command(["run", "--start-time", START, *arguments])
-        assert isinstance(command, Run)
-        assert command.start_time
-        self.settings = command.model_copy(update={"registry": "mock://"})
-        self.subject = Subject(self.settings, StopSignal())
-        encoders = Encoders(self.settings, self.subject)
-        self.source = Source(self.settings, encoders, RecordClock(command.start_time, command.rate))
-        self.events = make_events(command.seed, command.game_names, command.gamers, NEWEST - 1)
-        self.sent = 0
-
-    def take(self, count: int) -> list[Record]:
-        records = [self.source.make(self.sent + n, event) for n, event in enumerate(islice(self.events, count))]
-        self.sent += count
-        return records
-
-    def registered(self) -> list[int]:
-        return sorted(self.subject.client.get_versions(self.subject.name))
 
 
 def read_officially(value: bytes, version: int) -> Any:
