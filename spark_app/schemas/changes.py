@@ -83,8 +83,7 @@ def changes_between(old: bytes, new: bytes) -> list[Change]:
     gone = [message for name, message in before.items() if name not in after]
     for message in (message for name, message in after.items() if name not in before):
         origin = next((one for one in gone if _same_fields(one, message)), None)
-        if origin is not None:
-            gone.remove(origin)
+        gone = [one for one in gone if one is not origin]
         kind: Kind = "added" if origin is None else "moved"
         found.append(Change(kind, message.full_name, "", (), origin.full_name if origin else "", message.full_name))
     return found + [Change("removed", message.full_name, "", (), message.full_name, "") for message in gone]
