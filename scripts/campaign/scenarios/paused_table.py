@@ -45,8 +45,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         began = time.monotonic()
         flow.stop()
         flow.restart(EXPECTATIONS=json.dumps({"steady": MENDED}))
-        flow.await_start()
-        wait_until(lambda: not stage.status()["paused"], "the end of the pause")
+        wait_until(lambda: _has_let_all_in(flow), "the end of the pause")
         seconds = time.monotonic() - began
         faults = flow.finish()
     finally:
@@ -87,3 +86,8 @@ def _age(table: DeltaTable) -> float:
     newest = pc.max(pa.table(table.get_add_actions(flatten=True))["max._kafka_timestamp"]).as_py()
     age: timedelta = datetime.now(UTC) - newest.replace(tzinfo=UTC)
     return age.total_seconds()
+
+
+def _has_let_all_in(flow: Flow) -> bool:
+    status = flow.stage.status()
+    return status.get("pid") == flow.app.pid and not status["paused"] and status["state"] == "running"
