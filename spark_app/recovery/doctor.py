@@ -235,6 +235,19 @@ def _numbering(patient: LakeUnderCheck) -> list[Finding]:
     return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
+def _paused(patient: LakeUnderCheck) -> list[Finding]:
+    """Tables whose rows wait because of a rule."""
+    return [
+        Finding(
+            f"the table {name} is paused: {pause.record} fails the rule {pause.rule}, and {pause.rows:,} rows wait",
+            f"Change the rule and restart the app, or decide: `resume {name} --failing quarantine|land`",
+            fatal=False,
+        )
+        for name, pause in sorted(patient.manifests.pauses.items())
+        if not pause.failing
+    ]
+
+
 def _topics(patient: LakeUnderCheck) -> list[Finding]:
     """Records that Kafka has lost. `doctor` cannot repair this; `run --accept-loss` accepts the loss."""
     brokers = patient.settings.kafka.brokers
@@ -255,5 +268,6 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     _scratch,
     _numbering,
+    _paused,
     _topics,
 ]

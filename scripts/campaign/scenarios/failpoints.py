@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from subprocess import Popen
+from typing import Any
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -26,7 +27,7 @@ REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows t
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
-RULES: dict[str, dict[str, object]] = {
+RULES: dict[str, dict[str, Any]] = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
     "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
     "steady": {"check": "_offset % 97 <> 5", "action": "pause", "tables": ["euchre"]},

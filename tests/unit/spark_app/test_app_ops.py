@@ -224,7 +224,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
-    assert "gold        gold_a_player_agg is paused, then recomputed: its silver is damaged" in lines
+    assert "gold        gold_a_player_agg failed, and is recomputed later: its silver is damaged" in lines
     assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 
