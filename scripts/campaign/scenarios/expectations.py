@@ -137,11 +137,13 @@ def _produce(stage: Stage, records: int = LOT) -> None:
 
 
 def _live_calmly(stage: Stage, resumer: Resumer) -> None:
-    """Run on new records until a table was paused and resumed several times."""
+    """Run until a table was paused and resumed several times: new records follow when all tables go on."""
     app, began = stage.start(), time.monotonic()
     try:
         while max(map(len, resumer.seen.values()), default=0) < FEWEST_PAUSES and time.monotonic() - began < CALM_S:
-            _produce(stage)
+            if not stage.status()["paused"]:
+                _produce(stage)
+            time.sleep(LOOKS_S)
     finally:
         kill(app)
 
