@@ -314,7 +314,7 @@ class Rebuild:
         ordered = missing.select(COORDINATES).sort_by([(name, "ascending") for name in COORDINATES])
         records = read_bronze(self._session, self._opened, ranges_of(ordered), self._units.tasks(missing.num_rows))
         report = self._units.run(records, self._opened.units.manifests.last + 1, FROM_BRONZE)
-        return replace(report, expectations={})  # the first time counts
+        return replace(report, expectations={}, by_action={})  # the first time counts
 
     def _copy(self, expected: Report, missing: pa.Table, names: dict[str, str]) -> Report:
         """Copy the missing rows from the files of the fresh job."""

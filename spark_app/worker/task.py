@@ -230,7 +230,7 @@ class _TaskRun:
         if not definitions:
             return Checked()
         checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns))
-        self._tally.count_checks(checked.counts)
+        self._tally.count_checks(checked)
         return checked
 
     def _hold(self, routed: Routed, rows: np.ndarray) -> None:
