@@ -31,10 +31,11 @@ class TableComments:
 
     def _of_messages(self, kinds: Iterable[str]) -> dict[Path, str]:
         """The comments of message types (`Wrapper/Inner` for a wrapped one). Of several comments for one column the one
-        of the newest schema counts."""
+        of the newest schema counts, and in one schema that of the table's first message type."""
         found: dict[Path, str] = {}
+        last_first = [*kinds][::-1]
         for entry in self._ledger.commented():
-            for kind in kinds:
+            for kind in last_first:
                 outer, _, inner = kind.rpartition("/")
                 rest = self._of_schema(entry, outer) if outer else {}
                 found |= {("_wrapper", *path): text for path, text in rest.items() if path}
