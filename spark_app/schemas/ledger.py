@@ -110,7 +110,7 @@ class Ledger:
         return self._store(descriptor_set, ".fds")
 
     def _keep_comments(self, comments: Mapping[str, str]) -> str:
-        text = json.dumps(comments, ensure_ascii=False, sort_keys=True)
+        text = json.dumps(dict(comments), ensure_ascii=False, sort_keys=True)
         return self._store(text.encode(), ".comments") if comments else ""
 
     def _store(self, data: bytes, ending: str) -> str:
