@@ -10,6 +10,7 @@ from typing import Any
 from spark_app.driver.paused_tables import PausedTables, say_changes
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_comments import TableComments
 from spark_app.driver.unit_log import UnitLog
 from spark_app.model.definitions import Definitions
 from spark_app.model.pauses import Failing, Pauses
@@ -50,10 +51,12 @@ class OpenLake:
             ContractError: what is on the disk contradicts itself.
         """
         check_rules(lake, settings)
-        units = UnitLog(lake, settings)
-        registry = Registry(settings.registry, limits_of(settings.schemas))
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
-        tables = TableAdmission(lake, settings.event, settings.tables, units.committer.tables.columns)
+        tables = TableAdmission(
+            lake, settings.event, settings.tables, lambda table: units.committer.tables.columns(table)
+        )
+        units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
+        registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
         definitions = record(lake, settings.expectations)
         paused = PausedTables(lake, units.manifests, definitions)

@@ -95,6 +95,24 @@ def test_a_subject_that_left_versions_out_is_not_given_them_later() -> None:
     assert lab.registered() == [1, 2]
 
 
+def test_the_text_with_its_comments_is_registered() -> None:
+    lab = Lab("--schema-version", "1")
+    lab.take(1)
+    found = lab.subject.client.get_version(lab.subject.name, 1).schema.schema_str
+    assert found == (PROTO_FOLDER / "v1" / "game_event.proto").read_text()
+    assert "// Who played." in found
+
+
+def test_a_version_that_an_earlier_release_registered_as_a_descriptor_is_no_new_one() -> None:
+    lab = Lab("--schema-version", "2")
+    for number in (1, 2):
+        lab.subject.client.register_schema(lab.subject.name, compile_version(number).descriptor_form)
+    ((value, label),) = lab.take(1)
+    assert (label["version"], lab.registered()) == (2, [1, 2])
+    assert value is not None
+    assert read_officially(value, 2).game_name
+
+
 def test_a_version_is_registered_when_it_is_first_sent() -> None:
     lab = Lab("--timeline", "rummy=3@100r")
     lab.take(100)
