@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, say_changes
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_projections import TableProjections
 from spark_app.driver.unit_log import UnitLog
 from spark_app.model.definitions import Definitions
 from spark_app.model.pauses import Failing, Pauses
@@ -19,7 +21,7 @@ from spark_app.schemas.registry import Registry
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Kind
-from spark_app.store.numbered_definitions import record
+from spark_app.store.numbered_definitions import projections_of, record
 from spark_app.store.rules import check_rules, record_message_index_rule
 
 
@@ -32,6 +34,7 @@ class OpenLake:
         schemas: the schema ids that are known, and the way to resolve more.
         definitions: the rules in force.
         paused: the tables whose rows wait because of a rule.
+        projections: the columns of silver's rows in force.
     """
 
     lake: Lake
@@ -41,6 +44,7 @@ class OpenLake:
     schemas: SchemaResolver
     definitions: Definitions
     paused: PausedTables
+    projections: TableProjections
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
@@ -53,11 +57,14 @@ class OpenLake:
         units = UnitLog(lake, settings)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
-        tables = TableAdmission(lake, settings.event, settings.tables, units.committer.tables.columns)
+        projected = {name for one in projections_of(lake).values() for name in one.names}
+        written = units.committer.tables.columns
+        tables = TableAdmission(lake, settings.event, settings.tables, written, settings.silver, projected)
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
         definitions = record(lake, settings.expectations)
         paused = PausedTables(lake, units.manifests, definitions)
-        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused)
+        projections = TableProjections(lake, settings, wrapper_of(settings), written, projected)
+        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused, projections)
         units.remove_uncommitted_files()
         return opened
 
