@@ -72,7 +72,8 @@ def columns_in_expression(setting: str, text: str, more: frozenset[str] = frozen
         _check_characters(text)
         return frozenset(_columns_in(_parse(text), more))
     except _Refused as refused:
-        raise _error(setting, str(refused)) from None
+        said = str(refused)
+        raise _error(setting, said.replace("a check", "an expression") if more else said) from None
 
 
 def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required: Iterable[pa.Schema] = ()) -> None:

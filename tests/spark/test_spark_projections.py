@@ -16,6 +16,7 @@ from spark_app.model.errors import ExitCode
 from tests.spark.parts import Parts, events
 from tests.spark.test_spark_rebuild import ask, counts
 from tests.spark.test_spark_replay import replay
+from tests.support.clear_text import places_of
 from tests.support.projections import KEY, hashed, key_file
 
 pytestmark = pytest.mark.spark
@@ -142,3 +143,23 @@ def test_waiting_rows_land_with_the_columns_in_force(new_parts: NewParts, hashin
     while let_in.deferred.step(None) is not None:
         pass
     assert sorted(let_in.read(RUMMY)["gamer_id"]) == sorted([hashed("a"), hashed("")])
+
+
+def test_hidden_text_is_in_no_table_of_the_app(
+    new_parts: NewParts, hashing: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also not in gold, in status and manifests, and not after a replay and a rebuild."""
+    secret = "Zebra-7731"
+    hashing["columns"]["number"] = "gamer_id::INTEGER"
+    rules = {"cast": {"check": "gamer_id::INTEGER > 0 OR gamer_id LIKE '%-_'", "action": "quarantine"}}
+    parts = new_parts(expectations=rules, silver=hashing)
+    take(parts, *[("uno", f"{secret}-{n}") for n in range(5)], ("no name !", secret), ("uno", secret))
+    parts.status.running()
+    parts.lake.storage.delete_all(UNO)
+    again = new_parts(expectations=rules, silver=hashing)
+    ask(again)
+    replay(again, rules=["cast"])
+    assert (again.read(UNO).height, again.read("quarantine_events").height) == (5, 2)
+    assert again.read(GOLD).height == 5
+    assert places_of(again.lake.root, secret) == set()
+    assert secret not in "".join(capfd.readouterr())

@@ -335,9 +335,8 @@ def test_a_column_of_a_former_projection_keeps_its_type(tmp_path: Path) -> None:
 def test_an_expression_that_later_has_no_type_leaves_null(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """`x` is a number in another message while the table lacks it, and then a text in the table's own."""
     numbers = compile_text(PROTO3 + "message Other { string game_name = 1; int64 x = 2; }", schema_id=9)
-    texts = compile_text(
-        PROTO3 + "message Event { string game_name = 1; string gamer_id = 2; repeated string x = 3; }", 10
-    )
+    fields = "string game_name = 1; string gamer_id = 2; repeated string x = 3;"
+    texts = compile_text(f"{PROTO3} message Event {{ {fields} }}", schema_id=10)
     own = {"uno": {"columns": {"twice": "x + 1", "gamer_id": "left(gamer_id, 1) || repeat('*', x)"}}}
     lake = SmallLake(tmp_path / "lake", EVENTS, numbers, silver={"tables": own})
     lake.take(batch_of([event("uno", "abc")]))
