@@ -33,6 +33,7 @@ class TableOutcome:
     """
     Attributes:
         silver: rows of silver that were checked.
+        changed: columns of the rules that projections have changed in silver: its rows were decoded from bronze.
         bronze: records that rules keep out of silver; they were decoded from bronze and checked.
         rules: name -> outcome, for each rule that applies to the table.
     """
@@ -40,6 +41,7 @@ class TableOutcome:
     silver: int = 0
     bronze: int = 0
     rules: dict[str, RuleOutcome] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(rules: Sequence[Rule]) -> TableOutcome:
@@ -100,4 +102,5 @@ def _to_json(outcome: TableOutcome) -> dict[str, Any]:
         }
         for name, rule in outcome.rules.items()
     }
-    return {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
+    found = {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
+    return found | ({"changed": outcome.changed} if outcome.changed else {})

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, say_changes
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.driver.table_comments import TableComments
+from spark_app.driver.table_projections import TableProjections
 from spark_app.driver.unit_log import UnitLog
 from spark_app.model.definitions import Definitions
 from spark_app.model.pauses import Failing, Pauses
@@ -20,7 +22,7 @@ from spark_app.schemas.registry import Registry
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Kind
-from spark_app.store.numbered_definitions import record
+from spark_app.store.numbered_definitions import projections_of, record
 from spark_app.store.rules import check_rules, record_message_index_rule
 
 
@@ -33,6 +35,7 @@ class OpenLake:
         schemas: the schema ids that are known, and the way to resolve more.
         definitions: the rules in force.
         paused: the tables whose rows wait because of a rule.
+        projections: the columns of silver's rows in force.
     """
 
     lake: Lake
@@ -42,6 +45,7 @@ class OpenLake:
     schemas: SchemaResolver
     definitions: Definitions
     paused: PausedTables
+    projections: TableProjections
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
@@ -52,15 +56,22 @@ class OpenLake:
         """
         check_rules(lake, settings)
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
+        projected = {name for one in projections_of(lake).values() for name in one.names}
         tables = TableAdmission(
-            lake, settings.event, settings.tables, lambda table: units.committer.tables.columns(table)
+            lake,
+            settings.event,
+            settings.tables,
+            lambda table: units.committer.tables.columns(table),
+            settings.silver,
+            projected,
         )
         units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
         definitions = record(lake, settings.expectations)
         paused = PausedTables(lake, units.manifests, definitions)
-        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused)
+        projections = TableProjections(lake, settings, wrapper_of(settings), units.committer.tables.columns, projected)
+        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused, projections)
         units.remove_uncommitted_files()
         return opened
 

@@ -1,10 +1,12 @@
-"""What the rows of a silver table have to meet: numbered definitions of rules."""
+"""What the rows of a silver table have to meet, and their columns: numbered definitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from spark_app.model.projections import AS_SENT, Projection
 
 Action = Literal["warn", "drop", "quarantine", "pause"]
 
@@ -30,10 +32,12 @@ class Definition:
     """
     Attributes:
         number: in the lake; silver has it in the column `_definition`. A number never changes its meaning.
+        projection: the columns of the rows that land; the rules see the rows as they were sent.
     """
 
     number: int
     rules: tuple[Rule, ...]
+    projection: Projection = AS_SENT
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Definitions:
     def of(self, name: str) -> Definition | None:
         """The definition of a table; None = its rows meet no rule."""
         return self.own.get(name, self.usual)
+
+    def projections(self) -> dict[int, Projection]:
+        """Number -> projection, of the definitions that have one."""
+        every = [*([] if self.usual is None else [self.usual]), *self.own.values()]
+        return {one.number: one.projection for one in every if one.projection}
 
     def without_pauses(self) -> Definitions:
         """The same definitions where rows that would pause their table are quarantined."""

@@ -23,7 +23,7 @@ MAY_USE_SPARK = (
     }
     | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
 )
-# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations` and
+# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations`, `projections` and
 # `worker`, and nothing that is behind.
 ORDER = (
     "model",
@@ -34,6 +34,7 @@ ORDER = (
     "schemas",
     "kafka",
     "expectations",
+    "projections",
     "worker",
     "store",
     "process",
