@@ -28,6 +28,7 @@ from spark_app.projections.projector import project
 from spark_app.storage.hmac_key import fingerprint_of
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable
+from tests.support.clear_text import places_of
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake, Taken
 from tests.support.projections import EVENTS, GROWN, KEY, MASKED, POKER, UNO, event, hashed, key_file, lake_of, rows
@@ -423,3 +424,24 @@ def test_a_renewal_is_applied_again_to_any_files(tmp_path: Path, compacted: bool
     assert len(rows(again, UNO, "_offset")) == 3
     assert "ssn" not in columns(again, UNO)
     assert faults(again) == {}
+
+
+def test_keys_and_wrappers_are_hidden_too(tmp_path: Path) -> None:
+    silver = {"columns": {"_key": "hmac(_key)", "sender": "hmac(_wrapper.sent_by)"}, "drop": ["_wrapper", "ssn"]}
+    silver |= {"hmac_key_file": key_file(tmp_path)}
+    outer = compile_text(
+        PROTO3 + "message Outer { bytes payload = 1; string sent_by = 2; string game_name = 3; }", schema_id=10
+    )
+    sections: dict[str, Any] = {"wrapper": {"payload": "payload"}, "decode": {"framed_keys": True}, "silver": silver}
+    lake = SmallLake(tmp_path / "lake", EVENTS, outer, **sections)
+    kind = message_class(outer, "Outer")
+    sent = [kind(payload=event("uno", gamer), sent_by="me", game_name="uno").SerializeToString() for gamer in "ab"]
+    keys = pa.array([event("uno", "the key"), None], pa.binary())
+    lake.take(batch_of([frame(10, one) for one in sent], key=keys))
+    lake.units.check_rules()
+    assert rows(lake, UNO, "gamer_id", "sender") == [("a", hashed("me")), ("b", hashed("me"))]
+    [(first,), (second,)] = rows(lake, UNO, "_key")
+    assert (len(first), second) == (64, None)
+    assert "_wrapper" not in columns(lake, UNO)
+    assert faults(lake) == {}
+    assert places_of(tmp_path / "lake", "the key") == set()
