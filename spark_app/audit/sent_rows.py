@@ -34,6 +34,8 @@ def sent_rows(
     """
     touched = chunk.snapshot.touched(number)
     types = {column.name: column.whole for column in piece.columns}
+    if piece.rest_type is not None:
+        types["_wrapper"] = piece.rest_type
     fields = piece.values if piece.rest is None else piece.values | {"_wrapper": piece.rest}
     columns: dict[str, pa.Array] = {"row number": pa.array(range(len(piece.rows)))}
     for name, values in fields.items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -70,10 +71,21 @@ class OpenLake:
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
         definitions = record(lake, settings.expectations)
         paused = PausedTables(lake, units.manifests, definitions)
-        projections = TableProjections(lake, settings, wrapper_of(settings), units.committer.tables.columns, projected)
+        projections = TableProjections(lake, settings, wrapper_of(settings), tables.written, projected)
         opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused, projections)
         units.remove_uncommitted_files()
         return opened
+
+    @contextlib.contextmanager
+    def renewing(self, names: Iterable[str]) -> Iterator[None]:
+        """Inside of it, these silver tables have no columns yet: they are made anew."""
+        self.tables.renewing = frozenset(names)
+        self.projections.forget()
+        try:
+            yield
+        finally:
+            self.tables.renewing = frozenset()
+            self.projections.forget()
 
     def commit(
         self,

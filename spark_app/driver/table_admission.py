@@ -46,6 +46,7 @@ class TableAdmission:
         self._columns = columns
         self._silver = silver
         self._projected = frozenset(projected)
+        self.renewing: frozenset[str] = frozenset()  # routing names of the tables that are made anew
         stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
@@ -64,11 +65,16 @@ class TableAdmission:
             {name: columns for name, columns in fixed.items() if columns is not None},
         )
 
+    def written(self, table: str) -> pa.Schema | None:
+        """The current columns of a table; None if it does not exist, or is made anew."""
+        is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing
+        return None if is_renewed else self._columns(table)
+
     def fixed(self, name: str) -> pa.Schema | None:
-        """The table's current columns, if the message type alone does not give their types: the table has several
+        """The columns of `written`, if the message type alone does not give their types: the table has several
         types, or a column that only projections of before have made. Those of its projection are left out."""
         several = len(self.messages.get(name, ())) > 1
-        columns = self._columns(self._layout.silver_of(name)) if several or self._projected else None
+        columns = self.written(self._layout.silver_of(name)) if several or self._projected else None
         if columns is None:
             return None
         touched = self._silver.touched(name)

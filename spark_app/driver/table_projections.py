@@ -92,6 +92,10 @@ class TableProjections:
                 own[name] = self._number(() if old is None else old.rules, _with_key(projection, key))
         return replace(base, own=own)
 
+    def forget(self) -> None:
+        """Compare the settings with the tables again before the next unit."""
+        self._catalog = None
+
     def _number(self, rules: tuple[Rule, ...], projection: Projection) -> Definition:
         if (rules, projection) not in self._numbers:
             self._numbers[rules, projection] = number(self._lake, rules, projection)
@@ -209,7 +213,7 @@ class TableProjections:
                 raise _refusal(
                     "silver.columns",
                     f"{field.name} of {table.name} is sent as {field.type}, but a projection of before made it "
-                    f"{written.type}: give it an expression of that type",
+                    f"{written.type}: give it an expression of that type, or {_renew(table)}",
                 )
 
     def _check_without_tables(self, catalog: Catalog, routing: Routing) -> None:
@@ -247,12 +251,16 @@ def problem_of(table: Table, name: str, text: str) -> str | None:
     written = _written_field(table, name)
     if written is None:
         return None
-    remedy = "take another name"
+    remedy = f"take another name, or {_renew(table)}"
     if written.name != name:
         return f"the table {table.name} has the column as {written.name}, and case does not count: {remedy}"
     if _differs(found[1], written.type):
         return f"is of the type {found[1]}, but the table {table.name} has {written.type} in {name}: {remedy}"
     return None
+
+
+def _renew(table: Table) -> str:
+    return f"run `rebuild {table.name} --renew --yes`"
 
 
 def _differs(kind: pa.DataType, written: pa.DataType) -> bool:

@@ -46,6 +46,7 @@ class UnitOptions:
     bump_in_place: bool = False
     root: str | None = None  # folder of the files, if it is not the lake
     checks: bool = True  # False: rows land as they were sent, whatever rules they fail, also in tables that are paused
+    renews: bool = False  # rows meet no rules, but get the columns in force, also in tables that are paused
     pauses: bool = True  # False: a row that would pause its table is quarantined
     lets_in: bool = False  # the records may be waiting rows of tables that are no longer paused
     resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
@@ -144,13 +145,13 @@ class UnitRunner:
     def _definitions_of(self, origin: UnitOptions, routing: Routing) -> Definitions:
         if not origin.checks:
             return NO_RULES
-        rules = self._paused.definitions() if origin.lets_in else self._definitions
+        rules = self._paused.definitions() if origin.lets_in else NO_RULES if origin.renews else self._definitions
         definitions = self._projections.definitions(rules, self._schemas.ledger.catalog(), routing)
         return definitions if origin.pauses else definitions.without_pauses()
 
     def _held(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:
         """The paused tables, with what their rows wait for; among them those that this unit pauses."""
-        held = self._paused.held(origin.lets_in) if origin.checks else {}
+        held = self._paused.held(origin.lets_in) if origin.checks and not origin.renews else {}
         return held | {name: wait_text(FailedRow(*row).rule) for name, row in failing.items()}
 
     def _plan(

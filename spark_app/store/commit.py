@@ -245,6 +245,8 @@ class TableCommitter:
     def _append(self, manifest: Manifest, name: str) -> None:
         change = manifest.tables[name]
         try:
+            if manifest.kind == "renew":
+                return self._renew(manifest, name)
             self._add_columns(name, change)
             with failpoints.around(_step(manifest, name)):
                 version = self.tables.append_unit(name, manifest, self._app)
@@ -257,6 +259,12 @@ class TableCommitter:
         except (DeltaError, OSError):
             self.forget(name)  # a stale handle must not be used again
             raise
+
+    def _renew(self, manifest: Manifest, name: str) -> None:
+        adds = manifest.tables[name].adds
+        with failpoints.around(_step(manifest, name)):
+            self.tables.renew_by_unit(name, merge_columns(pa.schema([]), *schemas_of(adds)), manifest, self._app)
+        self._known_schemas[name] = {entry.schema for entry in adds}
 
     def _add_columns(self, name: str, change: Change) -> None:
         """Add the new columns before the files, with the comments of now. Other comments alone make no commit."""

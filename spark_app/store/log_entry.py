@@ -125,19 +125,40 @@ def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> Non
     storage.put_if_absent(entry_key(table, version), text.encode())
 
 
+def renew(
+    storage: LocalStorage,
+    table: str,
+    version: int,
+    manifest: Manifest,
+    app: str,
+    metadata: dict[str, Any],
+    removes: Collection[str],
+) -> None:
+    """As `append`, for files that replace all files of the table, and its columns.
+
+    Args:
+        metadata: the action for the new columns.
+        removes: the files of the version before.
+    """
+    _write(storage, table, version, _lines(table, manifest, app, [{"metaData": metadata}], removes))
+
+
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:
     """The metadata that identifies a unit's commits."""
     return {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
 
 
-def _lines(name: str, manifest: Manifest, app: str, begins: Lines) -> Iterator[dict[str, Any]]:
+def _lines(
+    name: str, manifest: Manifest, app: str, begins: Lines, replaced: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
     """The transaction comes last: `delta_log` takes it as proof that the entry is complete."""
     change, now = manifest.tables[name], int(time.time() * 1000)
-    operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
+    mode = "Overwrite" if replaced else "Append"
+    operation = {"operation": "WRITE", "operationParameters": {"mode": mode, "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}
     yield from begins
     yield from ({"add": _added(entry, now)} for entry in change.adds)
-    for path in change.removes:
+    for path in (*change.removes, *replaced):
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": manifest.sequence}}
 

@@ -130,6 +130,8 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     _remove(stage)
     of_rebuild = _points("rebuild")
     _die_everywhere(stage, of_rebuild, lambda: _ask(stage, "rebuild", *REMOVED), deaths, lambda: _remove(stage))
+    renew = partial(_ask, stage, "rebuild", REMOVED[0], "--renew", "--yes")
+    _die_everywhere(stage, _points("renew"), renew, deaths)
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
@@ -194,7 +196,7 @@ def _points(*steps: str) -> list[str]:
 
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
-    of_units = ("ingest", "deferred", "replay", "rebuild", "resume", "checkpoint", "mend", "leave")
+    of_units = ("ingest", "deferred", "replay", "rebuild", "renew", "resume", "checkpoint", "mend", "leave")
     special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
