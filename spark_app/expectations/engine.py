@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from spark_app.expectations.statements import Statements
 from spark_app.model.definitions import MAX_RULES
 
 if TYPE_CHECKING:
@@ -66,34 +67,22 @@ def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:
     failed = np.zeros(rows.num_rows, np.int64)
     if not rows.num_rows or not checks:
         return failed
-    masks = [1 << i for i in range(len(checks))]
     try:
-        return _evaluate(rows, checks, masks)
+        return _statements(connection()).run(rows, tuple(checks))
     except duckdb.Error as error:
         _renew_after(error)
-    for check, mask in zip(checks, masks, strict=True):
+    for i, check in enumerate(checks):
         try:
-            failed |= _evaluate(rows, [check], [mask])
+            failed |= _statements(connection()).run(rows, (check,)) << i
         except duckdb.Error as error:
             _renew_after(error)
-            failed |= mask
+            failed |= 1 << i
     return failed
 
 
-def _evaluate(rows: pa.Table, checks: Sequence[str], masks: Sequence[int]) -> np.ndarray:
-    # The line breaks end a comment at the end of a check.
-    cases = [
-        f"CASE WHEN COALESCE(TRY((\n{check}\n)), false) THEN 0::BIGINT ELSE {mask}::BIGINT END"
-        for check, mask in zip(checks, masks, strict=True)
-    ]
-    con = connection()
-    con.register(ROWS, rows)
-    try:
-        found = con.sql(f'SELECT {" | ".join(cases)} AS failed FROM "{ROWS}"').to_arrow_table()
-    finally:
-        con.unregister(ROWS)
-    failed: np.ndarray = found["failed"].to_numpy()
-    return failed
+@functools.cache
+def _statements(con: DuckDBPyConnection) -> Statements:
+    return Statements(con)
 
 
 def _renew_after(error: Exception) -> None:
@@ -101,4 +90,5 @@ def _renew_after(error: Exception) -> None:
     import duckdb
 
     if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+        _statements.cache_clear()
         connection.cache_clear()

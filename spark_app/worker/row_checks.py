@@ -95,7 +95,7 @@ def _by_definition(
 ) -> Iterator[tuple[Definition, list[int]]]:
     """The codes of the rows by the definition of their tables, without those that have none."""
     found: dict[int, tuple[Definition, list[int]]] = {}
-    for code in np.unique(codes).tolist():
+    for code in np.flatnonzero(np.bincount(codes)).tolist():
         name = routed.results[code].name
         definition = None if name is None else definitions.of(name)
         if definition is not None:
