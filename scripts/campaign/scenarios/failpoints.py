@@ -33,6 +33,8 @@ RULES: dict[str, dict[str, Any]] = {
     "steady": {"check": "_offset % 97 <> 5", "action": "pause", "tables": ["euchre"]},
 }
 RESUMING = RULES | {"steady": RULES["steady"] | {"action": "warn"}}
+COLUMNS = {"gamer_id": "hmac(gamer_id)", "device_id": "left(device_id, 3) || '***'", "day": "event_timestamp::DATE"}
+KEY = "a key of the campaign alone"
 MORE = 2_000  # records per supply
 PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
 SUPPLIES = 5  # of units, because one unit may not reach every failpoint
@@ -89,6 +91,9 @@ def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Cal
 
 
 def _stage(lab: Lab) -> Stage:
+    key = lab.folder / "hmac.key"
+    key.touch(0o600)
+    key.write_text(KEY)
     return lab.stage(
         BATCH__INTERVAL_S="0",
         BATCH__MAX_RECORDS="1000",
@@ -97,6 +102,8 @@ def _stage(lab: Lab) -> Stage:
         LAKE__KEEP_MANIFESTS="20",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
         EXPECTATIONS=json.dumps(RULES),
+        SILVER__COLUMNS=json.dumps(COLUMNS),
+        SILVER__HMAC_KEY_FILE=str(key),
         FAILPOINTS="on",
     )
 
