@@ -56,7 +56,7 @@ def use_key(key: bytes) -> None:
     block = (hashlib.sha256(key).digest() if len(key) > 64 else key) + bytes(64)
     for name, pad in (("inner", b"\x36"), ("outer", b"\x5c")):
         padded = bytes(one ^ pad[0] for one in block[:64])
-        _connection().execute(f'SET VARIABLE "{name}" = $1::BLOB', [padded])
+        _connection().sql(f'SET VARIABLE "{name}" = $1::BLOB', params=[padded])
 
 
 def computed(rows: pa.Table, text: str, kind: pa.DataType, type_of: Callable[[str], pa.DataType]) -> pa.Array:

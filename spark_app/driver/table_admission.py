@@ -65,6 +65,10 @@ class TableAdmission:
             {name: columns for name, columns in fixed.items() if columns is not None},
         )
 
+    def touched(self, name: str) -> frozenset[str]:
+        """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""
+        return self._silver.touched(name)
+
     def written(self, table: str) -> pa.Schema | None:
         """The current columns of a table; None if it does not exist, or is made anew."""
         is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing

@@ -27,6 +27,8 @@ class TableComments:
         """The comments for a table, whether or not it exists."""
         name = self._layout.name_of(table) if self._layout.is_silver(table) else ""
         authored = self._of_messages(self._tables.messages.get(name, ()))
+        touched = self._tables.touched(name) if name else frozenset()  # what the message says is not true of them
+        authored = {path: text for path, text in authored.items() if not path or path[0].casefold() not in touched}
         return Comments(_within_limit(authored), own_comments(self._layout, table))
 
     def _of_messages(self, kinds: Iterable[str]) -> dict[Path, str]:

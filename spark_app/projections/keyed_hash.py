@@ -30,7 +30,7 @@ def add_function(connection: DuckDBPyConnection) -> None:
 def set_key(connection: DuckDBPyConnection, key: bytes) -> None:
     block = (hashlib.sha256(key).digest() if len(key) > BLOCK else key).ljust(BLOCK, b"\0")
     for name, pad in PADS.items():
-        connection.execute(f'SET VARIABLE "{name}" = $1::BLOB', [bytes(byte ^ pad for byte in block)])
+        connection.sql(f'SET VARIABLE "{name}" = $1::BLOB', params=[bytes(byte ^ pad for byte in block)])
 
 
 def is_hashable(kind: pa.DataType) -> bool:

@@ -263,7 +263,8 @@ class TableCommitter:
     def _renew(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
         with failpoints.around(_step(manifest, name)):
-            self.tables.renew_by_unit(name, merge_columns(pa.schema([]), *schemas_of(adds)), manifest, self._app)
+            columns = merge_columns(pa.schema([]), *schemas_of(adds))
+            self.tables.renew_by_unit(name, columns, manifest, self._app, self._comments(name))
         self._known_schemas[name] = {entry.schema for entry in adds}
 
     def _add_columns(self, name: str, change: Change) -> None:

@@ -127,20 +127,27 @@ def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> Non
 
 def renew(
     storage: LocalStorage,
-    table: str,
+    folder: str,
     version: int,
     manifest: Manifest,
     app: str,
-    metadata: dict[str, Any],
-    removes: Collection[str],
+    table: DeltaTable,
+    begins: Lines,
 ) -> None:
     """As `append`, for files that replace all files of the table, and its columns.
 
     Args:
-        metadata: the action for the new columns.
-        removes: the files of the version before.
+        table: the table at the version before; its id and other properties stay.
+        begins: `create_table_actions` for the new columns.
     """
-    _write(storage, table, version, _lines(table, manifest, app, [{"metaData": metadata}], removes))
+    before = table.metadata()
+    [metadata] = (line["metaData"] for line in begins if "metaData" in line)
+    metadata |= {"id": before.id, "createdTime": before.created_time}
+    metadata |= {"configuration": {**before.configuration, **metadata["configuration"]}}
+    metadata |= {"name": before.name} if before.name is not None else {}
+    metadata |= _description(before.description) if "description" not in metadata else {}
+    replaced = table.get_add_actions()["path"].to_pylist()
+    _write(storage, folder, version, _lines(folder, manifest, app, [{"metaData": metadata}], replaced))
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:

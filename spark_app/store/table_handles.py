@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pyarrow as pa
-from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
 from spark_app.model.comments import NO_COMMENTS, Comments
@@ -103,17 +103,12 @@ class Tables:
         self._appended[name] = version, manifest.sequence
         return version
 
-    def renew_by_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
+    def renew_by_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str, comments: Comments) -> None:
         """Replace all files and the columns of a table with those of a unit; its handle is opened when it is needed."""
         table = self.get(name)
         assert table is not None
-        metadata = table.metadata()
-        kept = {"id": metadata.id, "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
-        kept |= {"schemaString": Schema.from_arrow(columns).to_json(), "createdTime": metadata.created_time}
-        kept |= {"configuration": {**metadata.configuration, **skipping(columns)}}
-        live = table.get_add_actions()["path"].to_pylist()
-        version = self._next(name)
-        log_entry.renew(self.storage, self._lake.table(name), version, manifest, app, kept, live)
+        version, begins = self._next(name), self._beginning(columns, comments)
+        log_entry.renew(self.storage, self._lake.table(name), version, manifest, app, table, begins)
         self.forget(name)
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:

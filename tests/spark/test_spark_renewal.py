@@ -51,10 +51,14 @@ def test_a_table_is_made_anew_by_the_settings(new_parts: NewParts, hashing: dict
     take(new_parts(expectations=RULES), *PLAYERS)
     stricter = {"nobody": {"check": "false", "action": "quarantine"}}
     parts = new_parts(silver=hashing, expectations=stricter)
-    before = versions(parts, UNO)
+    before, old = versions(parts, UNO), DeltaTable(str(parts.lake.path(UNO)))
     result = renew(parts, "uno")
     assert result["rows"] == {UNO: 3}
     assert versions(parts, UNO) == before + 1
+    table = DeltaTable(str(parts.lake.path(UNO)))
+    offset = next(field for field in table.schema().fields if field.name == "_offset")
+    assert (table.metadata().id, table.metadata().description) == (old.metadata().id, old.metadata().description)
+    assert offset.metadata.get("comment")
     assert sorted(parts.read(UNO)["gamer_id"]) == sorted([hashed("b"), hashed("b"), hashed("c")])
     assert parts.read(UNO)["_definition"].n_unique() == 1
     assert keys(parts) == sorted([(hashed("b"), 2), (hashed("c"), 1)])

@@ -393,3 +393,12 @@ def test_gold_has_comments_of_the_app_also_after_all_rows_were_replaced(tmp_path
         }, step
     assert gold.merge("uno", part, 2) == 1
     assert gold.compare("uno", pa.table(part).set_column(1, "session_count", pa.array([2])))["differing"] == 0
+
+
+def test_a_projected_column_has_no_comment_of_the_message(tmp_path: Path) -> None:
+    lake = Commented(tmp_path / "lake", silver={"columns": {"gamer_id": "md5(gamer_id)"}})
+    lake.know(1, THREE)
+    lake.send(1, gamer_id="a")
+    fields = DeltaTable(str(lake.lake.path(SILVER))).schema().fields
+    comments = {field.name: field.metadata.get("comment") for field in fields}
+    assert (comments["gamer_id"], comments["game_name"]) == (None, "Which game.")

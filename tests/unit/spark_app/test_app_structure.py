@@ -21,7 +21,10 @@ MAY_USE_SPARK = (
         f"driver/{name}.py"
         for name in ("ingest", "deferred", "unit", "reader", "job_input", "query_lag", "size_backoff", "streaming")
     }
-    | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
+    | {
+        f"recovery/{name}.py"
+        for name in ("replay", "replay_queue", "rebuild", "renewal", "classification", "executor", "offline")
+    }
 )
 # Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations`, `projections` and
 # `worker`, and nothing that is behind.
