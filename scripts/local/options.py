@@ -16,7 +16,7 @@ from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 
 TOPIC = "protobuf_game_stream"
-DEMO = ROOT / "scripts" / "demo.toml"  # the rules of the demo
+DEMO = ROOT / "scripts" / "local" / "demo.toml"  # the rules of the demo
 SETTINGS_VARIABLE = "PROTOLAKE_SETTINGS"
 LAKE_VARIABLE = "PROTOLAKE_LAKE__PATH"
 ABOUT = """\

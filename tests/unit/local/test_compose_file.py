@@ -46,5 +46,5 @@ def test_the_demo_has_rules_and_a_lake_of_ones_own_has_none() -> None:
     for own in ({"PROTOLAKE_SETTINGS_FILE": "./mine.toml"}, {"PROTOLAKE_KAFKA__BROKERS": "k:1"}):
         assert environment_of_app(**own)["PROTOLAKE_SETTINGS"] == "/protolake.toml"
     text = (ROOT / "docker-compose.yml").read_text()
-    assert "      - ./scripts/demo.toml:/demo.toml:ro,z\n" in text
+    assert "      - ./scripts/local/demo.toml:/demo.toml:ro,z\n" in text
     assert "    PRODUCER_PLANT:\n" in text

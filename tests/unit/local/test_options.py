@@ -203,7 +203,7 @@ def variables(*arguments: str, **user: str) -> tuple[str | None, str | None]:
 
 
 def test_the_demo_has_rules_and_records_that_break_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    demo, mine = str(ROOT / "scripts" / "demo.toml"), tmp_path / "mine.toml"
+    demo, mine = str(ROOT / "scripts" / "local" / "demo.toml"), tmp_path / "mine.toml"
     mine.touch()
     assert variables() == (demo, environment.PLANTS)
     assert variables(PRODUCER_PLANT="") == (demo, "")
