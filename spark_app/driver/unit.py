@@ -59,7 +59,7 @@ class UnitRunner:
         self._settings = opened.settings
         self._schemas = opened.schemas
         self._tables = opened.tables
-        self._definitions = opened.definitions
+        self._rules_in_force = opened.rules
         self._paused = opened.paused
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
@@ -141,7 +141,8 @@ class UnitRunner:
     def _rules(self, origin: UnitOptions) -> Definitions:
         if not origin.checks:
             return NO_RULES
-        definitions = self._paused.definitions() if origin.lets_in else self._definitions
+        definitions = self._rules_in_force.renew()
+        definitions = self._paused.let_in_by(definitions) if origin.lets_in else definitions
         return definitions if origin.pauses else definitions.without_pauses()
 
     def _held(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:

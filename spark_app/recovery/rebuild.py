@@ -93,7 +93,6 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._definitions = opened.definitions
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
@@ -305,7 +304,7 @@ class Rebuild:
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = classified.filter(pc.equal(classified["state"], MISSING))
         missing = missing.filter(pc.is_in(missing["expected"], value_set=pa.array([*names, *self._others])))
-        return self._decode(missing) if self._definitions else self._copy(expected, missing, names)
+        return self._decode(missing) if self._opened.rules.definitions else self._copy(expected, missing, names)
 
     def _decode(self, missing: pa.Table) -> Report:
         """Run the job over the missing records, as for new ones."""

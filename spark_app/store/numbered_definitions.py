@@ -6,7 +6,7 @@ _protolake/definitions.json    {"1": {"rules": [{"name": ..., "check": ..., "act
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_app.model.definitions import Definition, Definitions, Rule
@@ -31,16 +31,15 @@ def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
 
 
-def number(lake: Lake, rules: tuple[Rule, ...]) -> Definition:
-    """The definition with these rules, which is durable.
+def number(lake: Lake, several: Iterable[tuple[Rule, ...]]) -> list[Definition]:
+    """The definitions with these rules, which are durable.
 
     Raises:
         ContractError: the file of definitions is damaged.
     """
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
-    found = _number(rules, stored)
-    assert found is not None
+    found = [definition for rules in several if (definition := _number(rules, stored)) is not None]
     if len(stored) > known:
         _write(lake, stored)
     return found
