@@ -285,10 +285,11 @@ class _Walk:
             )
             return
         item = f"item{place.lambdas + 1}"
-        before, after = _each(values, item)
-        for condition in self._value(kind, getattr(rules, kind), item, one, (*path, part)):
-            skipped = rules.ignore == IF_ZERO
-            yield f"{before}({is_empty(one, item)} OR {condition}){after}" if skipped else f"{before}{condition}{after}"
+        condition = " AND ".join(self._value(kind, getattr(rules, kind), item, one, (*path, part)))
+        if condition:
+            before, after = _each(values, item)
+            skipped = f"{is_empty(one, item)} OR " if rules.ignore == IF_ZERO else ""
+            yield f"{before}({skipped}({condition})){after}"
 
     def _inside(self, one: FieldDescriptor, rules: Any, value: str, path: Sequence[str], place: _Place) -> None:
         """Translate the rules of the messages that a field holds."""
