@@ -21,6 +21,7 @@ PROTOLAKE_* variables apply to the app and to the programs it is compared with, 
 CODES = "Exit codes: 0 measured (whether a target is met is printed), 64 usage, 65 wrong results, 69, 78."
 PUBLISH = "--publish"
 ROUNDS = 3  # fewer do not show the spread
+SPREAD = ("drain", "expectations")  # the measurements whose ratios are published with their spread
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ ENTRIES = {
         "scripts.benches.stages",
         "microseconds of CPU per record by stage, from a broker to files, in one worker",
         (),
+    ),
+    "expectations": Entry(
+        "scripts.benches.expectations",
+        "what rules cost: CPU of the whole pass in one worker, with three rules and without",
+        (*targets.RULES.values(), targets.RULES_BY_TABLES),
     ),
     "gold": Entry(
         "scripts.benches.gold",
@@ -124,7 +130,7 @@ def parse(arguments: Sequence[str]) -> Options:
         given = {"name": None}
     elif given["name"] is None:
         raise LocalError(f"name a measurement: {', '.join(ENTRIES)}; see ./scripts/bench --help", USAGE)
-    if given["name"] == "drain" and given["publish"] and given["rounds"] < ROUNDS:
+    if given["name"] in SPREAD and given["publish"] and given["rounds"] < ROUNDS:
         raise LocalError(
             f"--rounds {given['rounds']}: too few rounds to publish a spread; give {ROUNDS} or more", USAGE
         )
@@ -144,7 +150,7 @@ def listing() -> str:
     """The measurements, each with its targets below it."""
     lines = []
     for name, entry in ENTRIES.items():
-        lines += [f"{name:10} {entry.about}", *(f"{'':13}{t.what} {t.bound}" for t in entry.targets)]
+        lines += [f"{name:12} {entry.about}", *(f"{'':15}{t.what} {t.bound}" for t in entry.targets)]
     return "\n".join(lines)
 
 
@@ -165,6 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "demux": _add_demux,
         "decode": _add_decode,
         "stages": _add_stages,
+        "expectations": _add_expectations,
         "gold": _add_gold,
         "starts": _add_starts,
         "idle": _add_idle,
@@ -222,6 +229,12 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
 def _add_stages(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "flat events, and a fifth as many rich ones", 1_000_000)
     _add(parser, "--rounds", "measured rounds, after a warm-up round", 3)
+
+
+def _add_expectations(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--tables", "silver tables in the case with many tables; the other cases have 7", [200], 1)
+    _add(parser, "--records", "flat events of a case, and a fifth as many rich ones", 200_000)
+    _add(parser, "--rounds", "measured rounds, after a warm-up round; 3 or more to publish", 15)
 
 
 def _add_gold(parser: argparse.ArgumentParser) -> None:

@@ -113,3 +113,9 @@ FEW_WAITING, MANY_WAITING = 1_000_000, 10_000_000
 WAITING_UNIT = Target("CPU seconds of a unit of what is ready, 10,000,000 records waiting / 1,000,000", 1.2)
 WAITING_MEMORY = Target(f"MiB of the driver, {MANY_WAITING:,} records waiting", 600)
 CATCH_UP = Target("CPU seconds for each record of the catch-up after --land-only, second half / first half", 1.2)
+
+RULES = {
+    kind: Target(f"CPU of the whole pass, three rules / no rules, {kind}, 7 tables", limit)
+    for kind, limit in (("flat", 1.1), ("rich", 1.03))
+}
+RULES_BY_TABLES = Target("CPU of the whole pass, three rules / no rules, flat: 200 tables minus 7", 0.1)

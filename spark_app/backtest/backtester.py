@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import datetime
 import difflib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_app.backtest.bronze_decoder import BronzeDecoder
 from spark_app.backtest.history import History
-from spark_app.backtest.kept_out import KeptOut
+from spark_app.backtest.kept_out import Records
 from spark_app.backtest.outcomes import COORDINATES, Outcomes, TableOutcome
 from spark_app.backtest.scan import scan
 from spark_app.backtest.table_rules import SCHEMA, TableRules
 from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.rule_types import check_rules_fit
+from spark_app.expectations.checks import columns_of
 from spark_app.expectations.engine import failures
 from spark_app.expectations.needed_columns import needed_columns
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.storage.local import LocalStorage
+from spark_app.worker.bronze import Partition
 from spark_app.worker.placement import Placement
 
 OPEN_TIMEOUT_S = 30.0
@@ -88,23 +93,55 @@ class _Backtester:
         self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._rules.items()}
         placement = Placement(history.plan("", 0), history.catalog)
         self._columns = {name: self._needed(name, placement) for name in self._rules}
+        for name, outcome in self._outcomes.items():
+            outcome.changed = self._changed(name)
+            if outcome.changed:
+                self._columns[name] = self._needed(name, placement, as_sent=True)
         self._idle = idle
 
     def run(self) -> Outcomes:
+        layout, records = self._history.settings.tables.layout, Records(self._history, self._since)
+        undecodable: Counter[str] = Counter()
         for name, outcome in self._outcomes.items():
-            outcome.silver += self._check(name, self._history.lake.storage, self._silver_files(name))
-        kept_out = KeptOut(self._history, self._since)
-        for decoded in kept_out.decode():
-            if decoded.name in self._outcomes:
-                self._outcomes[decoded.name].bronze += self._check(decoded.name, decoded.storage, [decoded.key])
-        layout = self._history.settings.tables.layout
+            if outcome.changed:
+                found = records.in_silver(layout.silver_of(name))
+                outcome.silver += self._check_decoded(found, undecodable)[name]
+            else:
+                outcome.silver += self._check(name, self._history.lake.storage, self._silver_files(name))
+        for name, count in self._check_decoded(records.kept_out(), undecodable).items():
+            self._outcomes[name].bronze += count
         by_table = {layout.silver_of(name): outcome for name, outcome in self._outcomes.items()}
-        return Outcomes(self._since, by_table, kept_out.undecodable, self._idle)
+        return Outcomes(self._since, by_table, undecodable, self._idle)
 
-    def _needed(self, name: str, placement: Placement) -> pa.Schema:
-        """The columns to read: those that the rules of the table name, the coordinates, and the time of landing."""
+    def _check_decoded(self, found: Mapping[Partition, np.ndarray], undecodable: Counter[str]) -> Counter[str]:
+        """Decode records from bronze, and check their rows; routing name -> rows."""
+        decoder, checked = BronzeDecoder(self._history, found, self._since), Counter[str]()
+        for decoded in decoder.decode():
+            if decoded.name in self._outcomes:
+                checked[decoded.name] += self._check(decoded.name, decoded.storage, [decoded.key])
+        undecodable.update(decoder.undecodable)
+        return checked
+
+    def _changed(self, name: str) -> list[str]:
+        """The columns, casefolded, that rules of the table name, and that rows in silver do not have as they were
+        sent."""
+        named = {column.casefold() for rule in self._rules[name].checks for column in columns_of(rule.name, rule.check)}
+        touched = {number: one.names & named for number, one in self._history.projections.items()}
+        tables, table = self._history.tables, self._history.settings.tables.layout.silver_of(name)
+        schema, found = tables.columns(table), set[str]()
+        if not any(touched.values()) or schema is None or "_definition" not in schema.names:
+            return []
+        for batch in scan(tables.storage, tables.files(table), schema, ["_definition"]):
+            for number in batch.column(0).unique().to_pylist():
+                found |= touched.get(number, frozenset())
+        return sorted(found)
+
+    def _needed(self, name: str, placement: Placement, as_sent: bool = False) -> pa.Schema:
+        """The columns to read: those that the rules of the table name, the coordinates, and the time of landing.
+        `as_sent`: in the types of the messages, not of silver."""
         history = self._history
-        own = history.tables.columns(history.settings.tables.layout.silver_of(name)) or pa.schema([])
+        written = None if as_sent else history.tables.columns(history.settings.tables.layout.silver_of(name))
+        own = written or pa.schema([])
         named = needed_columns(self._rules[name].checks, own, placement.types(history.columns(name)))
         about = [LINEAGE_SCHEMA.field(column) for column in (*COORDINATES, LANDED_AT)]
         about += SCHEMA if self._rules[name].by_schema or self._rules[name].unclear else []

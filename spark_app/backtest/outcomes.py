@@ -34,6 +34,7 @@ class TableOutcome:
     """
     Attributes:
         silver: rows of silver that were checked.
+        changed: columns of the rules that projections have changed in silver: its rows were decoded from bronze.
         bronze: records that rules keep out of silver; they were decoded from bronze and checked.
         rules: name -> outcome, for each rule that applies to the table.
         unclear: rows of schemas with several messages whose rules in the .proto differ; only others were checked.
@@ -42,6 +43,7 @@ class TableOutcome:
     silver: int = 0
     bronze: int = 0
     rules: dict[str, RuleOutcome] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
     unclear: int = 0
 
     @staticmethod
@@ -101,4 +103,5 @@ def _to_json(outcome: TableOutcome) -> dict[str, Any]:
         for name, rule in outcome.rules.items()
     }
     found = {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
-    return found | ({"unclear": outcome.unclear} if outcome.unclear else {})
+    more = {"changed": outcome.changed, "unclear": outcome.unclear}
+    return found | {name: one for name, one in more.items() if one}

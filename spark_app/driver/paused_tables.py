@@ -79,7 +79,7 @@ class PausedTables:
         if paused not in definition.rules:
             return definition
         rules = (replace(rule, action=action) if rule == paused else rule for rule in definition.rules)
-        return number(self._lake, [tuple(rules)])[0]
+        return number(self._lake, tuple(rules))
 
     def after(self, report: Report, released: Mapping[str, int]) -> dict[str, Pause]:
         """The pauses after a unit; `released`: routing name -> waiting rows that it took out of the deferred ones."""

@@ -15,11 +15,12 @@ from spark_app.expectations.message_checks import checks_of
 from spark_app.expectations.proto_rules import Translation
 from spark_app.model.catalog import Catalog
 from spark_app.model.definitions import MAX_RULES, Action, Definition, Definitions, Origin, Rule
+from spark_app.model.projections import AS_SENT
 from spark_app.ops.log import log
 from spark_app.schemas.ledger import Ledger, message_schemas
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.store.numbered_definitions import number, record
+from spark_app.store.numbered_definitions import number_all, record
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
 from spark_app.worker.unwrap import Wrapper
@@ -71,7 +72,7 @@ class RulesInForce:
                 rules = () if usual is None else usual.rules
                 alike[kind] = dict(self._rules_of(name, catalog, routing, rules, action))
         several = list(dict.fromkeys(rules for by_origin in alike.values() for rules in by_origin.values()))
-        numbered = dict(zip(several, number(self._lake, several), strict=True)) if several else {}
+        numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
         shared = {
             kind: {origin: numbered[rules] for origin, rules in by_origin.items()} for kind, by_origin in alike.items()
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from spark_app.expectations.statements import Statements
 from spark_app.model.definitions import MAX_RULES
 
 if TYPE_CHECKING:
@@ -20,8 +21,13 @@ ROWS = "the rows"
 
 @functools.cache
 def connection() -> DuckDBPyConnection:
-    """The connection of this process to an empty database in memory, which reaches no file, no network and no Python
-    variable, and whose settings are locked. It is made at the first call; a process that forks must not have it."""
+    """The connection of this process. It is made at the first call; a process that forks must not have it."""
+    return open_database()
+
+
+def open_database() -> DuckDBPyConnection:
+    """A connection to an empty database in memory, which reaches no file, no network and no Python variable, and whose
+    settings are locked."""
     import duckdb  # most processes check no rows
 
     made = duckdb.connect(
@@ -61,34 +67,22 @@ def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:
     failed = np.zeros(rows.num_rows, np.int64)
     if not rows.num_rows or not checks:
         return failed
-    masks = [1 << i for i in range(len(checks))]
     try:
-        return _evaluate(rows, checks, masks)
+        return _statements(connection()).run(rows, tuple(checks))
     except duckdb.Error as error:
         _renew_after(error)
-    for check, mask in zip(checks, masks, strict=True):
+    for i, check in enumerate(checks):
         try:
-            failed |= _evaluate(rows, [check], [mask])
+            failed |= _statements(connection()).run(rows, (check,)) << i
         except duckdb.Error as error:
             _renew_after(error)
-            failed |= mask
+            failed |= 1 << i
     return failed
 
 
-def _evaluate(rows: pa.Table, checks: Sequence[str], masks: Sequence[int]) -> np.ndarray:
-    # The line breaks end a comment at the end of a check.
-    cases = [
-        f"CASE WHEN COALESCE(TRY((\n{check}\n)), false) THEN 0::BIGINT ELSE {mask}::BIGINT END"
-        for check, mask in zip(checks, masks, strict=True)
-    ]
-    con = connection()
-    con.register(ROWS, rows)
-    try:
-        found = con.sql(f'SELECT {" | ".join(cases)} AS failed FROM "{ROWS}"').to_arrow_table()
-    finally:
-        con.unregister(ROWS)
-    failed: np.ndarray = found["failed"].to_numpy()
-    return failed
+@functools.cache
+def _statements(con: DuckDBPyConnection) -> Statements:
+    return Statements(con)
 
 
 def _renew_after(error: Exception) -> None:
@@ -96,4 +90,5 @@ def _renew_after(error: Exception) -> None:
     import duckdb
 
     if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+        _statements.cache_clear()
         connection.cache_clear()

@@ -1,10 +1,12 @@
-"""What the rows of a silver table have to meet: numbered definitions of rules."""
+"""What the rows of a silver table have to meet, and their columns: numbered definitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from spark_app.model.projections import AS_SENT, Projection
 
 Action = Literal["warn", "drop", "quarantine", "pause"]
 
@@ -33,10 +35,12 @@ class Definition:
     """
     Attributes:
         number: in the lake; silver has it in the column `_definition`. A number never changes its meaning.
+        projection: the columns of the rows that land; the rules see the rows as they were sent.
     """
 
     number: int
     rules: tuple[Rule, ...]
+    projection: Projection = AS_SENT
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,12 @@ class Definitions:
         if name in by_origin:
             by_origin[name] = {origin: change(one) for origin, one in by_origin[name].items()}
         return Definitions(self.usual, own, by_origin)
+
+    def projections(self) -> dict[int, Projection]:
+        """Number -> projection, of the definitions that have one."""
+        of_origins = (one for found in self.by_origin.values() for one in found.values())
+        every = [*([] if self.usual is None else [self.usual]), *self.own.values(), *of_origins]
+        return {one.number: one.projection for one in every if one.projection}
 
     def without_pauses(self) -> Definitions:
         """The same definitions where rows that would pause their table are quarantined."""

@@ -14,6 +14,8 @@ from functools import partial
 from posixpath import basename
 
 from spark_app.driver import loss
+from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_comments import TableComments
 from spark_app.kafka.topics import UNANSWERED, Topics
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.recovery import file_checks, lake_id, requests
@@ -159,8 +161,10 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
         ContractError: they cannot be applied.
     """
     manifests = Manifests(lake)
-    committer = TableCommitter(lake, manifests, settings.lake)
-    torn_logs.mend(lake, committer.synced, settings.tables.layout)
+    layout = settings.tables.layout
+    comments = TableComments(Ledger(lake), TableAdmission(lake, settings.event, settings.tables), layout)
+    committer = TableCommitter(lake, manifests, settings.lake, comments=comments.of)
+    torn_logs.mend(lake, committer.synced, layout)
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 

@@ -31,6 +31,7 @@ from spark_app.worker.pick import pick
 from spark_app.worker.placement import Placement
 from spark_app.worker.route import Routed
 from spark_app.worker.row_checks import Checked
+from spark_app.worker.row_projections import RowProjections
 from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
@@ -88,6 +89,7 @@ class _TaskRun:
         self._tally = Tally()
         self._buffers = Buffers(plan, task)
         self._placement = Placement(plan, catalog)
+        self._projections = RowProjections(plan.definitions, plan.hmac_key_file)
         # Of the Arrow batch at hand: the records as bronze has them, their lineage, and (row, cause, detail, message
         # type, schema) of those that are quarantined.
         self._records: pa.Table = None
@@ -223,7 +225,7 @@ class _TaskRun:
                 checked = self._check(routed, routed.codes[kept], silver, columns, (key, message))
                 self._note_failing(checked, rows[kept])
                 self._keep_out(checked, routed, routed.codes[kept], rows[kept], message)
-                self._land(checked, routed, routed.codes[kept], silver, key)
+                self._land(checked, routed, routed.codes[kept], silver, key, columns)
 
     def _check(
         self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema, origin: Origin
@@ -233,7 +235,7 @@ class _TaskRun:
         if not definitions:
             return Checked()
         checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns), origin)
-        self._tally.count_checks(checked.counts)
+        self._tally.count_checks(checked)
         return checked
 
     def _hold(self, routed: Routed, rows: np.ndarray) -> None:
@@ -267,15 +269,19 @@ class _TaskRun:
                 self._buffers.add(self._plan.layout.dropped, dropped)
                 self.report.dropped += len(failed)
 
-    def _land(self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey) -> None:
-        """Buffer the rows that pass."""
+    def _land(
+        self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey, columns: pa.Schema
+    ) -> None:
+        """Buffer the rows that pass, with the columns of their projections; `columns` are those of their tables."""
         landing, definitions = checked.landing(len(codes)), checked.numbers
         if landing is not None:
             silver, codes = pick(silver, landing), codes[landing]
             definitions = None if definitions is None else definitions[landing]
         if len(codes):
             numbers = self._tally.count_silver(routed, codes, key)
-            self._buffers.add_silver(table_rows.numbered_rows(silver, definitions, numbers))
+            rows = table_rows.numbered_rows(silver, definitions, numbers)
+            for part in self._projections.split(rows, definitions, self._placement.types(columns)):
+                self._buffers.add_silver(part)
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note the rejects of a group; `rows` are the group's positions among the records."""

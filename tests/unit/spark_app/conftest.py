@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_app.ops.log import log
 from spark_app.schemas.limits import SchemaLimits
 from tests.support.answers import Answers, serve
 
@@ -19,3 +20,11 @@ def answers() -> Iterator[Answers]:
     """A registry that knows nothing until it is told."""
     with serve() as answers:
         yield answers
+
+
+@pytest.fixture(autouse=True)
+def _same_log_level() -> Iterator[None]:
+    """Commands change the level for their process, which is that of other tests too."""
+    before = log.level
+    yield
+    log.level = before

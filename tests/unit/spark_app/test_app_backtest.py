@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.backtest import backtest, history, kept_out
+from spark_app.backtest import backtest, bronze_decoder, history, kept_out
 from spark_app.backtest.outcome_text import outcome_lines
 from spark_app.backtest.outcomes import Outcomes, RuleOutcome, TableOutcome
 from spark_app.backtest.scan import BATCH_BYTES, BATCH_RECORDS, scan
@@ -200,12 +200,14 @@ def test_all_records_may_be_kept_out(tmp_path: Path) -> None:
 
 
 def test_kept_out_records_are_decoded_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_out, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(bronze_decoder, "CHUNK_RECORDS", 3)
     lake = lake_of(tmp_path, {"odd": {"check": "_offset % 2 = 0", "action": "drop"}})
     for first in range(0, 20, 4):
         lake.take(batch_of([bet("uno", "a", 9)] * 4, first=first))
     folders = []
-    for decoded in kept_out.KeptOut(history.History.of(lake.settings, 1.0), None).decode():
+    opened = history.History.of(lake.settings, 1.0)
+    found = kept_out.Records(opened, None).kept_out()
+    for decoded in bronze_decoder.BronzeDecoder(opened, found, None).decode():
         [rows] = scan(decoded.storage, [decoded.key], pa.schema([("_offset", pa.int64())]), ["_offset"])
         folders.append((decoded.storage.root, rows["_offset"].to_pylist()))
     assert [offset for _, offsets in folders for offset in offsets] == list(range(1, 20, 2))
@@ -311,7 +313,7 @@ def test_records_that_cannot_be_decoded_now_are_counted_with_the_reason(tmp_path
     lake.lake.storage.replace(lake.lake.admitted, json.dumps(admitted).encode())
     outcomes = backtest(lake.settings)
     assert counts(outcomes, "known") == {UNO: (1, 2, 2)}
-    missing = {"schema 8 is not resolved": 1, kept_out.NO_TABLE: 1, kept_out.NOT_IN_BRONZE: 1}
+    missing = {"schema 8 is not resolved": 1, bronze_decoder.NO_TABLE: 1, bronze_decoder.NOT_IN_BRONZE: 1}
     assert outcomes.undecodable == missing
     assert len([line for line in outcome_lines(outcomes) if "cannot be decoded now" in line]) == 3
 

@@ -81,6 +81,7 @@ def test_each_action(tmp_path: Path) -> None:
         "uno": {"high": [4, 2], "known": [4, 2], "level": [4, 2], "positive": [4, 2]},
         "hearts": {"high": [1, 1], "known": [2, 0], "positive": [1, 1]},
     }
+    assert report.by_action == {"uno": {"quarantine": 3, "drop": 1, "warn": 1}, "hearts": {"drop": 1}}
     counts = lake.opened.units.manifests.read(1).counts
     assert (counts["dropped"], counts["expectations"]) == (2, report.expectations)
 

@@ -127,8 +127,8 @@ def test_a_table_of_several_messages(tmp_path: Path) -> None:
     assert rows(lake, UNO, "_offset") == [(0,), (3,)]
     assert faults(lake) == {}
     found = backtest(lake.settings)
-    assert (found.tables[UNO].rules, found.tables[UNO].unclear) == ({}, 2)
-    assert f"not checked by rules in the .proto: 2 rows of {UNO}, of unclear messages" in outcome_lines(found)
+    assert (found.tables[UNO].rules, found.tables[UNO].unclear) == ({}, 4)
+    assert f"not checked by rules in the .proto: 4 rows of {UNO}, of unclear messages" in outcome_lines(found)
 
 
 def test_a_column_of_another_type_meets_no_rule(tmp_path: Path) -> None:
@@ -322,3 +322,21 @@ def test_the_log_names_a_limited_number_of_rules_once(tmp_path: Path, capfd: pyt
 def test_a_wrong_value_of_the_setting_is_refused() -> None:
     with pytest.raises(ValueError, match="proto_rules"):
         Settings(schemas={"proto_rules": "on"})  # type: ignore[arg-type]
+
+
+def test_rules_see_rows_as_they_were_sent(tmp_path: Path) -> None:
+    silver = {"columns": {"gamer_id": "sha256(gamer_id)", "double_bet": "bet * 2"}, "drop": ["bet"]}
+    lake = lake_of(tmp_path, "quarantine", silver=silver)
+    lake.take(batch_of([*SENT, bet(LATER, "a", 50, most=1)]))
+    assert [(offset, twice) for offset, twice in rows(lake, UNO, "_offset", "double_bet")] == [
+        (0, 2),
+        (4, -10),
+        (5, 100),
+    ]
+    assert len({number for _, number in rows(lake, UNO, "_offset", "_definition")}) == 3
+    assert [offset for offset, _ in rows(lake, "quarantine_events", "offset", "rules")] == [1, 2, 3]
+    assert faults(lake) == {}
+    found = backtest(lake.settings).tables[UNO]
+    assert {name: (one.checked, one.failed) for name, one in found.rules.items()} == {
+        "proto.gamer_id": (5, 2), "proto.bet": (5, 2), "proto.most": (1, 0)
+    }  # fmt: skip
