@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from spark_app.decode.reference import load_files
-from spark_app.expectations.checks import MAX_CHARACTERS, check_columns
+from spark_app.expectations.checks import MAX_CHARACTERS, check_columns, columns_of
 from spark_app.expectations.proto_rules import PREFIX, LeftOut, Translation, translate
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.rule_options import has_rules
@@ -40,14 +41,44 @@ def checks_of(descriptor_set: bytes, full_name: str, columns: pa.Schema, most: i
 
 def _without_refused(checks: tuple[tuple[str, str], ...], columns: pa.Schema, left_out: list[LeftOut]) -> Checks:
     """The checks that are accepted. The others have, for example, a pattern that is none, or are too long."""
-    accepted = []
-    for name, check in checks:
-        try:
-            check_columns(name, check, (), [columns])
-            accepted.append((name, check))
-        except ConfigurationError as error:
-            left_out.append(LeftOut(name.removeprefix(PREFIX), "", str(error).partition(".check: ")[2]))
+    accepted: Checks = []
+    for some in _neighbours(checks):
+        if len(some) > 1 and not _refusal(some, columns):  # one look at all of them
+            accepted += some
+            continue
+        for one in some:
+            reason = _refusal([one], columns)
+            if reason:
+                left_out.append(LeftOut(one[0].removeprefix(PREFIX), "", reason))
+            else:
+                accepted.append(one)
     return accepted
+
+
+def _neighbours(checks: Iterable[tuple[str, str]]) -> Iterator[Checks]:
+    """The checks in groups that together are no longer than one check may be, if there is no longer one in them."""
+    some: Checks = []
+    for one in checks:
+        if some and len(_conjunction([*some, one])) > MAX_CHARACTERS:
+            yield some
+            some = []
+        some.append(one)
+    yield some
+
+
+def _conjunction(checks: Checks) -> str:
+    return " AND ".join(check for _, check in checks)
+
+
+def _refusal(checks: Checks, columns: pa.Schema) -> str:
+    """Why one of the checks is refused; "" = none is."""
+    name, check = checks[0][0], _conjunction(checks)
+    try:
+        named = {column.lower() for column in columns_of(name, check)}
+        check_columns(name, check, (), [pa.schema([one for one in columns if one.name.lower() in named])])
+    except ConfigurationError as error:
+        return str(error).partition(".check: ")[2]
+    return ""
 
 
 def _join(checks: Checks, most: int, left_out: list[LeftOut]) -> Checks:
