@@ -9,6 +9,14 @@ from spark_app.schemas.limits import SchemaLimits
 from tests.support.answers import Answers, serve
 
 
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Commands set the level of the log, and a test may run one in this process."""
+    level = log.level
+    yield
+    log.level = level
+
+
 @pytest.fixture
 def only_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has much else to do gives protoc its seconds of CPU late, but gives them."""
