@@ -28,11 +28,3 @@ def answers() -> Iterator[Answers]:
     """A registry that knows nothing until it is told."""
     with serve() as answers:
         yield answers
-
-
-@pytest.fixture(autouse=True)
-def _same_log_level() -> Iterator[None]:
-    """Commands change the level for their process, which is that of other tests too."""
-    before = log.level
-    yield
-    log.level = before
