@@ -10,12 +10,12 @@ from typing import Any
 
 from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, say_changes
+from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.driver.table_comments import TableComments
 from spark_app.driver.table_projections import TableProjections
 from spark_app.driver.unit_log import UnitLog
-from spark_app.model.definitions import Definitions
 from spark_app.model.pauses import Failing, Pauses
 from spark_app.model.reports import Report
 from spark_app.schemas.ledger import Ledger
@@ -23,7 +23,7 @@ from spark_app.schemas.registry import Registry
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Kind
-from spark_app.store.numbered_definitions import projections_of, record
+from spark_app.store.numbered_definitions import projections_of
 from spark_app.store.rules import check_rules, record_message_index_rule
 
 
@@ -34,7 +34,7 @@ class OpenLake:
         units: what is committed, and the way to commit more.
         tables: the silver tables, and the way to admit more.
         schemas: the schema ids that are known, and the way to resolve more.
-        definitions: the rules in force.
+        rules: the rules in force.
         paused: the tables whose rows wait because of a rule.
         projections: the columns of silver's rows in force.
     """
@@ -44,7 +44,7 @@ class OpenLake:
     units: UnitLog
     tables: TableAdmission
     schemas: SchemaResolver
-    definitions: Definitions
+    rules: RulesInForce
     paused: PausedTables
     projections: TableProjections
 
@@ -69,10 +69,10 @@ class OpenLake:
         units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
         registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
-        definitions = record(lake, settings.expectations)
-        paused = PausedTables(lake, units.manifests, definitions)
+        rules = RulesInForce(lake, settings, ledger, tables)
+        paused = PausedTables(lake, units.manifests, rules)
         projections = TableProjections(lake, settings, wrapper_of(settings), tables.written, projected)
-        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused, projections)
+        opened = OpenLake(lake, settings, units, tables, schemas, rules, paused, projections)
         units.remove_uncommitted_files()
         return opened
 

@@ -84,13 +84,15 @@ class TableProjections:
         if self._silver.is_empty:
             return base
         key = self._fingerprint()
-        own = dict(base.own)
+        own, by_origin = dict(base.own), dict(base.by_origin)
         for name in routing.messages:
-            projection = self._resolve(name, catalog, routing)
+            projection = _with_key(self._resolve(name, catalog, routing), key)
             if projection:
                 old = base.of(name)
-                own[name] = self._number(() if old is None else old.rules, _with_key(projection, key))
-        return replace(base, own=own)
+                own[name] = self._number(() if old is None else old.rules, projection)
+                found = base.by_origin.get(name, {})
+                by_origin[name] = {origin: self._number(one.rules, projection) for origin, one in found.items()}
+        return replace(base, own=own, by_origin=by_origin)
 
     def forget(self) -> None:
         """Compare the settings with the tables again before the next unit."""

@@ -61,7 +61,7 @@ class UnitRunner:
         self._settings = opened.settings
         self._schemas = opened.schemas
         self._tables = opened.tables
-        self._definitions = opened.definitions
+        self._rules_in_force = opened.rules
         self._paused = opened.paused
         self._projections = opened.projections
         self._broadcast: Any = None
@@ -145,7 +145,8 @@ class UnitRunner:
     def _definitions_of(self, origin: UnitOptions, routing: Routing) -> Definitions:
         if not origin.checks:
             return NO_RULES
-        rules = self._paused.definitions() if origin.lets_in else NO_RULES if origin.renews else self._definitions
+        rules = NO_RULES if origin.renews else self._rules_in_force.renew()
+        rules = self._paused.let_in_by(rules) if origin.lets_in else rules
         definitions = self._projections.definitions(rules, self._schemas.ledger.catalog(), routing)
         return definitions if origin.pauses else definitions.without_pauses()
 

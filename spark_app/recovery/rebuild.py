@@ -94,7 +94,6 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._has_definitions = bool(opened.definitions) or not opened.settings.silver.is_empty
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
@@ -308,7 +307,8 @@ class Rebuild:
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = classified.filter(pc.equal(classified["state"], MISSING))
         missing = missing.filter(pc.is_in(missing["expected"], value_set=pa.array([*names, *self._others])))
-        return self._decode(missing) if self._has_definitions else self._copy(expected, missing, names)
+        has_definitions = self._opened.rules.definitions or not self._opened.settings.silver.is_empty
+        return self._decode(missing) if has_definitions else self._copy(expected, missing, names)
 
     def _decode(self, missing: pa.Table) -> Report:
         """Run the job over the missing records, as for new ones."""

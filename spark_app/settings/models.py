@@ -161,6 +161,10 @@ class Schemas(Section):
     on_bump: Literal["restart", "in-place"] = Field(
         "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
     )
+    proto_rules: Literal["off", "warn", "drop", "quarantine", "pause"] = Field(
+        "off",
+        description="what becomes of a row that fails a rule of protovalidate in its schema; off = none is checked",
+    )
     unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
     )

@@ -9,7 +9,7 @@ the key, each if there are any.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_app.model.definitions import Definition, Definitions, Rule
@@ -41,10 +41,23 @@ def number(lake: Lake, rules: tuple[Rule, ...], projection: Projection = AS_SENT
     Raises:
         ContractError: the file of definitions is damaged.
     """
+    [found] = number_all(lake, [(rules, projection)])
+    return found
+
+
+def number_all(lake: Lake, several: Iterable[tuple[tuple[Rule, ...], Projection]]) -> list[Definition]:
+    """As `number`, in one write.
+
+    Raises:
+        ContractError: the file of definitions is damaged.
+    """
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
-    found = _number(rules, stored, projection)
-    assert found is not None
+    found = []
+    for rules, projection in several:
+        definition = _number(rules, stored, projection)
+        assert definition is not None
+        found.append(definition)
     if len(stored) > known:
         _write(lake, stored)
     return found

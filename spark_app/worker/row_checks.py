@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_app.expectations.engine import failures
 from spark_app.expectations.needed_columns import select_needed
-from spark_app.model.definitions import Action, Definition, Definitions, Rule
+from spark_app.model.definitions import Action, Definition, Definitions, Origin, Rule
 from spark_app.model.reports import add_counts
 from spark_app.worker.pick import pick
 from spark_app.worker.route import Routed
@@ -67,8 +67,10 @@ class Checked:
         return np.flatnonzero(lands)
 
 
-def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Definitions, types: pa.Schema) -> Checked:
-    """Check rows of tables with the same columns.
+def check(
+    routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Definitions, types: pa.Schema, origin: Origin
+) -> Checked:
+    """Check rows of one origin, of tables with the same columns.
 
     Args:
         codes: for each row its code in `routed`; each has a table.
@@ -76,7 +78,7 @@ def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Defini
         types: the types of columns that the rows lack: such a column is NULL.
     """
     checked = Checked()
-    for definition, own in _by_definition(routed, codes, definitions):
+    for definition, own in _by_definition(routed, codes, definitions, origin):
         places = np.flatnonzero(np.isin(codes, own))
         needed = select_needed(pick(rows, places), definition.rules, types)
         masks = failures(needed, [rule.check for rule in definition.rules])
@@ -91,13 +93,13 @@ def check(routed: Routed, codes: np.ndarray, rows: pa.Table, definitions: Defini
 
 
 def _by_definition(
-    routed: Routed, codes: np.ndarray, definitions: Definitions
+    routed: Routed, codes: np.ndarray, definitions: Definitions, origin: Origin
 ) -> Iterator[tuple[Definition, list[int]]]:
     """The codes of the rows by the definition of their tables, without those that have none."""
     found: dict[int, tuple[Definition, list[int]]] = {}
     for code in np.flatnonzero(np.bincount(codes)).tolist():
         name = routed.results[code].name
-        definition = None if name is None else definitions.of(name)
+        definition = None if name is None else definitions.of(name, origin)
         if definition is not None:
             found.setdefault(definition.number, (definition, []))[1].append(code)
     yield from found.values()

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from spark_app.decode.decoder import decoder_for, why_none
 from spark_app.model.catalog import Catalog, SchemaKey
 from spark_app.model.causes import Cause, Reject
+from spark_app.model.definitions import Origin
 from spark_app.model.pauses import FailedRow
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
@@ -221,17 +222,19 @@ class _TaskRun:
             kept = placed[good]
             if len(kept):
                 silver = table_rows.silver_rows(fitted, pick(self._lineage, rows[kept]), key)
-                checked = self._check(routed, routed.codes[kept], silver, columns)
+                checked = self._check(routed, routed.codes[kept], silver, columns, (key, message))
                 self._note_failing(checked, rows[kept])
                 self._keep_out(checked, routed, routed.codes[kept], rows[kept], message)
                 self._land(checked, routed, routed.codes[kept], silver, key, columns)
 
-    def _check(self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema) -> Checked:
+    def _check(
+        self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema, origin: Origin
+    ) -> Checked:
         """Check rows by the rules of their tables; `codes` are their codes in `routed`."""
         definitions = self._plan.definitions
         if not definitions:
             return Checked()
-        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns))
+        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns), origin)
         self._tally.count_checks(checked)
         return checked
 

@@ -117,7 +117,7 @@ def test_the_first_failing_rows_of_silver_are_named(tmp_path: Path) -> None:
 def test_rows_of_each_definition_are_checked(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"low": {"check": "bet < 5", "action": "warn"}})
     lake.take(batch_of([bet("uno", "a", 9), bet("uno", "a", 1)]))
-    lake.units._definitions = NO_RULES
+    lake.opened.rules.of_settings = NO_RULES
     lake.take(batch_of([bet("uno", "a", 9)], first=2))
     assert counts(backtest(lake.settings), "low") == {UNO: (3, 0, 2)}
 
@@ -137,7 +137,7 @@ def replay(lake: SmallLake, first: int, finish: bool = True) -> None:
     batch = pa.Table.from_pylist([r for r in table_of(lake, "bronze_events") if r["offset"] == first]).to_batches()[0]
     columns = {f.name: f.type for f in DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table().schema}
     batch = pa.RecordBatch.from_arrays([batch[n].cast(t) for n, t in columns.items()], names=list(columns))
-    lake.units._definitions = NO_RULES
+    lake.opened.rules.of_settings = NO_RULES
     report = lake.units.run(Taken([batch]), 2, UnitOptions({}, write_bronze=False, bump_in_place=True))  # type: ignore[arg-type]
     placed = pa.table({n: batch[n] for n in ("topic", "topic_id", "partition", "offset", "schema_id")})
     placed = placed.append_column("cause", pa.array(["dropped"])).append_column("table", pa.array([UNO]))
@@ -434,5 +434,5 @@ def test_without_a_lake_there_is_nothing_to_check(tmp_path: Path) -> None:
     ],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(failed: int, checked: int, share: str) -> None:
-    table = TableOutcome(silver=checked, rules={"one": RuleOutcome(failed)})
+    table = TableOutcome(silver=checked, rules={"one": RuleOutcome(checked, failed)})
     assert outcome_lines(Outcomes(None, {UNO: table}, {}, []))[1].split(maxsplit=4)[4] == share

@@ -145,6 +145,7 @@ NOT_OF_A_LAKE = {
     "process/temporary_folders.py": "temporary folders",
     "recovery/replay_queue.py": "a temporary folder",
     "schemas/descriptors.py": "the temporary folder of protoc",
+    "schemas/rule_options.py": "the bundled options of protovalidate",
     "schemas/well_known.py": "the installed packages",
     "settings/config.py": "the settings file and files of secrets",
     "spark/jvm.py": "/dev/null, and the lock file, which the JVM opens",
