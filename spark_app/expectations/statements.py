@@ -85,8 +85,5 @@ class Statements:
 
 def _bitmask(checks: Sequence[str]) -> str:
     # The line breaks end a comment at the end of a check.
-    cases = (
-        f"CASE WHEN COALESCE(TRY((\n{check}\n)), false) THEN 0::BIGINT ELSE {1 << i}::BIGINT END"
-        for i, check in enumerate(checks)
-    )
+    cases = (f"CASE WHEN TRY((\n{check}\n)) THEN 0::BIGINT ELSE {1 << i}::BIGINT END" for i, check in enumerate(checks))
     return " | ".join(cases)

@@ -107,7 +107,9 @@ def _count(
 ) -> None:
     """Count by table and rule how many rows pass and fail."""
     every = np.bincount(codes, minlength=len(routed.results))
-    failing = [np.bincount(codes[(masks >> bit) & 1 == 1], minlength=len(every)) for bit in range(len(rules))]
+    some = np.flatnonzero(masks)
+    codes, masks = codes[some], masks[some]
+    failing = [np.bincount(codes[masks >> bit & 1 == 1], minlength=len(every)) for bit in range(len(rules))]
     for code in np.flatnonzero(every).tolist():
         table = counts.setdefault(str(routed.results[code].name), {})
         for rule, failed in zip(rules, failing, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import decode, gold, idle, result, stages, tables
+from scripts.benches import decode, expectations, gold, idle, result, stages, tables
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
 from scripts.local.artifacts import ROOT
@@ -74,6 +74,16 @@ def test_stages_are_measured_of_each_kind_of_event() -> None:
         assert list(found) == [*stages.RUNS, "all"]
         assert sum(us[0] for stage, us in found.items() if stage != "all") == pytest.approx(found["all"][0])
     assert list(measured) == list(stages.PARTS)
+
+
+def test_expectations_measure_each_side_of_each_topic() -> None:
+    options = parse(["expectations", "--records", "6000", "--tables", "20", "--rounds", "2"])
+    cases = expectations.run(options).details["cases"]
+    shapes = [(case["message"], case["games"], case["records"]) for case in cases]
+    assert shapes == [("flat", 7, 6000), ("rich", 7, 1200), ("flat", 20, 6000)]
+    for case in cases:
+        assert list(case["cpu"]) == list(expectations.SIDES)
+        assert all(len(us) == 2 and min(us) > 0 for us in case["cpu"].values())
 
 
 def test_starts_takes_the_records_of_both_versions() -> None:

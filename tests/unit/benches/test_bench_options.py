@@ -31,7 +31,8 @@ def test_the_list_names_every_measurement_before_anything_is_installed() -> None
     done = _bench("--list")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    names = ["tables", "drain", "freshness", "demux", "decode", "stages", "gold", "starts", "idle", "waiting"]
+    names = ["tables", "drain", "freshness", "demux", "decode", "stages", "expectations", "gold", "starts", "idle"]
+    names += ["waiting"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == names
     assert listing() in done.stdout
 
@@ -88,10 +89,11 @@ def test_who_cannot_be_compared_with_is_refused(rival: str) -> None:
         parse(["drain", "--against", rival])
 
 
-def test_fewer_than_three_rounds_are_not_published() -> None:
-    assert parse(["drain", "--rounds", "2"]).rounds == 2
+@pytest.mark.parametrize("name", ["drain", "expectations"])
+def test_fewer_than_three_rounds_are_not_published(name: str) -> None:
+    assert parse([name, "--rounds", "2"]).rounds == 2
     with pytest.raises(LocalError, match="give 3 or more"):
-        parse(["drain", "--rounds", "2", "--publish"])
+        parse([name, "--rounds", "2", "--publish"])
 
 
 @pytest.mark.parametrize("name", ENTRIES)
