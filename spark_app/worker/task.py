@@ -34,6 +34,8 @@ from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
 
+LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that the buffers do not hold the others
+
 
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """Process one task's records; `task` is part of the file names and must be unique."""
@@ -265,13 +267,15 @@ class _TaskRun:
                 self.report.dropped += len(failed)
 
     def _land(self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey) -> None:
-        """Buffer the rows that pass."""
+        """Buffer the rows that pass. A few others stay among them, without a table, because a copy would cost more."""
         landing, definitions = checked.landing(len(codes)), checked.numbers
-        if landing is not None:
+        if landing is not None and len(landing) < len(codes) * LEAST_LANDING:
             silver, codes = pick(silver, landing), codes[landing]
-            definitions = None if definitions is None else definitions[landing]
+            definitions, landing = None if definitions is None else definitions[landing], None
         if len(codes):
-            numbers = self._tally.count_silver(routed, codes, key)
+            places = slice(None) if landing is None else landing
+            numbers = np.full(len(codes), table_rows.NOWHERE)
+            numbers[places] = self._tally.count_silver(routed, codes[places], key)
             self._buffers.add_silver(table_rows.numbered_rows(silver, definitions, numbers))
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
