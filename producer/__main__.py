@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from producer.errors import ProducerError
 from producer.faults import FAULTS
 from producer.patience import StopRequestedError, StopSignal
+from producer.plants import PLANTS
 from producer.progress import tell
 from producer.publish import publish
 from producer.settings import Run, Setup, read_command
@@ -32,9 +33,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def print_faults() -> None:
-    """Print the table of faults: name, hop at which a reader must detect it, what is wrong."""
+    """Print the table of faults: name, hop at which a reader must detect it (`rule` for what is planted), what is
+    wrong."""
     for name, fault in FAULTS.items():
         print(f"{name:20} {fault.hop:8} {fault.says}")
+    for name, plant in PLANTS.items():
+        print(f"{name:20} {'rule':8} {plant.says}")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import RegisteredSchema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from producer.faults import Edit
 from producer.games import Event
-from producer.schemas import SchemaVersion
+from producer.schemas import SchemaVersion, look_up
 
 
 class Encoder:
@@ -21,7 +22,9 @@ class Encoder:
         self._names = tuple(f"col_custom_{k}" for k in range(1, version.custom + 1))
         self._context = SerializationContext(topic, MessageField.VALUE)
         self._serialize = ProtobufSerializer(
-            self._message, client, {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"}
+            self._message,
+            cast(Any, Lookup(client, version)),
+            {"auto.register.schemas": False, "subject.name.strategy.type": "TOPIC"},
         )
 
     def encode(self, event: Event, now_us: int, edits: Sequence[Edit] = ()) -> bytes:
@@ -35,3 +38,19 @@ class Encoder:
         for edit in edits:
             edit(message)
         return cast(bytes, self._serialize(message, self._context))
+
+
+class Lookup:
+    """The registry as the serializer asks it. The serializer knows only the descriptor, so some registries would not
+    find the text that is registered."""
+
+    def __init__(self, client: SchemaRegistryClient, version: SchemaVersion) -> None:
+        self._client = client
+        self._version = version
+
+    def lookup_schema(self, subject: str, *_: Any, **__: Any) -> RegisteredSchema:
+        """The version as it is registered. Raises SchemaRegistryError if it is not."""
+        found = look_up(self._client, subject, self._version)
+        if found is None:
+            raise SchemaRegistryError(404, 40403, f"v{self._version.number} is not registered under {subject}")
+        return found

@@ -12,6 +12,7 @@ from producer.errors import UnreachableError
 from producer.faults import FAULTS, draw_fault
 from producer.games import Event, make_events
 from producer.patience import StopSignal
+from producer.plants import PLANTS, draw_plant
 from producer.progress import Progress, tell
 from producer.schemas import available_versions, compile_version
 from producer.settings import Run
@@ -57,22 +58,27 @@ class Source:
         self._version_dice = Random(f"{settings.seed} versions")
         self._choice_dice = Random(f"{settings.seed} poison")
         self._fault_dice = Random(f"{settings.seed} fault bytes")
+        self._plant_dice = Random(f"{settings.seed} plants")
 
     def make(self, record: int, event: Event) -> tuple[bytes | None, dict[str, Any]]:
-        """The value of one record, and its label for the acknowledgement: game or kind of fault, version."""
+        """The value of one record, and its label for the acknowledgement: game and kind of rule failure, or kind of
+        fault, and version."""
         self.timeline.advance(record, self._clock.elapsed(record))
         window = self.timeline.window(event.game)
         version = self._version_dice.choice(window)
         kind = draw_fault(self._choice_dice, self._settings.poison, self._settings.kinds)
+        planted = draw_plant(self._plant_dice, self._settings.plants)
         encoder = self._encoders.get(window, version)
         now_us = self._clock.now_us(record)
         if kind is None:
-            return encoder.encode(event, now_us), {"game": event.game, "poison": None, "version": version}
+            edits = (PLANTS[planted].edit,) if planted else ()
+            label = {"game": event.game, "poison": None, "planted": planted, "version": version}
+            return encoder.encode(event, now_us, edits), label
         fault = FAULTS[kind]
         value: bytes | None = encoder.encode(event, now_us, (fault.edit,) if fault.edit else ())
         if fault.mutate and value is not None:
             value = fault.mutate(value, self._fault_dice)
-        return value, {"game": None, "poison": kind, "version": version}
+        return value, {"game": None, "poison": kind, "planted": None, "version": version}
 
 
 def publish(settings: Run, stop: StopSignal) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
@@ -27,19 +28,37 @@ MESSAGE_NAME = "protolake.demo.GameEvent"
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One compiled version: its number, its message class and the number of its custom columns."""
+    """One compiled version: its number, its message class, the number of its custom columns, and its .proto text."""
 
     number: int
     message: type[Message]
     custom: int
+    text: str
 
     @property
     def registry_form(self) -> Schema:
-        """The form that the official serializer looks up: the file's descriptor in base64.
+        """The form that is registered: the text, because a descriptor has no comments."""
+        return Schema(self.text, "PROTOBUF", [])
 
-        If .proto text were registered instead, the serializer would find no match in some registries.
-        """
+    @property
+    def descriptor_form(self) -> Schema:
+        """The form that earlier releases registered, and that the official serializer looks up: the file's descriptor
+        in base64."""
         return Schema(b64encode(self.message.DESCRIPTOR.file.serialized_pb).decode("ascii"), "PROTOBUF", [])
+
+
+def look_up(client: SchemaRegistryClient, subject: str, version: SchemaVersion) -> RegisteredSchema | None:
+    """The version as it is registered under the subject, in either form; None = it is not registered.
+
+    Raises SchemaRegistryError if the registry answers anything else.
+    """
+    for form in (version.registry_form, version.descriptor_form):
+        try:
+            return client.lookup_schema(subject, form)
+        except SchemaRegistryError as error:
+            if error.http_status_code != 404:
+                raise
+    return None
 
 
 def available_versions(folder: Path) -> list[int]:
@@ -56,7 +75,8 @@ def compile_version(number: int, folder: Path = PROTO_FOLDER) -> SchemaVersion:
         pool.Add(file)
     descriptor = pool.FindMessageTypeByName(MESSAGE_NAME)
     custom = sum(field.name.startswith("col_custom_") for field in descriptor.fields)
-    return SchemaVersion(number, GetMessageClass(descriptor), custom)
+    text = (folder / f"v{number}" / FILE_NAME).read_text(encoding="utf-8")
+    return SchemaVersion(number, GetMessageClass(descriptor), custom, text)
 
 
 def run_protoc(folder: Path) -> FileDescriptorSet:

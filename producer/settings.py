@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, CliSubCommand, SettingsConfigDict, S
 
 from producer.errors import ConfigurationError, UsageError
 from producer.faults import FAULTS
+from producer.plants import parse_plants
 from producer.schemas import PROTO_FOLDER, available_versions
 from producer.timeline import Bump, parse_timeline
 
@@ -49,6 +50,9 @@ class Settings(BaseSettings):
     )
     poison: float = Field(0.0, ge=0, le=1, description="share of bad records, 0 to 1")
     poison_kinds: str = Field("", description="kinds of bad records, separated by commas; empty: all")
+    plant: str = Field(
+        "", description="shares of valid records that a rule can refuse, by kind: no_player=0.01,test_device=0.005"
+    )
     seed: int = Field(7, ge=0, description="the same seed makes the same events")
     start_time: AwareDatetime | None = Field(
         None,
@@ -71,6 +75,12 @@ class Settings(BaseSettings):
     def _knows_kinds(cls, value: str) -> str:
         if unknown := [name for name in split_names(value) if name not in FAULTS]:
             raise ValueError(f"has unknown kind {unknown[0]!r}, known are {', '.join(FAULTS)}")
+        return value
+
+    @field_validator("plant")
+    @classmethod
+    def _can_be_planted(cls, value: str) -> str:
+        parse_plants(value)
         return value
 
     @field_validator("registry")
@@ -127,6 +137,11 @@ class Settings(BaseSettings):
         """The timeline, parsed."""
         return self._parsed_timeline()
 
+    @cached_property
+    def plants(self) -> dict[str, float]:
+        """Kind of rule failure -> its share of the records."""
+        return parse_plants(self.plant)
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of bad records to draw from."""
@@ -142,7 +157,7 @@ class Run(Settings):
 
 
 class Faults(BaseSettings):
-    """List the kinds of bad records that --poison draws from."""
+    """List the kinds of bad records that --poison draws from, and the rule failures that --plant makes."""
 
 
 class Commands(BaseSettings):

@@ -7,7 +7,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from producer.errors import ConfigurationError
 from producer.patience import StopSignal, T, explain, persist
-from producer.schemas import SchemaVersion, available_versions
+from producer.schemas import SchemaVersion, available_versions, look_up
 from producer.settings import Settings
 
 _TIMEOUT_S = 10
@@ -43,8 +43,10 @@ class Subject:
         """
         form = version.registry_form
         try:
-            self._persist(lambda: self.client.register_schema(self.name, form), seconds)
-            found = self._persist(lambda: self.client.lookup_schema(self.name, form), seconds)
+            found = self._persist(lambda: look_up(self.client, self.name, version), seconds)
+            if found is None:
+                self._persist(lambda: self.client.register_schema(self.name, form), seconds)
+                found = self._persist(lambda: self.client.lookup_schema(self.name, form), seconds)
         except SchemaRegistryError as error:
             raise ConfigurationError(self._refusal(version, error)) from None
         assert found.schema_id is not None

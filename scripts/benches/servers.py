@@ -22,7 +22,7 @@ ENDS_S = 30.0  # within this time the app ends after SIGTERM
 
 def app_settings(lake: Path, brokers: str, registry: str) -> dict[str, str]:
     """Variables for the Spark app, or for an alternative with the same settings."""
-    options = parse(["--lake", str(lake), "--topic", TOPIC])
+    options = parse(["--lake", str(lake), "--topic", TOPIC, "--no-producer"])  # without the rules of the demo
     return environment.for_app(options, java.find(), ensure("spark"), brokers, registry)
 
 

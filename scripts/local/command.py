@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts.local import java
 from scripts.local.downloads import ensure
 from scripts.local.errors import LocalError
-from scripts.local.options import LAKE_VARIABLE, lake_of
+from scripts.local.options import LAKE_VARIABLE, SETTINGS_VARIABLE, lake_of
 
 WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell"}
 
@@ -43,7 +43,7 @@ def lake_variable(arguments: Sequence[str]) -> dict[str, str]:
     """The lake of the environment, of the command's settings file, or of this clone; `--lake` is an option of the
     command itself."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--settings", default=os.environ.get("PROTOLAKE_SETTINGS"))
+    parser.add_argument("--settings", default=os.environ.get(SETTINGS_VARIABLE))
     try:
         file = parser.parse_known_args(arguments)[0].settings
         lake = lake_of(tomllib.loads(Path(file).read_text()) if file else {}, os.environ)

@@ -7,11 +7,12 @@ from pathlib import Path
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import shipped_jars
 from scripts.local.java import Java
-from scripts.local.options import TOPIC, Options
+from scripts.local.options import DEMO, SETTINGS_VARIABLE, TOPIC, Options
 
 RETENTION_HOURS = 24
 RETENTION_BYTES = 1 << 30  # for the whole topic, so that a night at full rate does not fill a laptop's disk
 PARTITIONS = 4
+PLANTS = "no_player=0.005,test_device=0.005,future_time=0.005"  # as in .env: each breaks one of the demo's rules
 LOOPBACK = "127.0.0.1,localhost"
 
 
@@ -35,6 +36,8 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: st
     }
     if options.topic:
         found["PROTOLAKE_KAFKA__TOPIC"] = options.topic
+    if options.demo:
+        found[SETTINGS_VARIABLE] = str(DEMO)
     if archive:
         found["PROTOLAKE_SPARK__CLASS_ARCHIVE"] = str(archive)
     return found
@@ -55,6 +58,8 @@ def for_producer(options: Options, user: Mapping[str, str], brokers: str, regist
     if options.is_embedded:
         # The embedded registry's FULL rejects every added field; Confluent's does not.
         defaults["PRODUCER_COMPATIBILITY"] = "BACKWARD_TRANSITIVE"
+    if options.demo:
+        defaults["PRODUCER_PLANT"] = PLANTS
     fixed = {"PRODUCER_BROKERS": brokers, "PRODUCER_REGISTRY": registry}
     if options.topic or "PRODUCER_TOPIC" not in user:
         fixed["PRODUCER_TOPIC"] = options.topic or TOPIC

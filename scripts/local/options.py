@@ -16,6 +16,8 @@ from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
 
 TOPIC = "protobuf_game_stream"
+DEMO = ROOT / "scripts" / "local" / "demo.toml"  # the rules of the demo
+SETTINGS_VARIABLE = "PROTOLAKE_SETTINGS"
 LAKE_VARIABLE = "PROTOLAKE_LAKE__PATH"
 ABOUT = """\
 Runs Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
@@ -31,7 +33,8 @@ CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unrea
 
 @dataclass(frozen=True)
 class Options:
-    """The command line options. `brokers` and `registry` are None for the embedded servers."""
+    """The command line options. `brokers` and `registry` are None for the embedded servers. `demo`: the app has the
+    rules of the demo, and the producer breaks them."""
 
     lake: Path
     state: Path
@@ -46,6 +49,7 @@ class Options:
     fresh: bool
     yes: bool
     accept_loss: bool = False
+    demo: bool = False
 
     @property
     def is_embedded(self) -> bool:
@@ -82,6 +86,7 @@ def parse(arguments: Sequence[str]) -> Options:
         records=given.records,
         fresh=given.fresh,
         accept_loss=given.accept_loss,
+        demo=producer and not (brokers or given.settings or os.environ.get(SETTINGS_VARIABLE)),
         yes=given.yes,
     )
 

@@ -9,11 +9,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one game; `versions` maps schema version (or `id 7`) to rows."""
+    """Rows of one game; `versions` maps schema version (or `id 7`) to rows, `failed` the action of rules to the rows
+    that failed them."""
 
     silver: int
     gold: int
     versions: dict[str, int]
+    failed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A paused table: so many rows wait because of a rule, or are let in now."""
+
+    rule: str
+    rows: int
+    let_in: bool
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,7 @@ class Status:
     dropped: int = 0
     quarantine: dict[str, int] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
+    paused: dict[str, Pause] = field(default_factory=dict)
 
     @property
     def silver(self) -> int:
@@ -65,13 +77,17 @@ def parse(found: dict[str, Any]) -> Status:
         tables={
             name: _table(table, found.get("versions") or {}) for name, table in (found.get("tables") or {}).items()
         },
+        paused={
+            name: Pause(pause["rule"], pause["rows"], pause["let_in"])
+            for name, pause in (found.get("paused") or {}).items()
+        },
     )
 
 
 def _table(found: dict[str, Any], versions: dict[str, int]) -> Table:
     rows = found.get("schema_ids") or {}
     named = {f"v{versions[one]}" if one in versions else f"id {one}": count for one, count in rows.items()}
-    return Table(found.get("silver") or 0, found.get("gold") or 0, named)
+    return Table(found.get("silver") or 0, found.get("gold") or 0, named, found.get("failed") or {})
 
 
 def _moment(text: str | None) -> float:
@@ -83,11 +99,12 @@ def _moment(text: str | None) -> float:
 
 
 def stale(status: Status) -> Status:
-    """The status of an earlier run: only its row counts are kept."""
+    """The status of an earlier run: only its row counts and its paused tables are kept."""
     return Status(
         bronze=status.bronze,
         deferred=status.deferred,
         dropped=status.dropped,
         quarantine=status.quarantine,
         tables=status.tables,
+        paused=status.paused,
     )

@@ -13,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from scripts.local.program import Exit, Process
-from scripts.local.status import Status
+from scripts.local.status import Pause, Status
+from scripts.local.status import Table as Rows
 from spark_app.model.errors import ExitCode
 
+NO_ROWS = Rows(0, 0, {})
 RELAUNCHING = "relaunching for the new schema"
+BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,22 @@ class View:
 
 
 def renderable(view: View) -> Group:
-    """The live table."""
+    """The live table. It has columns for rules once rows have failed one, and for waiting rows while tables are
+    paused."""
+    status = view.status
+    actions = BY_ACTION if any(rows.failed for rows in status.tables.values()) else {}
+    waiting = ["waiting"] if status.paused else []
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("game")
-    for column in ("silver rows", "gold rows"):
+    for column in ("silver rows", "gold rows", *actions.values(), *waiting):
         table.add_column(column, justify="right")
     table.add_column("schema versions")
-    for name, rows in sorted(view.status.tables.items()):
+    for name in sorted(status.tables.keys() | status.paused.keys()):
+        rows, pause = status.tables.get(name, NO_ROWS), status.paused.get(name)
+        counts = [rows.silver, rows.gold, *(rows.failed.get(action, 0) for action in actions)]
+        held = [f"{pause.rows:,}" if pause else ""] if waiting else []
         seen = "  ".join(f"{version} {count:,}" for version, count in sorted(rows.versions.items()))
-        table.add_row(name, f"{rows.silver:,}", f"{rows.gold:,}", seen)
+        table.add_row(name, *(f"{count:,}" for count in counts), *held, seen)
     troubles = [Text(line, style="bold red") for line in view.troubles]
     return Group(table, Text(), *(Text(line) for line in summary(view)), *troubles)
 
@@ -56,6 +66,9 @@ def plain(view: View) -> Iterator[str]:
     if games:
         yield f"silver/gold: {games}"
         yield "versions: " + "  ".join(f"{name} {count}" for name, count in sorted(versions.items()))
+    failed = sum((Counter(rows.failed) for _, rows in tables), Counter[str]())
+    if failed:
+        yield "rules: " + "  ".join(f"{said} {failed[action]}" for action, said in BY_ACTION.items())
     yield from summary(view)
     yield from view.troubles
 
@@ -65,6 +78,7 @@ def news(view: View) -> object:
     status = view.status
     return (
         status.tables,
+        status.paused,
         status.quarantine,
         status.deferred,
         status.dropped,
@@ -75,7 +89,7 @@ def news(view: View) -> object:
 
 
 def summary(view: View) -> Iterator[str]:
-    """Three lines: the stream, the processes, the addresses and folders."""
+    """Three lines: the stream, the processes, the addresses and folders; one more for paused tables."""
     status, app = view.status, _app(view)
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
     flow = (
@@ -96,7 +110,14 @@ def summary(view: View) -> Iterator[str]:
     first = f"no {new} yet" if view.first_silver is None else f"first {new} after {view.first_silver:.0f} s"
     told = (f"app {app}",) if app and app != RELAUNCHING else ()
     yield " · ".join((*map(_process, view.processes), *told, first, f"up {_duration(view.up)}"))
+    if status.paused:
+        yield "paused: " + " · ".join(_pause(name, pause) for name, pause in sorted(status.paused.items()))
     yield f"lake {view.lake} · logs {view.logs}"
+
+
+def _pause(name: str, pause: Pause) -> str:
+    how = "are let in" if pause.let_in else f"wait for {pause.rule}"
+    return f"{name}, {pause.rows:,} rows {how}"
 
 
 def _app(view: View) -> str | None:

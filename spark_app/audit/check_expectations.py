@@ -3,12 +3,10 @@ silver fails exactly the rules that its row names."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +23,9 @@ from spark_app.audit.chunk import (
     is_read_differently,
 )
 from spark_app.audit.expectation_sql import columns_of, failing
-from spark_app.audit.expected import Json
 from spark_app.audit.record_rules import Piece
-from spark_app.audit.values import DoesNotFit, held, mark
+from spark_app.audit.sent_rows import sent_rows, type_of
+from spark_app.audit.values import mark
 from spark_app.audit.verdict import ALTERED, MISPLACED
 from spark_app.model.causes import Cause
 
@@ -38,17 +36,20 @@ Failures = dict[int, tuple[str, list[str]]]  # record -> its silver table, the r
 
 
 def check_landed(chunk: Chunk, found: Found) -> None:
-    """Check that each row of a silver table passes the rules of its definition."""
+    """Check that each row of a silver table passes the rules of its definition, if its columns are as they were sent;
+    `check_sent` checks the others."""
     if "_definition" not in found.rows.column_names:
         return
     numbers = found.column("_definition")
     for number in numbers.unique().drop_null().to_pylist():
         places = np.flatnonzero(np.asarray(pc.equal(numbers, number).fill_null(False)))
         rules = _rules_of(chunk, number)
+        if chunk.snapshot.touched(number):
+            continue
         if rules is None:
             chunk.add(ALTERED, found.table.name, found.slots[places], "_definition")
             continue
-        checks = failing(found.rows.take(pa.array(places)), [rule["check"] for rule in rules], partial(_type_of, chunk))
+        checks = failing(found.rows.take(pa.array(places)), [rule["check"] for rule in rules], partial(type_of, chunk))
         wrong = np.full(len(places), "", object)
         for rule, failed in zip(rules, checks, strict=True):
             mark(wrong, failed, f"fails the expectation {rule['name']} of definition {number}")
@@ -62,10 +63,24 @@ def _rules_of(chunk: Chunk, number: int) -> list[Rule] | None:
     return definition and [rule for rule in definition["rules"] if rule["action"] in KEEP_OUT]
 
 
-def _type_of(chunk: Chunk, name: str) -> pa.DataType:
-    """The type of a column, by its name in lower case, for rows that lack it: of the first table that has it, else of
-    the first message; text if there is none."""
-    return chunk.snapshot.types.get(name) or chunk.rules.types.get(name, pa.string())
+def check_sent(chunk: Chunk, piece: Piece, table: str, number: int) -> np.ndarray:
+    """For each record of rows with a projection: the rule that it fails as it was sent, "" = none, or one that other
+    settings of the app explain, which is noted."""
+    keys = chunk.snapshot.settings.decode.framed_keys
+    failures = [rules for _, rules in _fail(chunk, piece, table, number, keys).values()]
+    wrong = np.array(
+        [f"fails the expectation {rules[0]} of definition {number}" if rules else "" for rules in failures]
+    )
+    wrong = wrong.astype(object)
+    for place in np.flatnonzero(wrong != "").tolist():
+        own = piece.take([place])
+        others = with_defaults(chunk, own, not chunk.snapshot.settings.decode.defaults)
+        passes = not any(rules for _, rules in _fail(chunk, others, table, number, keys).values())
+        excuse = OTHER_DEFAULTS if passes else NOT_STRICT if is_read_differently(chunk, piece, place) else ""
+        if excuse:
+            chunk.verdict.note(excuse)
+            wrong[place] = ""
+    return wrong
 
 
 def find_failures(chunk: Chunk, piece: Piece) -> Failures:
@@ -93,7 +108,7 @@ def _said(claim: Claim) -> tuple[str | None, list[str] | None]:
 def _explained(chunk: Chunk, piece: Piece, table: str, number: int) -> Failures:
     """The failures of those records whose rows are right under other settings; they are noted."""
     decode, found = chunk.snapshot.settings.decode, Failures()
-    others = _with_defaults(chunk, piece, not decode.defaults)
+    others = with_defaults(chunk, piece, not decode.defaults)
     for event, keys, note in (
         (piece, not decode.framed_keys, OTHER_KEYS),
         (others, decode.framed_keys, OTHER_DEFAULTS),
@@ -111,7 +126,8 @@ def _explained(chunk: Chunk, piece: Piece, table: str, number: int) -> Failures:
     return found
 
 
-def _with_defaults(chunk: Chunk, piece: Piece, defaults: bool) -> Piece:
+def with_defaults(chunk: Chunk, piece: Piece, defaults: bool) -> Piece:
+    """The piece as it is read under the other setting of `decode.defaults`."""
     columns = chunk.rules.columns(type(piece.messages[0]), defaults)
     values = {column.name: [column.read(message) for message in piece.messages] for column in columns}
     return replace(piece, columns=columns, values=values)
@@ -120,78 +136,15 @@ def _with_defaults(chunk: Chunk, piece: Piece, defaults: bool) -> Piece:
 def _fail(chunk: Chunk, piece: Piece, table: str, number: int, keys: bool) -> Failures:
     """The failures of all records of a piece; `keys`: whether the app decoded their keys."""
     rules = _rules_of(chunk, number) or []
-    checks = failing(
-        _rows(chunk, piece, table, rules, keys), [rule["check"] for rule in rules], partial(_type_of, chunk)
-    )
+    checks = [rule["check"] for rule in rules]
+    known = chunk.snapshot.tables.get(table)
+    named = frozenset[str]().union(*map(columns_of, checks))
+    sent = sent_rows(chunk, piece, None if known is None else known.schema, named, number, keys)
+    failed_by = failing(sent, checks, partial(type_of, chunk))
     return {
-        record: (table, [rule["name"] for rule, failed in zip(rules, checks, strict=True) if failed[place]])
+        record: (table, [rule["name"] for rule, failed in zip(rules, failed_by, strict=True) if failed[place]])
         for place, record in enumerate(piece.rows)
     }
-
-
-def _rows(chunk: Chunk, piece: Piece, table: str, rules: Sequence[Rule], keys: bool) -> pa.Table:
-    """The rows that the records would have in the table: a number, and the columns that the rules name."""
-    named = frozenset[str]().union(*(columns_of(rule["check"]) for rule in rules))
-    known = chunk.snapshot.tables.get(table)
-    types = {column.name: column.whole for column in piece.columns}
-    fields = piece.values if piece.rest is None else piece.values | {"_wrapper": piece.rest}
-    columns: dict[str, pa.Array] = {"row number": pa.array(range(len(piece.rows)))}
-    for name, values in fields.items():
-        if name.lower() in named:
-            in_table = known is not None and name in known.schema.names
-            kind = known.schema.field(name).type if in_table else types.get(name)  # type: ignore[union-attr]
-            columns[name] = _array(values, kind or _type_of(chunk, name))
-    columns |= {name: values for name, values in _lineage(chunk, piece) if name in named}
-    if keys and "_key" in named:
-        columns["_key"] = _keys(chunk, piece.rows)
-    return pa.table(columns)
-
-
-def _lineage(chunk: Chunk, piece: Piece) -> Iterator[tuple[str, pa.Array]]:
-    """(name, values) of each column about the record."""
-    count, rows = len(piece.rows), piece.rows
-    yield "_topic", pa.array([chunk.slots.spans[0].topic] * count, pa.string())
-    yield "_topic_id", pa.array([chunk.slots.topic_id] * count, pa.string())
-    yield "_partition", pa.array([chunk.records.partition[row] for row in rows], pa.int32())
-    yield "_offset", pa.array([chunk.records.offset[row] for row in rows], pa.int64())
-    yield "_kafka_timestamp", chunk.times.take(pa.array(rows))
-    yield "_schema_id", pa.array([piece.key if isinstance(piece.key, int) else None] * count, pa.int64())
-    yield "_schema_guid", pa.array([piece.key if isinstance(piece.key, str) else None] * count, pa.string())
-    yield "_landed_at", chunk.landed_at(chunk.slot_of[rows])
-
-
-def _keys(chunk: Chunk, rows: Sequence[int]) -> pa.Array:
-    texts = (chunk.rules.key_text(chunk.records.key[row], chunk.records.headers[row]) for row in rows)
-    return pa.array([text and _text(text) for text in texts], pa.string())
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of the type; a value that it cannot hold is NULL."""
-    return pa.array([_stored(value, kind) for value in values], kind)
-
-
-def _stored(value: Any, kind: pa.DataType) -> Any:
-    try:
-        return _in_arrow(held(value, kind), kind)
-    except DoesNotFit:
-        return None
-
-
-def _in_arrow(value: Any, kind: pa.DataType) -> Any:
-    """A value of `held` in the form that Arrow takes: JSON as text, entries of maps as tuples."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return [(_in_arrow(k, kind.key_type), _in_arrow(v, kind.item_type)) for k, v in value]
-    if pa.types.is_list(kind):
-        return [_in_arrow(item, kind.value_type) for item in value]
-    if pa.types.is_struct(kind):
-        return {name: _in_arrow(item, kind.field(name).type) for name, item in value.items()}
-    return _text(value) if isinstance(value, Json) else value
-
-
-def _text(value: Json) -> str:
-    return json.dumps(value.value, ensure_ascii=False)
 
 
 def check_kept_out(chunk: Chunk, failures: Failures) -> None:

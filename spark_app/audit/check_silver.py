@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from spark_app.audit.check_expectations import Failures, check_landed, find_failures
+from spark_app.audit import projected_columns
+from spark_app.audit.check_expectations import Failures, check_landed, check_sent, find_failures, with_defaults
 from spark_app.audit.chunk import NOT_STRICT, OTHER_DEFAULTS, OTHER_KEYS, Chunk, Found, is_read_differently
 from spark_app.audit.expected import Column, Json
+from spark_app.audit.projected_columns import Projected
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.values import differing, fits, mark, unequal
 from spark_app.audit.verdict import MISPLACED
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 
 OWN = {*LINEAGE_SCHEMA.names, "_schema_guid", "_definition"}  # lineage columns, compared apart from the content
+
+AS_SENT = Projected(frozenset())
 
 
 @dataclass
@@ -77,16 +81,16 @@ def _remember(chunk: Chunk, piece: Piece, absent: Absent) -> None:
         if name is None:
             continue
         table = chunk.snapshot.tables.get(name)
-        if table is not None and not _fits(piece, place, table.schema):
+        if table is not None and not _fits(piece, place, table.schema, chunk.snapshot.projected):
             absent.misfits.add(record)
         else:
             absent.belongs[record] = name
 
 
-def _fits(piece: Piece, place: int, schema: pa.Schema) -> bool:
-    return all(
-        fits(values[place], schema.field(name).type) for name, values in piece.values.items() if name in schema.names
-    )
+def _fits(piece: Piece, place: int, schema: pa.Schema, projected: frozenset[str]) -> bool:
+    """Whether the columns can hold a record; those that projections make have no part in it."""
+    names = [name for name in piece.values if name in schema.names and name.casefold() not in projected]
+    return all(fits(piece.values[name][place], schema.field(name).type) for name in names)
 
 
 def _check_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> None:
@@ -95,22 +99,45 @@ def _check_rows(chunk: Chunk, found: Found, rows: np.ndarray, piece: Piece) -> N
     belongs = np.array([table or chunk.snapshot.layout.quarantine for table in piece.tables], object)
     for due in sorted(set(belongs) - {name}):
         chunk.add(MISPLACED, name, slots[belongs == due], f"belongs in {due}")
-    wrong = _compare(chunk, piece, actual)
+    for number, places in _by_definition(actual):
+        _check_part(chunk, found, slots[places], piece.take(places.tolist()), actual.take(pa.array(places)), number)
+
+
+def _by_definition(rows: pa.Table) -> Iterator[tuple[int, np.ndarray]]:
+    """(number, positions) of the rows of each definition; 0 = none."""
+    numbers = np.zeros(len(rows), np.int64)
+    if "_definition" in rows.column_names:
+        numbers = rows["_definition"].fill_null(0).to_numpy()
+    for number in np.unique(numbers).tolist():
+        yield number, np.flatnonzero(numbers == number)
+
+
+def _check_part(chunk: Chunk, found: Found, slots: np.ndarray, piece: Piece, actual: pa.Table, number: int) -> None:
+    """Check the rows of one definition."""
+    name = found.table.name
+    if chunk.snapshot.touched(number):
+        failed = check_sent(chunk, piece, name, number)
+        for why in sorted(set(failed) - {""}):
+            chunk.add(MISPLACED, name, slots[failed == why], why)
+    wrong = _compare(chunk, piece, actual, number)
     for place in np.flatnonzero(wrong != "").tolist():
-        excuse = _excuse(chunk, piece, place, actual.slice(place, 1), wrong[place])
+        excuse = _excuse(chunk, piece, place, actual.slice(place, 1), wrong[place], number)
         if excuse:
             chunk.verdict.note(excuse)
             wrong[place] = ""
     chunk.add_altered(name, slots, wrong)
 
 
-def _compare(chunk: Chunk, piece: Piece, actual: pa.Table) -> np.ndarray:
+def _compare(chunk: Chunk, piece: Piece, actual: pa.Table, number: int) -> np.ndarray:
     """For each row the first column that differs, "" = none."""
     wrong = np.full(len(actual), "", object)
     kinds = {column.name: column.kind for column in piece.columns}
+    projected = projected_columns.project(chunk, piece, number, actual) or AS_SENT
     for name in actual.column_names:
         column = actual[name].combine_chunks()
-        if name in piece.values:
+        if name.casefold() in projected.touched:
+            projected_columns.compare(chunk, wrong, projected, name, column)
+        elif name in piece.values:
             mark(wrong, differing(piece.values[name], kinds[name], column), name)
         elif name == "_wrapper" and piece.rest is not None:
             mark(wrong, differing(piece.rest, None, column), name)
@@ -119,7 +146,8 @@ def _compare(chunk: Chunk, piece: Piece, actual: pa.Table) -> np.ndarray:
         elif name not in OWN:
             mark(wrong, ~np.asarray(column.is_null()), name)
     for name in set(piece.values) - set(actual.column_names):
-        mark(wrong, np.array([value is not None for value in piece.values[name]], bool), name)
+        if name.casefold() not in projected.touched:
+            mark(wrong, np.array([value is not None for value in piece.values[name]], bool), name)
     _compare_schema(wrong, piece, actual)
     return wrong
 
@@ -150,8 +178,13 @@ def _compare_schema(wrong: np.ndarray, piece: Piece, actual: pa.Table) -> None:
             mark(wrong, unequal(pa.repeat(due, len(column)), column), name)
 
 
-def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str) -> str:
+def _excuse(chunk: Chunk, piece: Piece, place: int, row: pa.Table, column: str, number: int) -> str:
     """Why a difference in the column is acceptable; "" = it is not."""
+    if chunk.snapshot.touched(number):
+        other = with_defaults(chunk, piece.take([place]), not chunk.snapshot.settings.decode.defaults)
+        if not _compare(chunk, other, row, number)[0]:
+            return OTHER_DEFAULTS
+        return NOT_STRICT if is_read_differently(chunk, piece, place) else ""
     if column not in piece.values:
         return ""
     message, decode = piece.messages[place], chunk.snapshot.settings.decode

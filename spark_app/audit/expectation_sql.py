@@ -57,11 +57,16 @@ def failing(rows: pa.Table, checks: Sequence[str], type_of: Callable[[str], pa.D
     Args:
         type_of: returns the type of a column, by its name in lower case, that the rows lack; it is NULL.
     """
-    named = frozenset[str]().union(*map(columns_of, checks))
+    rows = with_missing(rows, frozenset[str]().union(*map(columns_of, checks)), type_of)
+    return [_failing(rows, check) for check in checks]
+
+
+def with_missing(rows: pa.Table, named: frozenset[str], type_of: Callable[[str], pa.DataType]) -> pa.Table:
+    """The rows with those of the columns that they lack, which are NULL."""
     there = {name.lower() for name in rows.column_names}
     for name in sorted(named - there):
         rows = rows.append_column(name, pa.nulls(len(rows), type_of(name)))
-    return [_failing(rows, check) for check in checks]
+    return rows
 
 
 def _failing(rows: pa.Table, check: str) -> np.ndarray:

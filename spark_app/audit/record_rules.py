@@ -40,6 +40,7 @@ class Piece:
         values: column -> one value per record.
         rest: for each record the other fields of its wrapper; None if there are no wrappers.
         tables: for each record its silver table; None if its routing value has no table.
+        rest_type: the type of a column with `rest`.
     """
 
     rows: list[int]
@@ -50,6 +51,7 @@ class Piece:
     values: dict[str, list[Any]]
     rest: list[dict[str, Any] | None] | None
     tables: list[str | None]
+    rest_type: pa.DataType | None = None
 
     def take(self, places: list[int]) -> Piece:
         """The piece with only the records at these positions; `places` ascend."""
@@ -64,6 +66,7 @@ class Piece:
             {name: [values[place] for place in places] for name, values in self.values.items()},
             None if self.rest is None else [self.rest[place] for place in places],
             [self.tables[place] for place in places],
+            self.rest_type,
         )
 
 
@@ -247,7 +250,7 @@ class RecordRules:
             event = self._reading(key, index, own, places)
             if event is not None:
                 outer = {name: [values[name][place] for place in found] for name in values}
-                said = _Outer(outer, rest, kinds)
+                said = _Outer(outer, rest, {column.name: column.whole for column in columns})
                 yield from self._piece(own, key, [inner[place][body:] for place in found], event, said, places)
 
     def _piece(
@@ -280,6 +283,7 @@ class RecordRules:
             values,
             outer.rest() if outer is not None else None,
             tables,
+            outer.type if outer is not None else None,
         )
 
     def _routing_values(
@@ -329,10 +333,14 @@ class _Outer:
 
     values: dict[str, list[Any]]
     names: list[str]
-    kinds: dict[str, pa.DataType | None]
+    types: dict[str, pa.DataType]
 
     def of(self, places: list[int]) -> _Outer:
-        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.kinds)
+        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.types)
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.struct([(name, self.types[name]) for name in self.names])
 
     def rest(self) -> list[dict[str, Any] | None]:
         count = len(next(iter(self.values.values()), []))

@@ -156,7 +156,8 @@ class Snapshot:
         names: routing value -> routing name.
         given_up: (topic id, span) of the accepted losses.
         folded: the last unit that every gold table includes.
-        definitions: number -> {"rules": [{"name", "check", "action"}, ...]}.
+        definitions: number -> {"rules": [{"name", "check", "action"}, ...]}, and with a projection also "columns"
+            {name: expression}, "drop" [name, ...] and "hmac_key", the fingerprint of the key.
         paused: silver table -> rows that wait, according to the last unit.
     """
 
@@ -219,6 +220,16 @@ class Snapshot:
         """The types of silver's columns, by name in lower case; the first table that has a column counts."""
         schemas = [LINEAGE_SCHEMA, *(table.schema for table in self.silver().values())]
         return {column.name.lower(): column.type for schema in reversed(schemas) for column in schema}
+
+    def touched(self, number: int) -> frozenset[str]:
+        """The columns, casefolded, that rows of a definition do not have as they were sent."""
+        definition = self.definitions.get(str(number), {})
+        return frozenset(name.casefold() for name in (*definition.get("columns", {}), *definition.get("drop", ())))
+
+    @cached_property
+    def projected(self) -> frozenset[str]:
+        """The columns, casefolded, that some definition touches."""
+        return frozenset[str]().union(*(self.touched(int(number)) for number in self.definitions))
 
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,10 +13,12 @@ from spark_app.driver.decode_plan import make_plan, wrapper_of
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.projections import Projection
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.store.manifest import Manifests
+from spark_app.store.numbered_definitions import projections_of
 from spark_app.store.rules import check_rules, message_index_rule
 from spark_app.store.table_handles import Tables
 from spark_app.worker.fit import table_columns
@@ -31,6 +34,7 @@ class History:
     Attributes:
         tables: the tables, each at the version that it was opened with.
         names: the routing names of the silver tables, sorted.
+        projections: those of all definitions that have one, by number.
     """
 
     lake: Lake
@@ -39,6 +43,7 @@ class History:
     ledger: Ledger
     routing: Routing
     names: tuple[str, ...]
+    projections: Mapping[int, Projection]
 
     @staticmethod
     def of(settings: Settings, timeout_s: float) -> History:
@@ -95,12 +100,14 @@ def _read(lake: Lake, settings: Settings) -> History:
     # Bronze comes after the tables that name its records: it has all of them then.
     for table in (layout.quarantine, layout.dropped, layout.resolved, layout.bronze):
         tables.get(table)
-    admission = TableAdmission(lake, settings.event, settings.tables, tables.columns)
+    projections = projections_of(lake)
+    projected = {name for projection in projections.values() for name in projection.names}
+    admission = TableAdmission(lake, settings.event, settings.tables, tables.columns, settings.silver, projected)
     names = sorted(set(admission.admitted.values()))
     for name in names:
         tables.get(layout.silver_of(name))
     ledger = Ledger(lake, message_index_rule(lake) or settings.decode.message_index or None)
-    return History(lake, settings, tables, ledger, admission.routing(), tuple(names))
+    return History(lake, settings, tables, ledger, admission.routing(), tuple(names), projections)
 
 
 def _is_replayed_after(lake: Lake, unit: int) -> bool:

@@ -17,13 +17,22 @@ def outcome_lines(outcomes: Outcomes) -> list[str]:
     lines = [f"{'table':<{wide}}{'rule':<{widest}}{'checked':>14}{'failed':>14}{'share':>11}  {NAMED}"]
     for table, outcome in tables.items():
         for name, rule in outcome.rules.items():
-            counts = f"{outcome.checked:>14,}{rule.failed:>14,}{_share(rule.failed, outcome.checked):>11}"
+            counts = f"{rule.checked:>14,}{rule.failed:>14,}{_share(rule.failed, rule.checked):>11}"
             lines.append(f"{table:<{wide}}{name:<{widest}}{counts}  {_places(rule)}".rstrip())
     lines += ["", f"{'table':<{wide}}{'rows of silver':>18}{'kept out of silver':>22}"]
     lines += [f"{table:<{wide}}{outcome.silver:>18,}{outcome.bronze:>22,}" for table, outcome in tables.items()]
     lines += ["", f"checked: {since}; those kept out of silver by rules were decoded from bronze"]
+    for table, outcome in tables.items():
+        if outcome.changed:
+            lines.append(
+                f"checked: {table} as it was sent, decoded from bronze: silver changes {', '.join(outcome.changed)}"
+            )
     for reason, count in sorted(outcomes.undecodable.items()):
-        lines.append(f"not checked: {count:,} that rules keep out of silver cannot be decoded now: {reason}")
+        lines.append(f"not checked: {count:,} records that cannot be decoded now: {reason}")
+    for table, outcome in tables.items():
+        if outcome.unclear:
+            said = f"{outcome.unclear:,} rows of {table}, of unclear messages"
+            lines.append(f"not checked by rules in the .proto: {said}")
     lines += [f"not checked: {name} applies to no table that exists" for name in outcomes.idle]
     return lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,11 @@ MOST_NAMED = 5  # failing rows of each table and rule
 class RuleOutcome:
     """
     Attributes:
-        failed: rows.
+        checked, failed: rows.
         rows: the coordinates of the first failing rows: topic, partition, offset.
     """
 
+    checked: int = 0
     failed: int = 0
     rows: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -33,21 +34,21 @@ class TableOutcome:
     """
     Attributes:
         silver: rows of silver that were checked.
+        changed: columns of the rules that projections have changed in silver: its rows were decoded from bronze.
         bronze: records that rules keep out of silver; they were decoded from bronze and checked.
         rules: name -> outcome, for each rule that applies to the table.
+        unclear: rows of schemas with several messages whose rules in the .proto differ; only others were checked.
     """
 
     silver: int = 0
     bronze: int = 0
     rules: dict[str, RuleOutcome] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    unclear: int = 0
 
     @staticmethod
-    def of(rules: Sequence[Rule]) -> TableOutcome:
-        return TableOutcome(rules={rule.name: RuleOutcome() for rule in rules})
-
-    @property
-    def checked(self) -> int:
-        return self.silver + self.bronze
+    def of(names: Iterable[str]) -> TableOutcome:
+        return TableOutcome(rules={name: RuleOutcome() for name in names})
 
     def count(self, rules: Sequence[Rule], masks: np.ndarray, rows: pa.RecordBatch) -> None:
         """Count failing rows.
@@ -59,6 +60,7 @@ class TableOutcome:
         for bit, rule in enumerate(rules):
             outcome = self.rules[rule.name]
             failing = np.flatnonzero(masks >> bit & 1)
+            outcome.checked += len(masks)
             outcome.failed += len(failing)
             first = failing[: MOST_NAMED - len(outcome.rows)]
             named = rows.select(COORDINATES).take(pa.array(first)).to_pylist() if len(first) else []
@@ -94,10 +96,12 @@ def _to_json(outcome: TableOutcome) -> dict[str, Any]:
     names = [column.removeprefix("_") for column in COORDINATES]
     rules = {
         name: {
-            "passed": outcome.checked - rule.failed,
+            "passed": rule.checked - rule.failed,
             "failed": rule.failed,
             "rows": [dict(zip(names, row, strict=True)) for row in rule.rows],
         }
         for name, rule in outcome.rules.items()
     }
-    return {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
+    found = {"silver": outcome.silver, "bronze": outcome.bronze, "rules": rules}
+    more = {"changed": outcome.changed, "unclear": outcome.unclear}
+    return found | {name: one for name, one in more.items() if one}

@@ -84,9 +84,21 @@ def rebuild(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     dry_run: Annotated[bool, typer.Option(help="only compare; change nothing")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="make the named silver tables anew; needs --yes")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="with --renew: do it; without it nothing is changed")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare silver and gold with bronze: add missing rows, list differing ones. Exits with 65 if rows differ."""
+    """Compare silver and gold with bronze: add missing rows, list differing ones. Exits with 65 if rows differ.
+
+    With --renew the rows of the named tables are made anew from bronze, with the columns that the settings say.
+    """
+    if renew or yes:
+        if not (renew and names):
+            raise UsageError("--yes needs --renew, and --renew needs the names of tables")
+        arguments, only_said = {"names": names}, dry_run or not yes
+        result = _ask(load_to_write(settings, lake), Request("renew", arguments, only_said))
+        print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.renew_lines(result, only_said)))
+        return
     result = _ask(load_to_write(settings, lake), Request("rebuild", {"names": names or []}, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.rebuild_lines(result, dry_run)))
     raise typer.Exit(result["exit_code"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from spark_app.model.catalog import DecodeOptions
@@ -15,7 +16,7 @@ from spark_app.worker.unwrap import Wrapper
 
 
 def make_plan(root: str, prefix: str, settings: Settings, ledger: Ledger, routing: Routing) -> TaskPlan:
-    """The plan for records of bronze, which no rule checks.
+    """The plan for records of bronze, which no rule checks, and whose rows stay as they were sent.
 
     Args:
         root: folder of the files.
@@ -37,6 +38,7 @@ def make_plan(root: str, prefix: str, settings: Settings, ledger: Ledger, routin
         framed_keys=decode.framed_keys,
         options=DecodeOptions(decode.strict, decode.defaults),
         wrapper=wrapper_of(settings),
+        hmac_key_file=settings.silver.hmac_key_file and os.path.abspath(settings.silver.hmac_key_file),
         buffer_bytes=batch.buffer_bytes,
         own_file_bytes=batch.max_arrow_bytes,
         max_record_bytes=batch.max_record_bytes,

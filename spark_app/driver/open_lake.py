@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, say_changes
+from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_comments import TableComments
+from spark_app.driver.table_projections import TableProjections
 from spark_app.driver.unit_log import UnitLog
-from spark_app.model.definitions import Definitions
 from spark_app.model.pauses import Failing, Pauses
 from spark_app.model.reports import Report
 from spark_app.schemas.ledger import Ledger
@@ -19,7 +23,7 @@ from spark_app.schemas.registry import Registry
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Change, Kind
-from spark_app.store.numbered_definitions import record
+from spark_app.store.numbered_definitions import projections_of
 from spark_app.store.rules import check_rules, record_message_index_rule
 
 
@@ -30,8 +34,9 @@ class OpenLake:
         units: what is committed, and the way to commit more.
         tables: the silver tables, and the way to admit more.
         schemas: the schema ids that are known, and the way to resolve more.
-        definitions: the rules in force.
+        rules: the rules in force.
         paused: the tables whose rows wait because of a rule.
+        projections: the columns of silver's rows in force.
     """
 
     lake: Lake
@@ -39,8 +44,9 @@ class OpenLake:
     units: UnitLog
     tables: TableAdmission
     schemas: SchemaResolver
-    definitions: Definitions
+    rules: RulesInForce
     paused: PausedTables
+    projections: TableProjections
 
     @staticmethod
     def of(lake: Lake, settings: Settings) -> OpenLake:
@@ -50,16 +56,36 @@ class OpenLake:
             ContractError: what is on the disk contradicts itself.
         """
         check_rules(lake, settings)
-        units = UnitLog(lake, settings)
-        registry = Registry(settings.registry, limits_of(settings.schemas))
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
-        tables = TableAdmission(lake, settings.event, settings.tables, units.committer.tables.columns)
+        projected = {name for one in projections_of(lake).values() for name in one.names}
+        tables = TableAdmission(
+            lake,
+            settings.event,
+            settings.tables,
+            lambda table: units.committer.tables.columns(table),
+            settings.silver,
+            projected,
+        )
+        units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
+        registry = Registry(settings.registry, limits_of(settings.schemas))
         schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
-        definitions = record(lake, settings.expectations)
-        paused = PausedTables(lake, units.manifests, definitions)
-        opened = OpenLake(lake, settings, units, tables, schemas, definitions, paused)
+        rules = RulesInForce(lake, settings, ledger, tables)
+        paused = PausedTables(lake, units.manifests, rules)
+        projections = TableProjections(lake, settings, wrapper_of(settings), tables.written, projected)
+        opened = OpenLake(lake, settings, units, tables, schemas, rules, paused, projections)
         units.remove_uncommitted_files()
         return opened
+
+    @contextlib.contextmanager
+    def renewing(self, names: Iterable[str]) -> Iterator[None]:
+        """Inside of it, these silver tables have no columns yet: they are made anew."""
+        self.tables.renewing = frozenset(names)
+        self.projections.forget()
+        try:
+            yield
+        finally:
+            self.tables.renewing = frozenset()
+            self.projections.forget()
 
     def commit(
         self,

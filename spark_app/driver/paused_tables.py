@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.model.definitions import Action, Definition, Definitions, Rule
 from spark_app.model.pauses import FailedRow, Failing, Pause, Pauses, change_rows, wait_text
 from spark_app.model.reports import Report
@@ -25,12 +27,12 @@ ACTION_OF: dict[Failing, Action] = {"quarantine": "quarantine", "land": "warn"}
 
 
 class PausedTables:
-    """The pauses of the last unit. `definitions` are the rules in force."""
+    """The pauses of the last unit. `rules` are those in force."""
 
-    def __init__(self, lake: Lake, manifests: Manifests, definitions: Definitions):
+    def __init__(self, lake: Lake, manifests: Manifests, rules: RulesInForce):
         self._lake = lake
         self._manifests = manifests
-        self._definitions = definitions
+        self._rules = rules
 
     @property
     def pauses(self) -> Pauses:
@@ -57,24 +59,27 @@ class PausedTables:
             if not (letting_in and self.is_let_in(name))
         }
 
-    def definitions(self) -> Definitions:
-        """The definitions for the rows that are let in: each decision of a person changes the action of one rule."""
-        decided = {name: pause for name, pause in self.pauses.items() if pause.failing}
-        own = {name: self._decided(name, pause) for name, pause in decided.items() if self._is_in_force(name, pause)}
-        return replace(self._definitions, own={**self._definitions.own, **own})
+    def let_in_by(self, definitions: Definitions) -> Definitions:
+        """The definitions for the rows that are let in: each decision of a person changes the action of one rule.
+
+        Args:
+            definitions: those in force.
+        """
+        for name, pause in self.pauses.items():
+            if pause.failing and self._is_in_force(name, pause):
+                definitions = definitions.with_changes(name, partial(self._decide, pause))
+        return definitions
 
     def _is_in_force(self, name: str, pause: Pause) -> bool:
-        definition = self._definitions.of(name)
-        return definition is not None and Rule(pause.rule, pause.check, "pause") in definition.rules
+        rule = Rule(pause.rule, pause.check, "pause")
+        return any(rule in definition.rules for definition in self._rules.definitions.every(name))
 
-    def _decided(self, name: str, pause: Pause) -> Definition:
-        definition = self._definitions.of(name)
-        assert definition is not None
-        rules = tuple(
-            replace(rule, action=ACTION_OF[pause.failing]) if rule.name == pause.rule else rule
-            for rule in definition.rules
-        )
-        return number(self._lake, rules)
+    def _decide(self, pause: Pause, definition: Definition) -> Definition:
+        paused, action = Rule(pause.rule, pause.check, "pause"), ACTION_OF[pause.failing]
+        if paused not in definition.rules:
+            return definition
+        rules = (replace(rule, action=action) if rule == paused else rule for rule in definition.rules)
+        return number(self._lake, tuple(rules))
 
     def after(self, report: Report, released: Mapping[str, int]) -> dict[str, Pause]:
         """The pauses after a unit; `released`: routing name -> waiting rows that it took out of the deferred ones."""

@@ -250,7 +250,7 @@ class SchemaResolver:
         if answer.subjects is None:
             self._unnamed.add(key)
         version, resolved = self._subjects.version(self._found[key]), answer.resolved
-        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version)
+        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, resolved.comments)
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):
             log.warning(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
 from spark_app.ops.log import log
 from spark_app.settings.models import Event, Tables
+from spark_app.settings.silver import Silver
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
+
+AS_SENT = Silver()
 
 
 class TableAdmission:
@@ -25,8 +28,15 @@ class TableAdmission:
         event: Event,
         tables: Tables,
         columns: Callable[[str], pa.Schema | None] = lambda table: None,
+        silver: Silver = AS_SENT,
+        projected: Collection[str] = (),
     ):
-        """`columns` returns the columns of a table; None if the table does not exist."""
+        """
+        Args:
+            columns: returns the columns of a table; None if the table does not exist.
+            silver: the settings of the columns of silver.
+            projected: the columns, casefolded, that some definition of the lake has made.
+        """
         self._lake = lake
         self._event = event
         self._by: By = event.route_by
@@ -34,6 +44,9 @@ class TableAdmission:
         self._cap = tables.max_tables
         self._layout = tables.layout
         self._columns = columns
+        self._silver = silver
+        self._projected = frozenset(projected)
+        self.renewing: frozenset[str] = frozenset()  # routing names of the tables that are made anew
         stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
         self.messages: dict[str, tuple[str, ...]] = {name: tuple(m) for name, m in stored["messages"].items()}
@@ -52,14 +65,34 @@ class TableAdmission:
             {name: columns for name, columns in fixed.items() if columns is not None},
         )
 
+    def touched(self, name: str) -> frozenset[str]:
+        """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""
+        return self._silver.touched(name)
+
+    def written(self, table: str) -> pa.Schema | None:
+        """The current columns of a table; None if it does not exist, or is made anew."""
+        is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing
+        return None if is_renewed else self._columns(table)
+
     def fixed(self, name: str) -> pa.Schema | None:
-        """The table's current columns, if it has several message types: their order alone does not give the column
-        types."""
-        return self._columns(self._layout.silver_of(name)) if len(self.messages.get(name, ())) > 1 else None
+        """The columns of `written`, if the message type alone does not give their types: the table has several
+        types, or a column that only projections of before have made. Those of its projection are left out."""
+        several = len(self.messages.get(name, ())) > 1
+        columns = self.written(self._layout.silver_of(name)) if several or self._projected else None
+        if columns is None:
+            return None
+        touched = self._silver.touched(name)
+        kept = [field for field in columns if field.name.casefold() not in touched]
+        former = any(field.name.casefold() in self._projected for field in kept)
+        return pa.schema(kept) if several or former else None
 
     def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
-        """The columns of a silver table without the lineage columns; `known` is the catalog's."""
+        """The columns that gold can name in a silver table; `known` is the catalog's. Where projections make columns,
+        those of the table count."""
         messages = self.messages.get(name, ())
+        written = self._columns(self._layout.silver_of(name)) if self._projected or self._silver.touched(name) else None
+        if written is not None:
+            return written
         if len(messages) == 1:
             return known.get(messages[0].rpartition("/")[2], NOTHING)
         return table_columns(messages, known, fixed=self.fixed(name))

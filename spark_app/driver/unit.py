@@ -28,6 +28,7 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
+from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
 
 SAMPLE_RECORDS = 10_000  # records
@@ -44,7 +45,8 @@ class UnitOptions:
     land_only: bool = False
     bump_in_place: bool = False
     root: str | None = None  # folder of the files, if it is not the lake
-    checks: bool = True  # False: rows land whatever rules they fail, and tables that are paused get theirs
+    checks: bool = True  # False: rows land as they were sent, whatever rules they fail, also in tables that are paused
+    renews: bool = False  # rows meet no rules, but get the columns in force, also in tables that are paused
     pauses: bool = True  # False: a row that would pause its table is quarantined
     lets_in: bool = False  # the records may be waiting rows of tables that are no longer paused
     resolves_new: bool = True  # False: records with new schemas are deferred, and the ledger stays unchanged
@@ -59,8 +61,9 @@ class UnitRunner:
         self._settings = opened.settings
         self._schemas = opened.schemas
         self._tables = opened.tables
-        self._definitions = opened.definitions
+        self._rules_in_force = opened.rules
         self._paused = opened.paused
+        self._projections = opened.projections
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records
@@ -123,14 +126,15 @@ class UnitRunner:
         return bool(resolved) or self._tables.messages != before
 
     def check_rules(self) -> None:
-        """Compare the rules with the columns that are known. Later a column may get a type that a rule cannot use in
-        another table: then all rows of that table fail the rule, and the others go on.
+        """Compare the rules and the projections with the columns that are known. Later a column may get a type that a
+        rule cannot use in another table: then all rows of that table fail the rule, and the others go on.
 
         Raises:
-            ConfigurationError: a rule is no expression on these columns.
+            ConfigurationError: a rule or a projection is no expression on these columns.
         """
         catalog, routing = self._schemas.ledger.catalog(), self._tables.routing()
         check_rules_fit(self._settings.expectations, catalog, routing, wrapper_of(self._settings))
+        self._projections.check(catalog, routing)
 
     def discard(self, report: Report, root: str | None = None) -> None:
         """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
@@ -138,15 +142,17 @@ class UnitRunner:
         for table, files in report.files.items():
             storage.delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
 
-    def _rules(self, origin: UnitOptions) -> Definitions:
+    def _definitions_of(self, origin: UnitOptions, routing: Routing) -> Definitions:
         if not origin.checks:
             return NO_RULES
-        definitions = self._paused.definitions() if origin.lets_in else self._definitions
+        rules = NO_RULES if origin.renews else self._rules_in_force.renew()
+        rules = self._paused.let_in_by(rules) if origin.lets_in else rules
+        definitions = self._projections.definitions(rules, self._schemas.ledger.catalog(), routing)
         return definitions if origin.pauses else definitions.without_pauses()
 
     def _held(self, origin: UnitOptions, failing: Mapping[str, list[Any]]) -> dict[str, str]:
         """The paused tables, with what their rows wait for; among them those that this unit pauses."""
-        held = self._paused.held(origin.lets_in) if origin.checks else {}
+        held = self._paused.held(origin.lets_in) if origin.checks and not origin.renews else {}
         return held | {name: wait_text(FailedRow(*row).rule) for name, row in failing.items()}
 
     def _plan(
@@ -154,13 +160,14 @@ class UnitRunner:
     ) -> TaskPlan:
         """`failing`: routing name -> the row for which this unit pauses the table."""
         root, prefix = origin.root or self._lake.storage.root, unit_file_prefix(sequence)
-        plan = make_plan(root, prefix, self._settings, self._schemas.ledger, self._tables.routing())
+        routing = self._tables.routing()
+        plan = make_plan(root, prefix, self._settings, self._schemas.ledger, routing)
         return replace(
             plan,
             topic_ids=origin.topic_ids,
             write_bronze=origin.write_bronze,
             land_only=origin.land_only,
-            definitions=self._rules(origin),
+            definitions=self._definitions_of(origin, routing),
             held=self._held(origin, failing),
         )
 

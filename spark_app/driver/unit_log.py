@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
+from spark_app.model.comments import Comments
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
 from spark_app.schemas.ledger import Ledger
@@ -27,8 +29,11 @@ class UnitLog:
         redone_units: units that were committed, and that this start has applied.
     """
 
-    def __init__(self, lake: Lake, settings: Settings):
+    def __init__(self, lake: Lake, settings: Settings, comments: Callable[[str], Comments]):
         """Apply every committed unit first: all else looks at the tables only after that.
+
+        Args:
+            comments: see `TableCommitter`.
 
         Raises:
             ContractError: what is on the disk contradicts itself.
@@ -37,7 +42,7 @@ class UnitLog:
         self._settings = settings
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
-        self.committer = TableCommitter(lake, self.manifests, settings.lake, layout)
+        self.committer = TableCommitter(lake, self.manifests, settings.lake, layout, comments)
         torn_logs.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()
         self.committer.synced.begin()

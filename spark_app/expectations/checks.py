@@ -56,18 +56,24 @@ class _Refused(ValueError):
     """The check is refused for this reason."""
 
 
-@functools.cache
 def columns_of(name: str, check: str) -> frozenset[str]:
     """The columns that a check names, as it spells them; of a path such as `a.b` the first part.
 
     Raises:
         ConfigurationError: the check of the expectation `name` is not one pure expression over the columns of a row.
     """
+    return columns_in_expression(f"expectations.{name}.check", check)
+
+
+@functools.cache
+def columns_in_expression(setting: str, text: str, more: frozenset[str] = frozenset()) -> frozenset[str]:
+    """As `columns_of`, for an expression of another setting, which may call the functions `more`, too."""
     try:
-        _check_characters(check)
-        return frozenset(_columns_in(_parse(check)))
+        _check_characters(text)
+        return frozenset(_columns_in(_parse(text), more))
     except _Refused as refused:
-        raise _error(name, str(refused)) from None
+        said = str(refused)
+        raise _error(setting, said.replace("a check", "an expression") if more else said) from None
 
 
 def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required: Iterable[pa.Schema] = ()) -> None:
@@ -84,7 +90,7 @@ def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required:
     Raises:
         ConfigurationError: the check of the expectation `name` is refused, see `columns_of` too.
     """
-    columns = sorted(columns_of(name, check), key=str.lower)
+    setting, columns = f"expectations.{name}.check", sorted(columns_of(name, check), key=str.lower)
     needed, possible = list(required), list(schemas)
     known: dict[str, pa.Field] = {}
     for schema in (LINEAGE, *needed, *possible):
@@ -93,15 +99,15 @@ def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required:
     anything = not needed and not possible
     for column in columns:
         if column.lower() not in known and (not anything or column.lower() in VALUE_WORDS):
-            raise _error(name, _unknown(column, [field.name for field in known.values()]))
+            raise _error(setting, unknown_column(column, [field.name for field in known.values()]))
     if any(column.lower() not in known for column in columns):
         return
     for schema in needed:
         if problem := _binding_problem(check, columns, schema, known):
-            raise _error(name, problem)
+            raise _error(setting, problem)
     problems = [_binding_problem(check, columns, schema, known) for schema in possible or [LINEAGE]]
     if not needed and all(problems):
-        raise _error(name, problems[0] or "")
+        raise _error(setting, problems[0] or "")
 
 
 def _binding_problem(check: str, columns: list[str], schema: pa.Schema, known: dict[str, pa.Field]) -> str | None:
@@ -119,13 +125,14 @@ def _binding_problem(check: str, columns: list[str], schema: pa.Schema, known: d
         finally:
             con.unregister(ROWS)
     except (duckdb.Error, pa.ArrowException) as error:
-        return _short(str(error))
+        return short_message(str(error))
     if str(kind) != "BOOLEAN":
         return f"is of the type {kind}, and has to be BOOLEAN: compare it with something"
     return None
 
 
-def _unknown(column: str, known: list[str]) -> str:
+def unknown_column(column: str, known: list[str]) -> str:
+    """Why a name is no column, with those that are spelled much like it."""
     if column.lower() in VALUE_WORDS:
         return f"{column} is no column, and a check may not read the clock or the session"
     by_name = {name.lower(): name for name in known}
@@ -178,7 +185,7 @@ def _one_expression(text: str) -> tuple[str, Any]:
             raise _too_deep()
         if parsed["error_type"] == "not implemented":  # of the statements DuckDB serializes SELECT alone
             raise _Refused("is more than one statement; write one expression")
-        said = _short(parsed["error_message"])[:120]
+        said = short_message(parsed["error_message"])[:120]
         raise _Refused(f'is not one SQL expression: {said}; a column named like a word of SQL needs "quotes"')
     node = parsed["statements"][0]["node"] if len(parsed["statements"]) == 1 else {}
     selected = node.get("select_list", [])
@@ -192,8 +199,8 @@ def _one_expression(text: str) -> tuple[str, Any]:
     return serialized, selected[0]
 
 
-def _columns_in(tree: Any) -> set[str]:
-    """The columns that a tree names, after a look at each of its nodes."""
+def _columns_in(tree: Any, more: frozenset[str] = frozenset()) -> set[str]:
+    """The columns that a tree names, after a look at each of its nodes; `more` are functions that it may call, too."""
     columns: set[str] = set()
     # (part of the tree, expressions above it, parameters of the lambdas above it)
     left: list[tuple[Any, int, frozenset[str]]] = [(tree, 0, frozenset())]
@@ -207,7 +214,7 @@ def _columns_in(tree: Any) -> set[str]:
             depth += 1
             if depth > MAX_DEPTH:
                 raise _too_deep()
-            _check_node(part)
+            _check_node(part, more)
             if part["class"] == "COLUMN_REF" and part["column_names"][0].lower() not in bound:
                 columns.add(part["column_names"][0])
             if part["class"] == "LAMBDA" and part["syntax_type"] == "LAMBDA_KEYWORD":
@@ -224,22 +231,23 @@ def _parameters(left: dict[str, Any]) -> Iterator[str]:
         yield from (name.lower() for name in one["column_names"])
 
 
-def _check_node(node: dict[str, Any]) -> None:
+def _check_node(node: dict[str, Any], more: frozenset[str]) -> None:
     kind = node["class"]
     if kind == "OPERATOR" and node["type"] not in OPERATORS:
         raise _Refused(f"{node['type'].removeprefix('OPERATOR_')} is not allowed")
     if kind not in ALLOWED:
         raise _Refused(REASONS.get(kind, f"{kind} is not allowed"))
     if kind == "FUNCTION":
-        _check_call(node)
+        _check_call(node, more)
 
 
-def _check_call(node: dict[str, Any]) -> None:
+def _check_call(node: dict[str, Any], more: frozenset[str]) -> None:
     name = node["function_name"]
     if len(node["qualified_name"]["path"]) > 1:
         raise _Refused(f"{name}() has a dot before its name; write {name}(...), with all arguments in the parentheses")
     # A macro may call macros, and Python's stack ends the search in one that calls itself.
-    problem = problem_of(name, lambda text: _columns_in(_one_expression(text)[1]))
+    own = name.lower() in more
+    problem = None if own else problem_of(name, lambda text: _columns_in(_one_expression(text)[1]))
     if not problem and (node["filter"] or node["distinct"] or node["order_bys"]["orders"]):
         problem = f"{name}() takes no FILTER, DISTINCT or ORDER BY: those are for many rows"
     if not problem and name.lower() in LIST_AGGREGATES:
@@ -250,11 +258,11 @@ def _check_call(node: dict[str, Any]) -> None:
         raise _Refused(problem)
 
 
-def _short(text: str) -> str:
+def short_message(text: str) -> str:
     """DuckDB's message without its kind and without the lines that repeat the statement."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     return re.sub(r"^(\w+ ){1,3}Error: ", "", line)
 
 
-def _error(name: str, text: str) -> ConfigurationError:
-    return ConfigurationError(one_line(f"expectations.{name}.check: {text}")[:MAX_TEXT])
+def _error(setting: str, text: str) -> ConfigurationError:
+    return ConfigurationError(one_line(f"{setting}: {text}")[:MAX_TEXT])

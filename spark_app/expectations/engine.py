@@ -21,8 +21,13 @@ ROWS = "the rows"
 
 @functools.cache
 def connection() -> DuckDBPyConnection:
-    """The connection of this process to an empty database in memory, which reaches no file, no network and no Python
-    variable, and whose settings are locked. It is made at the first call; a process that forks must not have it."""
+    """The connection of this process. It is made at the first call; a process that forks must not have it."""
+    return open_database()
+
+
+def open_database() -> DuckDBPyConnection:
+    """A connection to an empty database in memory, which reaches no file, no network and no Python variable, and whose
+    settings are locked."""
     import duckdb  # most processes check no rows
 
     made = duckdb.connect(

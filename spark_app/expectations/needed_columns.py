@@ -20,7 +20,12 @@ def needed_columns(rules: Iterable[Rule], own: pa.Schema, types: pa.Schema) -> p
     Raises:
         ConfigurationError: a check is refused.
     """
-    wanted = sorted({name.lower() for rule in rules for name in columns_of(rule.name, rule.check)})
+    return fields_named({name for rule in rules for name in columns_of(rule.name, rule.check)}, own, types)
+
+
+def fields_named(names: Iterable[str], own: pa.Schema, types: pa.Schema) -> pa.Schema:
+    """The columns with these names, as `needed_columns`; a name that no schema has is left out."""
+    wanted = sorted({name.lower() for name in names})
     known: dict[str, pa.Field] = {}
     for field in (*own, *types, *LINEAGE):
         known.setdefault(field.name.lower(), field)
@@ -29,7 +34,11 @@ def needed_columns(rules: Iterable[Rule], own: pa.Schema, types: pa.Schema) -> p
 
 def select_needed(rows: pa.Table, rules: Iterable[Rule], types: pa.Schema) -> pa.Table:
     """The rows with the columns of `needed_columns`, and at least one column; those that they lack are NULL."""
-    fields = needed_columns(rules, rows.schema, types)
+    return select_fields(rows, needed_columns(rules, rows.schema, types))
+
+
+def select_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    """The rows with these columns, and at least one column; those that they lack are NULL."""
     there = set(rows.column_names)
     columns = {f.name: rows.column(f.name) if f.name in there else pa.nulls(len(rows), f.type) for f in fields}
     return pa.table(columns) if columns else rows.select(rows.column_names[:1])

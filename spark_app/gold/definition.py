@@ -12,8 +12,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_app.model.comments import Comments, Path
 from spark_app.settings.models import Aggregate, Settings
 
+WORDS = {
+    "count": "Number of values of {}",
+    "sum": "Sum of {}",
+    "min": "Smallest {}",
+    "max": "Largest {}",
+    "mean": "Mean of {}",
+    "distinct": "Number of distinct values of {}",
+    "median": "Median of {}",
+}
 FOLDED = {"count": "+", "sum": "+", "min": "least", "max": "greatest"}
 
 
@@ -50,6 +60,14 @@ class Definition:
         wanted = {self.field_of(aggregate) for aggregate in self.aggregates.values()} - {""}
         wanted |= {self.key} & set(columns.names)
         return pa.schema([columns.field(f) if f in columns.names else (f, pa.string()) for f in sorted(wanted)])
+
+    def comments(self) -> Comments:
+        """The comments of a new gold table."""
+        own: dict[Path, str] = {(): f"One row per {self.key}, aggregated from silver", (self.key,): "Groups the rows"}
+        for name, aggregate in self.aggregates.items():
+            field = self.field_of(aggregate)
+            own[name,] = WORDS[aggregate.function].format(field) if field else "Number of rows"
+        return Comments(own=own)
 
     def digest(self, fields: pa.Schema) -> str:
         """SHA-256 of the settings and the field types: a field that is missing now may get another type later."""

@@ -37,9 +37,7 @@ class TableFailures:
         times = self._found[name].times + 1 if name in self._found else 1
         pause = PAUSES_S[min(times, len(PAUSES_S)) - 1]
         self._found[name] = Failure(last_message_line(error), times, time.monotonic() + pause)
-        log.error(
-            "gold table failed: it is paused, then recomputed", table=table, reason=last_message_line(error), in_s=pause
-        )
+        log.error("gold table failed: it is recomputed later", table=table, reason=last_message_line(error), in_s=pause)
 
     def clear(self, names: Iterable[str]) -> None:
         """Remove tables that were written."""

@@ -28,6 +28,7 @@ from spark_app.store import log_entry
 from spark_app.store.delta_log import SEQUENCE
 from spark_app.store.maintenance import vacuum_and_clean_log
 from spark_app.store.table_handles import Tables, writer_properties
+from spark_app.store.table_schema import columns_of, with_comments
 from spark_app.worker import files
 
 MOST_NAMED = 20
@@ -182,7 +183,7 @@ class GoldTables:
         with failpoints.around("gold.merge"):
             write_deltalake(
                 table,
-                rows,
+                self._commented(rows),
                 mode="overwrite",
                 schema_mode="overwrite",
                 writer_properties=writer_properties(self._settings, rows.schema),
@@ -222,7 +223,7 @@ class GoldTables:
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._handles.uri(gold),
-                part,
+                self._commented(part),
                 mode="overwrite",
                 schema_mode="overwrite",
                 configuration=self._handles.configuration,
@@ -236,7 +237,7 @@ class GoldTables:
         columns = pa.schema(Schema.from_arrow(rows.schema).to_arrow())
         entry = self._write(gold, rows.cast(columns))
         with failpoints.around("gold.replace"), self._or_nothing(gold, entry):
-            self._handles.begin_by_rows(gold, columns, entry, upto, self._app)
+            self._handles.begin_by_rows(gold, columns, entry, upto, self._app, self._definition.comments())
         self._known[gold] = Content(0, columns, [entry.path], entry.size, upto)
 
     def compare(self, name: str, part: pa.Table) -> dict[str, Any]:
@@ -261,6 +262,10 @@ class GoldTables:
             if name not in before.names or before.field(name).type != WIDE_SUM:
                 words = "sums exceed 64 bits: the column type changes to DECIMAL(38,0)"
                 log.warning(words, table=gold, column=name, keys=len(keys), named=keys[:MOST_NAMED])
+
+    def _commented(self, rows: pa.Table) -> pa.Table:
+        """The rows with the comments of their columns: an overwrite also replaces the schema of the table."""
+        return rows.cast(with_comments(rows.schema, self._definition.comments().own))
 
     def _transaction(self, upto: int) -> CommitProperties:
         return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
@@ -293,7 +298,7 @@ def _sum(table: DeltaTable, what: str) -> int:
 
 
 def _columns(table: DeltaTable) -> pa.Schema:
-    return pa.schema(table.schema().to_arrow())
+    return columns_of(table)
 
 
 def _updates(definition: Definition, columns: pa.Schema) -> dict[str, str]:

@@ -119,7 +119,7 @@ class Planner:
                 name = names.get(table)
                 if name is not None and self._tables.cursor(name) < manifest.sequence <= upto:
                     files.setdefault(name, []).extend(f"{self._lake.table(table)}/{f.path}" for f in change.adds)
-                    rebuilt |= {name} if manifest.kind == "rebuild" else set()
+                    rebuilt |= {name} if manifest.kind in ("rebuild", "renew") else set()
         return files, rebuilt
 
     def _fields(self) -> dict[str, pa.Schema]:

@@ -1,15 +1,20 @@
-"""What the rows of a silver table have to meet: numbered definitions of rules."""
+"""What the rows of a silver table have to meet, and their columns: numbered definitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from spark_app.model.projections import AS_SENT, Projection
 
 Action = Literal["warn", "drop", "quarantine", "pause"]
 
 # Most rules of one table: the rules that a row fails are a bitmask of 64 bits with a sign.
 MAX_RULES = 62
+
+# The key of the schema that wrote a row, and its message type.
+Origin = tuple[int | str, str]
 
 
 @dataclass(frozen=True)
@@ -30,10 +35,12 @@ class Definition:
     """
     Attributes:
         number: in the lake; silver has it in the column `_definition`. A number never changes its meaning.
+        projection: the columns of the rows that land; the rules see the rows as they were sent.
     """
 
     number: int
     rules: tuple[Rule, ...]
+    projection: Projection = AS_SENT
 
 
 @dataclass(frozen=True)
@@ -43,22 +50,55 @@ class Definitions:
     Attributes:
         usual: of the tables that no rule names; None = their rows meet no rule.
         own: routing name -> definition, for the tables that a rule names.
+        by_origin: routing name -> definitions of the rows whose schema has rules of its own; they contain the table's.
     """
 
     usual: Definition | None = None
     own: Mapping[str, Definition] = field(default_factory=dict)
+    by_origin: Mapping[str, Mapping[Origin, Definition]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return self.usual is not None or bool(self.own)
+        return self.usual is not None or bool(self.own) or any(self.by_origin.values())
 
-    def of(self, name: str) -> Definition | None:
-        """The definition of a table; None = its rows meet no rule."""
-        return self.own.get(name, self.usual)
+    def of(self, name: str, origin: Origin | None = None) -> Definition | None:
+        """The definition of a table's rows of an origin; None = they meet no rule.
+
+        Args:
+            origin: None = rows whose schema has no rules.
+        """
+        found = self.by_origin.get(name, {}).get(origin) if origin else None
+        return found or self.own.get(name, self.usual)
+
+    def every(self, name: str) -> Iterator[Definition]:
+        """All definitions that rows of a table may meet."""
+        usual = self.of(name)
+        yield from () if usual is None else (usual,)
+        yield from self.by_origin.get(name, {}).values()
+
+    def with_changes(self, name: str, change: Callable[[Definition], Definition]) -> Definitions:
+        """The same with other definitions of one table."""
+        usual, own, by_origin = self.of(name), dict(self.own), dict(self.by_origin)
+        if usual is not None:
+            own[name] = change(usual)
+        if name in by_origin:
+            by_origin[name] = {origin: change(one) for origin, one in by_origin[name].items()}
+        return Definitions(self.usual, own, by_origin)
+
+    def projections(self) -> dict[int, Projection]:
+        """Number -> projection, of the definitions that have one."""
+        of_origins = (one for found in self.by_origin.values() for one in found.values())
+        every = [*([] if self.usual is None else [self.usual]), *self.own.values(), *of_origins]
+        return {one.number: one.projection for one in every if one.projection}
 
     def without_pauses(self) -> Definitions:
         """The same definitions where rows that would pause their table are quarantined."""
         usual = None if self.usual is None else _without_pauses(self.usual)
-        return Definitions(usual, {name: _without_pauses(definition) for name, definition in self.own.items()})
+        own = {name: _without_pauses(definition) for name, definition in self.own.items()}
+        by_origin = {
+            name: {origin: _without_pauses(one) for origin, one in found.items()}
+            for name, found in self.by_origin.items()
+        }
+        return Definitions(usual, own, by_origin)
 
 
 def _without_pauses(definition: Definition) -> Definition:

@@ -44,6 +44,7 @@ class Report:
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
     expectations: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # name -> rule -> [passed, failed]
+    by_action: dict[str, dict[str, int]] = field(default_factory=dict)  # name -> action of the rules -> failing rows
     held: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
@@ -55,7 +56,7 @@ class Report:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("silver", "quarantine", "new_ids", "held"):
             add_counts(getattr(self, name), getattr(other, name))
-        for name in ("schema_ids", "new_values"):
+        for name in ("schema_ids", "new_values", "by_action"):
             for key, counts in getattr(other, name).items():
                 add_counts(getattr(self, name).setdefault(key, {}), counts)
         for key, (first, last, count) in other.spans.items():

@@ -89,6 +89,7 @@ class Status:
             for name in names.values():
                 table = self._table(name)
                 table["schema_ids"] = known.get(name, table)["schema_ids"]
+                table["failed"] = known.get(name, table).get("failed", {})  # an earlier release did not count them
                 table["silver"] = rows.get(self._layout.silver_of(name), 0)
                 table["gold"] = rows.get(self._layout.gold_of(name), 0)
 
@@ -204,13 +205,17 @@ class Status:
         self.value["dropped"] += report.dropped
         for rules in report.expectations.values():
             add_outcomes(self.value["expectations"], rules)
+        for name, actions in report.by_action.items():
+            add_counts(self._table(name)["failed"], actions)
         for name, count in report.silver.items():
             table = self._table(name)
             table["silver"] += count
             add_counts(table["schema_ids"], report.schema_ids.get(name, {}))
 
     def _table(self, name: str) -> dict[str, Any]:
-        table: dict[str, Any] = self.value["tables"].setdefault(name, {"silver": 0, "gold": 0, "schema_ids": {}})
+        """The counts of a table; "failed": action of the rules -> rows that fail them."""
+        new: dict[str, Any] = {"silver": 0, "gold": 0, "schema_ids": {}, "failed": {}}
+        table: dict[str, Any] = self.value["tables"].setdefault(name, new)
         return table
 
     def _write_forever(self) -> None:

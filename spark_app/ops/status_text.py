@@ -22,7 +22,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
         *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
-        *(f"gold        {table} is paused, then recomputed: {why}" for table, why in _gold_failed(value)),
+        *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]

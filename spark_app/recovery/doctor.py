@@ -14,6 +14,8 @@ from functools import partial
 from posixpath import basename
 
 from spark_app.driver import loss
+from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_comments import TableComments
 from spark_app.kafka.topics import UNANSWERED, Topics
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.recovery import file_checks, lake_id, requests
@@ -159,8 +161,10 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
         ContractError: they cannot be applied.
     """
     manifests = Manifests(lake)
-    committer = TableCommitter(lake, manifests, settings.lake)
-    torn_logs.mend(lake, committer.synced, settings.tables.layout)
+    layout = settings.tables.layout
+    comments = TableComments(Ledger(lake), TableAdmission(lake, settings.event, settings.tables), layout)
+    committer = TableCommitter(lake, manifests, settings.lake, comments=comments.of)
+    torn_logs.mend(lake, committer.synced, layout)
     return f"moved torn log files aside, if there were any, and applied {committer.redo()} units"
 
 
@@ -235,6 +239,19 @@ def _numbering(patient: LakeUnderCheck) -> list[Finding]:
     return [Finding(what, "Set decode.message_index, see docs/decoding.md", fatal=False)] if keys else []
 
 
+def _paused(patient: LakeUnderCheck) -> list[Finding]:
+    """Tables whose rows wait because of a rule."""
+    return [
+        Finding(
+            f"the table {name} is paused: {pause.record} fails the rule {pause.rule}, and {pause.rows:,} rows wait",
+            f"Change the rule and restart the app, or decide: `resume {name} --failing quarantine|land`",
+            fatal=False,
+        )
+        for name, pause in sorted(patient.manifests.pauses.items())
+        if not pause.failing
+    ]
+
+
 def _topics(patient: LakeUnderCheck) -> list[Finding]:
     """Records that Kafka has lost. `doctor` cannot repair this; `run --accept-loss` accepts the loss."""
     brokers = patient.settings.kafka.brokers
@@ -255,5 +272,6 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     _scratch,
     _numbering,
+    _paused,
     _topics,
 ]

@@ -22,6 +22,7 @@ from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.recovery import requests
 from spark_app.recovery.rebuild import Rebuild
+from spark_app.recovery.renewal import Renewal
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.request_attempts import MOST, RequestAttempts
 from spark_app.recovery.requests import Request
@@ -59,12 +60,15 @@ class RequestExecutor:
         self._aggregator = aggregator
         self._unit_lock = unit_lock
         self._placed = placed
-        self._job: Replay | Rebuild | Resume | None = None
+        self._job: Replay | Rebuild | Renewal | Resume | None = None
         self._request: Request | None = None
 
     def rebuilding(self) -> bool:
         """Whether a rebuild is pending. Gold is not updated then: the rebuild recomputes it when silver is complete."""
-        return any(request.kind == "rebuild" and not request.dry_run for request in requests.pending(self._opened.lake))
+        return any(
+            request.kind in ("rebuild", "renew") and not request.dry_run
+            for request in requests.pending(self._opened.lake)
+        )
 
     def step(self) -> bool:
         """Execute a step of the oldest request; False if there is none.
@@ -143,11 +147,13 @@ class RequestExecutor:
         log.info("request done", kind=request.kind, request=request.id)
         return result
 
-    def _start(self, request: Request) -> Replay | Rebuild | Resume:
+    def _start(self, request: Request) -> Replay | Rebuild | Renewal | Resume:
         if request.kind == "replay":
             return Replay(self._spark, self._opened, self._units, request)
         if request.kind == "resume":
             return Resume(self._opened, request)
+        if request.kind == "renew":
+            return Renewal(self._spark, self._opened, self._units, self._aggregator, request)
         return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)
 
 

@@ -31,7 +31,9 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
     spark = session.start(settings, "protolake-recovery", quiet=True)
     jvm.lock_lake_in_jvm(spark, lake)
     units = UnitRunner(spark, opened)
-    units.check_rules()
+    renewed = [name for one in requests.pending(lake) if one.kind == "renew" for name in one.arguments["names"]]
+    with opened.renewing(renewed):  # their columns need not fit the old ones
+        units.check_rules()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
     service = RequestExecutor(spark, opened, units, gold, unit_lock)

@@ -47,6 +47,7 @@ from spark_app.recovery.classification import (
 from spark_app.recovery.replay import open_dropped, open_quarantine
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request, key_of
+from spark_app.recovery.scratch_projections import ScratchProjections
 from spark_app.store.commit import schemas_of
 from spark_app.worker.bronze import ranges_of
 from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES, count_values
@@ -93,7 +94,6 @@ class Rebuild:
         self._request = request
         self._layout = opened.settings.tables.layout
         self._others = (self._layout.quarantine, self._layout.deferred)
-        self._definitions = opened.definitions
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
@@ -210,13 +210,15 @@ class Rebuild:
         return self._keep()
 
     def _run(self, ranges: list[Range]) -> Report:
-        """Run the job from bronze into the scratch folder, without rules: each row of silver keeps to its own."""
+        """Run the job from bronze into the scratch folder, without rules: each row of silver keeps to its own, and to
+        the columns of its own definition."""
         self._clear_scratch()
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
         origin = replace(FROM_BRONZE, root=self._scratch.root, resolves_new=not self._request.dry_run, checks=False)
-        return self._units.run(records, self._opened.units.manifests.last + 1, origin)
+        report = self._units.run(records, self._opened.units.manifests.last + 1, origin)
+        return ScratchProjections(self._opened, self._scratch).apply(report, *_offsets(ranges))
 
     def _clear_scratch(self) -> None:
         with contextlib.suppress(OSError):  # a task of a failed attempt may still write there; names never repeat
@@ -305,7 +307,8 @@ class Rebuild:
         names = {self._layout.silver_of(name): name for name in self._names()}
         missing = classified.filter(pc.equal(classified["state"], MISSING))
         missing = missing.filter(pc.is_in(missing["expected"], value_set=pa.array([*names, *self._others])))
-        return self._decode(missing) if self._definitions else self._copy(expected, missing, names)
+        has_definitions = self._opened.rules.definitions or not self._opened.settings.silver.is_empty
+        return self._decode(missing) if has_definitions else self._copy(expected, missing, names)
 
     def _decode(self, missing: pa.Table) -> Report:
         """Run the job over the missing records, as for new ones."""
@@ -314,7 +317,7 @@ class Rebuild:
         ordered = missing.select(COORDINATES).sort_by([(name, "ascending") for name in COORDINATES])
         records = read_bronze(self._session, self._opened, ranges_of(ordered), self._units.tasks(missing.num_rows))
         report = self._units.run(records, self._opened.units.manifests.last + 1, FROM_BRONZE)
-        return replace(report, expectations={})  # the first time counts
+        return replace(report, expectations={}, by_action={})  # the first time counts
 
     def _copy(self, expected: Report, missing: pa.Table, names: dict[str, str]) -> Report:
         """Copy the missing rows from the files of the fresh job."""

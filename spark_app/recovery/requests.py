@@ -31,12 +31,12 @@ class Request:
     """One request. It is stored as JSON.
 
     Attributes:
-        arguments: JSON values: the fields of `replay.Filters`, `names` of a rebuild, or `table` and `failing` of a
-            resume.
+        arguments: JSON values: the fields of `replay.Filters`, `names` of a rebuild or a renew, or `table` and
+            `failing` of a resume.
         asked_at: time of the request in seconds since 1970.
     """
 
-    kind: Literal["replay", "rebuild", "resume"]
+    kind: Literal["replay", "rebuild", "renew", "resume"]
     arguments: dict[str, Any]
     dry_run: bool = False
     asked_at: float = field(default_factory=time.time)

@@ -63,6 +63,17 @@ def rebuild_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
     return lines
 
 
+def renew_lines(result: dict[str, Any], dry_run: bool) -> list[str]:
+    """The result of a renewal: a line per table."""
+    if dry_run:
+        lines = [f"{table}: would make {rows:,} rows anew from bronze" for table, rows in result["rows"].items()]
+        again = "streams that read these tables have to begin again"
+        return [*lines, "", f"one Delta commit per table replaces its rows and columns, so {again}; --yes does it"]
+    lines = [f"{table}: made {rows:,} rows anew" for table, rows in result["rows"].items()]
+    lines += [f"{table}: {found['rows']:,} rows" for table, found in result["gold"].items()]
+    return [*lines, "", "streams that read these tables have to begin again"]
+
+
 def resume_line(result: dict[str, Any]) -> str:
     """The result of a resume."""
     end = "go to quarantine" if result["failing"] == "quarantine" else "land, too"

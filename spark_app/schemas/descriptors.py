@@ -16,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
@@ -27,11 +29,13 @@ from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, SchemaLookupEr
 from spark_app.schemas.map_entries import name_entries
 from spark_app.schemas.protoc import BROKEN, REFUSED
 from spark_app.schemas.registry import ROOT, Sources
+from spark_app.schemas.source_comments import reachable, take_comments
 from spark_app.schemas.well_known import confluent_files, google_folders, is_well_known, spare_files
 
 OWN_FILE = "protolake_value.proto"  # file name of the schema itself
 OUTPUT_BYTES = 64 << 10  # how much of protoc's output is read: its warnings come before its errors
 LOG_MARK = re.compile(r"^(WARNING: All log messages before.*\n|[IWEF]\d{4} [^\]\n]*\] )", re.MULTILINE)
+TOO_LARGE = re.compile(rf"\bout\.fds: {re.escape(os.strerror(errno.EFBIG))}")
 NO_SPACE = re.compile(rf"^out\.fds: {re.escape(os.strerror(errno.ENOSPC))}", re.MULTILINE)
 CHILD = Path(__file__).with_name("protoc.py")
 
@@ -48,9 +52,25 @@ class ProtocRejected(SchemaInvalid):
     """protoc reported an error in the schema."""
 
 
-def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
-    """A serialized FileDescriptorSet: dependencies first, the schema's own file last.
+@dataclass(frozen=True)
+class Compiled:
+    """
+    Attributes:
+        descriptor_set: a serialized FileDescriptorSet: dependencies first, the schema's own file last.
+        comments: full name -> leading comment, of messages and fields of files that are registered as text.
+    """
 
+    descriptor_set: bytes
+    comments: dict[str, str]
+
+
+def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
+    """The descriptor set of `compile_schema`."""
+    return compile_schema(sources, caps).descriptor_set
+
+
+def compile_schema(sources: Sources, caps: SchemaLimits) -> Compiled:
+    """
     Raises:
         SchemaInvalid: it does not compile, lacks an import, or exceeds a limit; the text contains protoc's errors.
         CompileUnavailable: this machine could not compile it now.
@@ -60,11 +80,12 @@ def compile_sources(sources: Sources, caps: SchemaLimits) -> bytes:
         files = FileDescriptorSet.FromString(_run_protoc(sources, caps))
     except DecodeError as error:
         raise SchemaInvalid(f"its descriptors do not parse: {error}") from None
+    comments = take_comments(files)
     _refuse_impostors(files)
     caps.check_file(own_file(files.file))
     descriptor_set: bytes = files.SerializeToString(deterministic=True)
-    _check_links(descriptor_set, caps)
-    return descriptor_set
+    messages = _link(descriptor_set, caps)
+    return Compiled(descriptor_set, reachable(comments, messages))
 
 
 def digest(descriptor_set: bytes) -> str:
@@ -87,7 +108,7 @@ def _refuse_impostors(files: FileDescriptorSet) -> None:
             raise SchemaInvalid(f"{_title(file.name)} declares package google.protobuf, which is reserved")
 
 
-def _check_links(descriptor_set: bytes, caps: SchemaLimits) -> None:
+def _link(descriptor_set: bytes, caps: SchemaLimits) -> list[Descriptor]:
     try:
         _, messages = load_files(descriptor_set)
     except (
@@ -95,19 +116,32 @@ def _check_links(descriptor_set: bytes, caps: SchemaLimits) -> None:
     ) as error:  # the pool raises TypeError, KeyError and more for descriptors that contradict themselves
         raise SchemaInvalid(f"its descriptors do not link: {str(error)[:500]}") from None
     caps.check_messages(messages)
+    return messages
 
 
 def _run_protoc(sources: Sources, caps: SchemaLimits) -> bytes:
+    """protoc's output with source info, which has the comments; without it if only then the schema keeps the limits."""
+    try:
+        return _compile(sources, caps, "--include_source_info")
+    except ProtocRejected as error:
+        if not TOO_LARGE.search(str(error)):
+            raise
+    except SchemaInvalid:
+        pass
+    return _compile(sources, caps)
+
+
+def _compile(sources: Sources, caps: SchemaLimits, *options: str) -> bytes:
     try:
         with tempfile.TemporaryDirectory(prefix="protolake-protoc-") as name:
-            return _compile_in(Path(name), sources, caps)
+            return _compile_in(Path(name), sources, caps, *options)
     except OSError as error:
         raise CompileUnavailable(error.strerror or str(error)) from None
 
 
-def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits) -> bytes:
+def _compile_in(folder: Path, sources: Sources, caps: SchemaLimits, *more: str) -> bytes:
     # protoc uses the first location with the file: Google's files, the texts, then compiled files, Confluent's first.
-    options = [f"-I{path}={google}" for path, google in google_folders().items()]
+    options = [*more, *(f"-I{path}={google}" for path, google in google_folders().items())]
     titles = {}
     for number, (name, text) in enumerate(sources.texts.items()):
         file = f"{number}.proto"
@@ -129,6 +163,7 @@ def _compiled_set(sources: Sources) -> FileDescriptorSet:
     for name, proto in sources.compiled.items():
         files.file.add().CopyFrom(proto)
         files.file[-1].name = name or OWN_FILE  # a serializer may omit the name
+        files.file[-1].ClearField("source_code_info")  # nobody has checked it
         name_entries(files.file[-1])
     return files
 

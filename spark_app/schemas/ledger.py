@@ -1,6 +1,7 @@
 """The schema ledger: every schema id (or GUID) seen so far and its outcome. An id in the ledger is never a bump again.
 
-It is one JSON file in the lake, replaced durably. The compiled descriptor sets are beside it, named by their digest.
+It is one JSON file in the lake, replaced durably. The compiled descriptor sets and the comments of their messages are
+beside it, named by their digest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
@@ -42,6 +44,7 @@ class Entry:
         version: its version in a configured subject, if it has one.
         form: the registered form of the file with its messages, if it is decodable; None = an earlier release added
             the entry.
+        comments: the digest of its comments; "" = it has none, or an earlier release added the entry.
     """
 
     key: SchemaKey
@@ -52,6 +55,7 @@ class Entry:
     detail: str = ""
     version: int | None = None
     form: Form | None = None
+    comments: str = ""
 
     @functools.cached_property
     def text(self) -> str:
@@ -89,9 +93,12 @@ class Ledger:
         met_at: float,
         form: Form | None = None,
         version: int | None = None,
+        comments: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`comments`: full name of a message or field -> comment."""
         kept = self._keep(descriptor_set)
-        self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form))
+        noted = self._keep_comments(comments)
+        self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form, comments=noted))
 
     def set_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
         """Set the registered form of a schema that an earlier release added. The entry keeps its position."""
@@ -100,9 +107,17 @@ class Ledger:
         self._saved = False
 
     def _keep(self, descriptor_set: bytes) -> str:
-        name = digest(descriptor_set)
-        if not self._storage.exists(self._key(name)):
-            write_durably(self._storage, self._key(name), descriptor_set, "descriptors")
+        return self._store(descriptor_set, ".fds")
+
+    def _keep_comments(self, comments: Mapping[str, str]) -> str:
+        text = json.dumps(dict(comments), ensure_ascii=False, sort_keys=True)
+        return self._store(text.encode(), ".comments") if comments else ""
+
+    def _store(self, data: bytes, ending: str) -> str:
+        """Store the data under its digest, which is returned."""
+        name = digest(data)
+        if not self._storage.exists(self._key(name, ending)):
+            write_durably(self._storage, self._key(name, ending), data, "descriptors")
         return name
 
     def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
@@ -127,6 +142,24 @@ class Ledger:
         if entry is None or entry.outcome != "decodable":
             return []
         return [message.full_name for _, message in _messages(self._descriptor_set(entry.digest))]
+
+    def message(self, key: SchemaKey, full_name: str) -> Descriptor | None:
+        """A message of a decodable schema's own file; None if it has no such message."""
+        found = _messages(self._descriptor_set(self.entries[key].digest))
+        return next((message for _, message in found if message.full_name == full_name), None)
+
+    def commented(self) -> list[Entry]:
+        """The decodable schemas that have comments, the newest last: by version; those without a version come first, by
+        id and in the order in which they were resolved."""
+        found = [e for e in list(self.entries.values()) if e.outcome == "decodable" and e.comments]
+        return sorted(found, key=lambda e: (e.version or 0, e.key if isinstance(e.key, int) else 0))
+
+    def comments_of(self, entry: Entry) -> dict[str, str]:
+        """Full name -> comment, for messages and fields. Empty if the file is missing or was altered: the app goes on
+        correctly without comments."""
+        file = self._key(entry.comments, ".comments")
+        data = self._storage.get(file) if self._storage.exists(file) else b""
+        return dict(json.loads(data)) if digest(data) == entry.comments else {}
 
     def _put(self, entry: Entry) -> None:
         old = self.entries.pop(entry.key, None)
@@ -208,8 +241,8 @@ class Ledger:
         schemas = [d for d in known if d.counts_entries is None] if uncommitted else known
         return [d for d in schemas if depends_on_writer(load_files(d.descriptor_set)[1])]
 
-    def _key(self, name: str) -> str:
-        return f"{self._lake.schemas}/{name}.fds"
+    def _key(self, name: str, ending: str = ".fds") -> str:
+        return f"{self._lake.schemas}/{name}{ending}"
 
     def _descriptor_set(self, key: str) -> bytes:
         file = self._key(key)

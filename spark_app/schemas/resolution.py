@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.decode.reference import own_file
 from spark_app.model.catalog import Form
-from spark_app.schemas.descriptors import OWN_FILE, CompileUnavailable, ProtocRejected, compile_sources
+from spark_app.schemas.descriptors import OWN_FILE, CompileUnavailable, ProtocRejected, compile_schema
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.map_entries import holds_entry_and_other
 from spark_app.schemas.registry import ROOT, Registry, RegistryUnreachable, SchemaNotFound, Sources
@@ -20,12 +20,13 @@ class Resolved:
     """A resolved schema.
 
     Attributes:
-        descriptor_set: a serialized FileDescriptorSet, see `compile_sources`.
+        descriptor_set, comments: see `Compiled`.
         form: the registered form of the file whose messages an index names; writers number its messages by this form.
     """
 
     descriptor_set: bytes
     form: Form
+    comments: Mapping[str, str]
 
 
 def resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved:
@@ -47,8 +48,9 @@ def _resolve(registry: Registry, key: int | str, caps: SchemaLimits) -> Resolved
     refusals: dict[str, None] = {}
     for sources in _forms(registry, key):
         try:
-            descriptor_set = compile_sources(sources, caps)
-            return Resolved(descriptor_set, _form_of(sources, descriptor_set))
+            compiled = compile_schema(sources, caps)
+            form = _form_of(sources, compiled.descriptor_set)
+            return Resolved(compiled.descriptor_set, form, compiled.comments)
         except ProtocRejected as error:
             refusals[str(error)] = None
     raise ProtocRejected("; in another form: ".join(refusals))

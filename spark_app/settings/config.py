@@ -131,7 +131,7 @@ def sections() -> dict[str, type[Section]]:
 
 
 def _explain(error: Any, found: Found) -> str:
-    place = error["loc"][:1] if error["loc"][-1:] == ("[key]",) else error["loc"]  # a rule by a name that is not valid
+    place = error["loc"][:-2] if error["loc"][-1:] == ("[key]",) else error["loc"]  # a name that is not valid
     key = ".".join(str(part)[:64] for part in place) or "settings"
     old = next((f" (given as {old})" for old, new in found.items() if new == key), "")
     if error["type"] == "extra_forbidden":

@@ -14,6 +14,7 @@ from spark_app.model.definitions import MAX_RULES
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.renamed import in_environment
+from spark_app.settings.silver import Silver
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -159,6 +160,10 @@ class Schemas(Section):
 
     on_bump: Literal["restart", "in-place"] = Field(
         "restart", description="how a new schema id adds its columns: by an exit with 75 and a restart, or in place"
+    )
+    proto_rules: Literal["off", "warn", "drop", "quarantine", "pause"] = Field(
+        "off",
+        description="what becomes of a row that fails a rule of protovalidate in its schema; off = none is checked",
     )
     unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
@@ -322,6 +327,7 @@ class Settings(BaseSettings):
     schemas: Schemas = Schemas()
     batch: Batch = Batch()
     expectations: dict[ExpectationName, Expectation] = {}
+    silver: Silver = Silver()
     gold: Gold = Gold()
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
@@ -338,6 +344,16 @@ class Settings(BaseSettings):
                 which = f"the table {table}" if table else "each table"
                 raise ValueError(f"{count} rules apply to {which}, and {MAX_RULES} may: join checks with AND")
         return rules
+
+    @model_validator(mode="after")
+    def _keep_the_routing_field(self) -> Settings:
+        """The table of a row is what its routing field says."""
+        routing = self.event.routing.casefold() if self.event.route_by != "message" else ""
+        for setting, own in self.silver.parts():
+            for part, names in (("columns", own.columns), ("drop", own.drop)):
+                if routing in {name.casefold() for name in names}:
+                    raise ValueError(f"{setting}.{part}: {self.event.routing} names the table, and stays as it is")
+        return self
 
     @property
     def subject(self) -> str:

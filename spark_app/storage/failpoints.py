@@ -24,6 +24,8 @@ STEPS_OF_A_UNIT = ("manifest", "commit.first", "commit.middle", "commit.last")
 STEPS = (
     *(f"{kind}.{step}" for kind in UNITS for step in STEPS_OF_A_UNIT),
     "resume.manifest",
+    "renew.manifest",
+    "renew.commit.first",
     "loss.manifest",
     "loss.commit.first",
     "aside",

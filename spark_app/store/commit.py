@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from spark_app.decode.merged_columns import grows, merge_columns
+from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
@@ -29,6 +30,7 @@ from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.manifest import Change, Manifest, Manifests
 from spark_app.store.table_handles import Tables
+from spark_app.store.table_schema import columns_of
 
 SYNC_EVERY_S = 10.0
 TRIES = 10  # attempts at a Delta commit whose version another writer has used
@@ -39,8 +41,17 @@ THREADS = 8
 class TableCommitter:
     """Applies manifests in order."""
 
-    def __init__(self, lake: Lake, manifests: Manifests, settings: LakeSettings, layout: TableNames | None = None):
+    def __init__(
+        self,
+        lake: Lake,
+        manifests: Manifests,
+        settings: LakeSettings,
+        layout: TableNames | None = None,
+        comments: Callable[[str], Comments] = lambda table: NO_COMMENTS,
+    ):
+        """`comments` returns the comments for a table that begins or gets columns."""
         self._lake = lake
+        self._comments = comments
         self._manifests = manifests
         self._app = lake.identity()
         self.synced = DurabilityMark(lake)
@@ -225,14 +236,17 @@ class TableCommitter:
     def _create(self, manifest: Manifest, name: str) -> None:
         adds = manifest.tables[name].adds
         columns = merge_columns(pa.schema([]), *schemas_of(adds))
+        comments = self._comments(name)
         self.synced.forget(name)
         with failpoints.around(_step(manifest, name)):
-            self.tables.create_from_unit(name, columns, manifest, self._app)
+            self.tables.create_from_unit(name, columns, manifest, self._app, comments)
         self._known_schemas[name] = {entry.schema for entry in adds}
 
     def _append(self, manifest: Manifest, name: str) -> None:
         change = manifest.tables[name]
         try:
+            if manifest.kind == "renew":
+                return self._renew(manifest, name)
             self._add_columns(name, change)
             with failpoints.around(_step(manifest, name)):
                 version = self.tables.append_unit(name, manifest, self._app)
@@ -246,26 +260,32 @@ class TableCommitter:
             self.forget(name)  # a stale handle must not be used again
             raise
 
+    def _renew(self, manifest: Manifest, name: str) -> None:
+        adds = manifest.tables[name].adds
+        with failpoints.around(_step(manifest, name)):
+            columns = merge_columns(pa.schema([]), *schemas_of(adds))
+            self.tables.renew_by_unit(name, columns, manifest, self._app, self._comments(name))
+        self._known_schemas[name] = {entry.schema for entry in adds}
+
     def _add_columns(self, name: str, change: Change) -> None:
-        """Add the new columns before the files, as a difference: adding a column that exists would make another
-        commit."""
+        """Add the new columns before the files, with the comments of now. Other comments alone make no commit."""
         known = self._known_schemas.setdefault(name, set())
         if all(entry.schema in known for entry in change.adds):
             return
         table = self.tables.get(name)
         assert table is not None
-        old = pa.schema(table.schema().to_arrow())
+        old = columns_of(table)
         merged = merge_columns(old, *schemas_of(change.adds))
         for schema in schemas_of(change.adds):
             _refuse_other_types(name, schema, merged)
         new = Schema.from_arrow(merged)
         had = {field.name: field for field in Schema.from_arrow(old).fields}
-        added = [field for field in new.fields if had.get(field.name) != field]
+        added = [field.name for field in new.fields if had.get(field.name) != field]
         if added:
+            comments = self._comments(name)
             with failpoints.around("columns"):
-                table.alter.add_columns(added)
-            table.update_incremental()
-            log.info("columns added", table=name, columns=[field.name for field in added])
+                self.tables.add_columns(name, merged, comments)
+            log.info("columns added", table=name, columns=added)
         known.update(entry.schema for entry in change.adds)
 
 

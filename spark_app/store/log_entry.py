@@ -1,9 +1,11 @@
-"""Writes Delta log entries directly: a unit's commit, the creation of a table, a compaction, or an overwrite.
+"""Writes Delta log entries directly: a unit's commit, the creation of a table, new columns, a compaction, or an
+overwrite.
 
 For each commit delta-rs reads all entries since the last checkpoint, and again before the next: 5 ms of CPU after 15
 entries, 40 ms after 90, for each of a thousand tables. A single writer that knows the version can write the entry in a
 tenth of a millisecond. Creating a table takes delta-rs 2 ms: with 200 tables longer than the job over their first
-records. delta-rs still makes all other changes to a table (columns, properties, checkpoints).
+records. delta-rs cannot add columns and set comments in one commit. It still makes all other changes to a table
+(properties, checkpoints).
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from urllib.parse import quote
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
 from spark_app.storage.local import LocalStorage
 from spark_app.store.delta_log import SEQUENCE, UNIT, entry_key
 from spark_app.store.manifest import Manifest
+from spark_app.store.table_schema import commented, extended, table_comment
 
 # The protocol for which an entry with only files is correct: no identity columns, row ids, mapped names and the like.
 LAST_WRITER = 4
@@ -33,21 +37,32 @@ ZONELESS = re.compile(r'[tT]ype":"timestamp_ntz"')  # matches the type in a sche
 Lines = Iterable[dict[str, Any]]
 
 
-def create_table_actions(columns: pa.Schema, configuration: Mapping[str, str | None]) -> Lines:
+def create_table_actions(
+    columns: pa.Schema, configuration: Mapping[str, str | None], comments: Comments = NO_COMMENTS
+) -> Lines:
     """The actions that create a table, in the lowest protocol version.
 
     Raises:
         ContractError: that protocol does not have the type of a column.
     """
     schema = Schema.from_arrow(columns).to_json()
-    if ZONELESS.search(schema):
-        raise ContractError("a timestamp without a time zone needs a newer Delta protocol than the tables have")
+    _refuse_zoneless(schema)
     kept: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
-    kept |= {"schemaString": schema, "partitionColumns": [], "configuration": configuration}
+    kept |= {"schemaString": commented(schema, comments), "partitionColumns": [], "configuration": configuration}
+    kept |= _description(table_comment(None, comments))
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {"metaData": kept | {"createdTime": int(time.time() * 1000)}},
     ]
+
+
+def _refuse_zoneless(schema: str) -> None:
+    if ZONELESS.search(schema):
+        raise ContractError("a timestamp without a time zone needs a newer Delta protocol than the tables have")
+
+
+def _description(comment: str | None) -> dict[str, Any]:
+    return {} if comment is None else {"description": comment}
 
 
 def append(storage: LocalStorage, table: str, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
@@ -63,6 +78,19 @@ def append(storage: LocalStorage, table: str, version: int, manifest: Manifest, 
         FileNotFoundError: the log does not have the version before.
     """
     _write(storage, table, version, _lines(table, manifest, app, begins))
+
+
+def extend(storage: LocalStorage, folder: str, table: DeltaTable, columns: pa.Schema, comments: Comments) -> None:
+    """As `append`, for new columns and comments, after the handle's version. Nothing else of the table changes.
+
+    Args:
+        columns: all columns of the table, the new ones too.
+
+    Raises:
+        ContractError: the table's protocol does not have the type of a column.
+    """
+    _refuse_zoneless(Schema.from_arrow(columns).to_json())
+    _write(storage, folder, table.version() + 1, _lines_of_columns(table, columns, comments))
 
 
 def rewrite(
@@ -97,19 +125,47 @@ def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> Non
     storage.put_if_absent(entry_key(table, version), text.encode())
 
 
+def renew(
+    storage: LocalStorage,
+    folder: str,
+    version: int,
+    manifest: Manifest,
+    app: str,
+    table: DeltaTable,
+    begins: Lines,
+) -> None:
+    """As `append`, for files that replace all files of the table, and its columns.
+
+    Args:
+        table: the table at the version before; its id and other properties stay.
+        begins: `create_table_actions` for the new columns.
+    """
+    before = table.metadata()
+    [metadata] = (line["metaData"] for line in begins if "metaData" in line)
+    metadata |= {"id": before.id, "createdTime": before.created_time}
+    metadata |= {"configuration": {**before.configuration, **metadata["configuration"]}}
+    metadata |= {"name": before.name} if before.name is not None else {}
+    metadata |= _description(before.description) if "description" not in metadata else {}
+    replaced = table.get_add_actions()["path"].to_pylist()
+    _write(storage, folder, version, _lines(folder, manifest, app, [{"metaData": metadata}], replaced))
+
+
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:
     """The metadata that identifies a unit's commits."""
     return {SEQUENCE: manifest.sequence, UNIT: manifest.digest}
 
 
-def _lines(name: str, manifest: Manifest, app: str, begins: Lines) -> Iterator[dict[str, Any]]:
+def _lines(
+    name: str, manifest: Manifest, app: str, begins: Lines, replaced: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
     """The transaction comes last: `delta_log` takes it as proof that the entry is complete."""
     change, now = manifest.tables[name], int(time.time() * 1000)
-    operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
+    mode = "Overwrite" if replaced else "Append"
+    operation = {"operation": "WRITE", "operationParameters": {"mode": mode, "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}
     yield from begins
     yield from ({"add": _added(entry, now)} for entry in change.adds)
-    for path in change.removes:
+    for path in (*change.removes, *replaced):
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": manifest.sequence}}
 
@@ -126,6 +182,17 @@ def _lines_of_overwrite(
     for path in removes:
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": upto}}
+
+
+def _lines_of_columns(table: DeltaTable, columns: pa.Schema, comments: Comments) -> Iterator[dict[str, Any]]:
+    operation = {"operation": "ADD COLUMN", "operationParameters": {}}
+    yield {"commitInfo": {"timestamp": int(time.time() * 1000), **operation, "engineInfo": "protolake"}}
+    before = table.metadata()
+    kept: dict[str, Any] = {"id": before.id, "format": {"provider": "parquet", "options": {}}}
+    kept |= {"schemaString": extended(table, columns, comments), "partitionColumns": before.partition_columns}
+    kept |= {"configuration": before.configuration, "createdTime": before.created_time}
+    kept |= {"name": before.name} if before.name is not None else {}
+    yield {"metaData": kept | _description(table_comment(before.description, comments))}
 
 
 def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:

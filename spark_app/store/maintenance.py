@@ -23,6 +23,7 @@ from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
+from spark_app.store.table_schema import columns_of
 
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions per removal of files that no version within the retention needs
@@ -112,7 +113,7 @@ class Maintainer:
         """Merge files smaller than this round's target; returns (files before, files after)."""
         large = self._rounds[name] % LARGE_AFTER == 0
         target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        columns = pa.schema(table.schema().to_arrow())
+        columns = columns_of(table)
         bins = rewrite.plan(rewrite.live(table), target)
         if not bins:
             return 0, 0

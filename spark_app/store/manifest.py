@@ -30,7 +30,7 @@ from spark_app.storage.state_files import read_durable, write_durably, write_qui
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
-Kind = Literal["ingest", "deferred", "replay", "rebuild", "loss", "resume"]
+Kind = Literal["ingest", "deferred", "replay", "rebuild", "renew", "loss", "resume"]
 MOVING = ("ingest", "loss")  # the kinds that move the ingested end
 
 
@@ -56,9 +56,10 @@ class Manifest:
         source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
             without the batch. For deferred {"records", "left"}: the number of records decoded (0 when files were
             merged), and the number of records in the removed files that are written again because they still wait. For
-            replay, rebuild and resume {"request", "records", "progress"}: the request's progress after this unit.
+            replay, rebuild, renew and resume {"request", "records", "progress"}: the request's progress after it.
             While tables are paused also "pauses": routing name -> the fields of `Pause`.
-        tables: table folder -> change, in the order of the Delta commits: bronze first.
+        tables: table folder -> change, in the order of the Delta commits: bronze first. The files of a renew replace
+            all files of their table, whatever compaction has made of them until the commit.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
             "value_bytes"; if there are rules, "dropped" in records, and "expectations".
     """

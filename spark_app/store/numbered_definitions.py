@@ -1,15 +1,19 @@
 """Numbers the definitions of silver rows, and keeps each for ever: `audit` and `rebuild` check a row by its own.
 
 _protolake/definitions.json    {"1": {"rules": [{"name": ..., "check": ..., "action": ...}]}, ...}
+
+An entry with a projection also has "columns" {name: expression}, "drop" [name, ...] and "hmac_key", the fingerprint of
+the key, each if there are any.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_app.model.definitions import Definition, Definitions, Rule
+from spark_app.model.projections import AS_SENT, Projection
 from spark_app.settings.models import Expectation
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
@@ -31,16 +35,29 @@ def record(lake: Lake, expectations: Mapping[str, Expectation]) -> Definitions:
     return Definitions(usual, {name: one for name, one in own.items() if one is not None})
 
 
-def number(lake: Lake, rules: tuple[Rule, ...]) -> Definition:
-    """The definition with these rules, which is durable.
+def number(lake: Lake, rules: tuple[Rule, ...], projection: Projection = AS_SENT) -> Definition:
+    """The definition with these rules and this projection, which is durable; it has at least one of both.
+
+    Raises:
+        ContractError: the file of definitions is damaged.
+    """
+    [found] = number_all(lake, [(rules, projection)])
+    return found
+
+
+def number_all(lake: Lake, several: Iterable[tuple[tuple[Rule, ...], Projection]]) -> list[Definition]:
+    """As `number`, in one write.
 
     Raises:
         ContractError: the file of definitions is damaged.
     """
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
     known = len(stored)
-    found = _number(rules, stored)
-    assert found is not None
+    found = []
+    for rules, projection in several:
+        definition = _number(rules, stored, projection)
+        assert definition is not None
+        found.append(definition)
     if len(stored) > known:
         _write(lake, stored)
     return found
@@ -59,11 +76,22 @@ def rules_of_table(expectations: Mapping[str, Expectation], table: str | None) -
     )
 
 
-def _number(rules: tuple[Rule, ...], stored: dict[str, Any]) -> Definition | None:
-    """The definition with these rules, which is added to `stored` if it is new; None without rules."""
-    if not rules:
+def projections_of(lake: Lake) -> dict[int, Projection]:
+    """Number -> projection, of all definitions that ever had one.
+
+    Raises:
+        ContractError: the file of definitions is damaged.
+    """
+    stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
+    found = {int(number): Projection.from_json(content) for number, content in stored.items()}
+    return {number: projection for number, projection in found.items() if projection}
+
+
+def _number(rules: tuple[Rule, ...], stored: dict[str, Any], projection: Projection = AS_SENT) -> Definition | None:
+    """The definition with these rules and this projection, which is added to `stored` if it is new; None without."""
+    if not rules and not projection:
         return None
-    content = {"rules": [vars(rule) for rule in rules]}
+    content = {"rules": [vars(rule) for rule in rules], **projection.to_json()}
     number = next((number for number, old in stored.items() if old == content), str(len(stored) + 1))
     stored.setdefault(number, content)
-    return Definition(int(number), rules)
+    return Definition(int(number), rules, projection)

@@ -27,6 +27,7 @@ from spark_app.store import rewrite
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
 from spark_app.store.table_handles import INDEXED, Tables
+from spark_app.store.table_schema import columns_of
 from spark_app.worker import files
 
 OWN_WRITER = "parquet-cpp"  # `created_by` of the app's own files
@@ -97,7 +98,7 @@ def renew(tables: Tables, name: str, inside: bool) -> int:
     table = tables.get(name)
     if table is None:
         return 0
-    storage, columns = tables.storage, pa.schema(table.schema().to_arrow())
+    storage, columns = tables.storage, columns_of(table)
     adds: list[FileEntry] = []
     removes = []
     for path, size in rewrite.live(table):
@@ -117,7 +118,7 @@ def _is_wrong(tables: Tables, name: str, inside: bool) -> bool:
     table = tables.get(name)
     if table is None:
         return False
-    right = set(files.indexed(pa.schema(table.schema().to_arrow())))
+    right = set(files.indexed(columns_of(table)))
     return _bounds(table) - right != set() or (
         inside and any(_is_suspect(tables.storage, key) for key in tables.files(name))
     )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
+from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
@@ -19,6 +20,7 @@ from spark_app.storage.lake import Lake
 from spark_app.store import log_entry
 from spark_app.store.delta_log import entry_key
 from spark_app.store.manifest import Manifest
+from spark_app.store.table_schema import columns_of
 from spark_app.worker import files
 
 INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for bounds of a table's first 32 columns only
@@ -68,18 +70,30 @@ class Tables:
             self._handles[name] = DeltaTable(uri)
         return self._handles[name]
 
-    def create_from_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str) -> None:
+    def create_from_unit(
+        self, name: str, columns: pa.Schema, manifest: Manifest, app: str, comments: Comments = NO_COMMENTS
+    ) -> None:
         """Create a table with `log_entry.append`; its handle is opened when it is needed."""
-        log_entry.append(self.storage, self._lake.table(name), 0, manifest, app, self._beginning(columns))
+        log_entry.append(self.storage, self._lake.table(name), 0, manifest, app, self._beginning(columns, comments))
         self._appended[name] = 0, manifest.sequence
 
-    def begin_by_rows(self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str) -> None:
+    def begin_by_rows(
+        self, name: str, columns: pa.Schema, add: FileEntry, upto: int, app: str, comments: Comments = NO_COMMENTS
+    ) -> None:
         """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
-        log_entry.overwrite(self.storage, self._lake.table(name), 0, add, [], upto, app, self._beginning(columns))
+        begins = self._beginning(columns, comments)
+        log_entry.overwrite(self.storage, self._lake.table(name), 0, add, [], upto, app, begins)
         self._appended[name] = 0, upto
 
-    def _beginning(self, columns: pa.Schema) -> log_entry.Lines:
-        return log_entry.create_table_actions(columns, self.configuration | skipping(columns))
+    def _beginning(self, columns: pa.Schema, comments: Comments) -> log_entry.Lines:
+        return log_entry.create_table_actions(columns, self.configuration | skipping(columns), comments)
+
+    def add_columns(self, name: str, columns: pa.Schema, comments: Comments) -> None:
+        """Add columns and comments with `log_entry.extend`, and refresh the handle."""
+        table = self._handles[name]
+        log_entry.check(name, table)
+        log_entry.extend(self.storage, self._lake.table(name), table, columns, comments)
+        table.update_incremental()
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """Append a unit's commit with `log_entry.append` after the last known version of an open or new table; the
@@ -88,6 +102,14 @@ class Tables:
         log_entry.append(self.storage, self._lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
         return version
+
+    def renew_by_unit(self, name: str, columns: pa.Schema, manifest: Manifest, app: str, comments: Comments) -> None:
+        """Replace all files and the columns of a table with those of a unit; its handle is opened when it is needed."""
+        table = self.get(name)
+        assert table is not None
+        version, begins = self._next(name), self._beginning(columns, comments)
+        log_entry.renew(self.storage, self._lake.table(name), version, manifest, app, table, begins)
+        self.forget(name)
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
         """As `append_unit`, with `log_entry.overwrite`."""
@@ -133,7 +155,7 @@ class Tables:
     def index(self, name: str) -> None:
         """Set the table property that makes readers use the bounds of all columns with statistics."""
         table = self._handles[name]
-        wanted = skipping(pa.schema(table.schema().to_arrow()))
+        wanted = skipping(columns_of(table))
         had = table.metadata().configuration.get(INDEXED)
         if had is None or 0 <= int(had) < int(wanted[INDEXED]):  # -1: all
             with failpoints.around("properties"):
@@ -167,9 +189,9 @@ class Tables:
             self._await_checkpoint(next(iter(self._checkpoints)))
 
     def columns(self, name: str) -> pa.Schema | None:
-        """The table's columns; None if the table does not exist."""
+        """The table's columns, without comments; None if the table does not exist."""
         table = self._open(name)
-        return None if table is None else pa.schema(table.schema().to_arrow())
+        return None if table is None else columns_of(table)
 
     def files(self, name: str) -> list[str]:
         """Keys of the table's files; empty if the table does not exist."""

@@ -53,12 +53,9 @@ class Placement:
                 yield placed, (np.arange(len(placed)), table, []), columns
 
     def types(self, columns: pa.Schema) -> pa.Schema:
-        """The columns that a rule can name: those of the tables, and those that only other message types have."""
+        """As `known_types`, by the catalog of the task."""
         if columns not in self._types:
-            known = [field for columns_of_type in self._catalog.columns.values() for field in columns_of_type]
-            found = {field.name.lower(): field for field in reversed(known)}
-            own = {name.lower() for name in columns.names}
-            self._types[columns] = pa.schema([*columns, *(f for name, f in found.items() if name not in own)])
+            self._types[columns] = known_types(columns, self._catalog)
         return self._types[columns]
 
     def _by_columns(self, routed: Routed) -> list[tuple[pa.Schema, list[int]]]:
@@ -78,6 +75,14 @@ class Placement:
                 messages, self._catalog.columns, self._plan.wrapper, self._plan.routing.fixed.get(fixed)
             )
         return self._columns[messages, fixed]
+
+
+def known_types(columns: pa.Schema, catalog: Catalog) -> pa.Schema:
+    """The columns that a rule can name: those of the tables, and those that only other message types have."""
+    known = [field for columns_of_type in catalog.columns.values() for field in columns_of_type]
+    found = {field.name.lower(): field for field in reversed(known)}
+    own = {name.lower() for name in columns.names}
+    return pa.schema([*columns, *(field for name, field in found.items() if name not in own)])
 
 
 def _with_column(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

@@ -15,6 +15,7 @@ from spark_app.model.pauses import FailedRow
 from spark_app.model.reports import Report, add_counts
 from spark_app.worker import table_rows
 from spark_app.worker.route import Routed
+from spark_app.worker.row_checks import Checked
 
 MOST_REPORTED = 10_000  # distinct new values or ids that a task names; the driver resolves the rest with later batches
 
@@ -52,9 +53,9 @@ class Tally:
     def count_quarantined(self, causes: Iterable[Cause]) -> None:
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))
 
-    def count_checks(self, counts: dict[str, dict[str, list[int]]]) -> None:
-        """Count the rows that pass and fail each rule."""
-        self.report.merge(Report(expectations=counts))
+    def count_checks(self, checked: Checked) -> None:
+        """Count the rows that pass and fail each rule, and those that each action is applied to."""
+        self.report.merge(Report(expectations=checked.counts, by_action=checked.by_action))
 
     def pause(self, name: str, row: FailedRow) -> None:
         """Note the first row of a table that pauses it."""

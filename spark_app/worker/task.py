@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from spark_app.decode.decoder import decoder_for, why_none
 from spark_app.model.catalog import Catalog, SchemaKey
 from spark_app.model.causes import Cause, Reject
+from spark_app.model.definitions import Origin
 from spark_app.model.pauses import FailedRow
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
@@ -30,6 +31,7 @@ from spark_app.worker.pick import pick
 from spark_app.worker.placement import Placement
 from spark_app.worker.route import Routed
 from spark_app.worker.row_checks import Checked
+from spark_app.worker.row_projections import RowProjections
 from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
@@ -89,6 +91,7 @@ class _TaskRun:
         self._tally = Tally()
         self._buffers = Buffers(plan, task)
         self._placement = Placement(plan, catalog)
+        self._projections = RowProjections(plan.definitions, plan.hmac_key_file)
         # Of the Arrow batch at hand: the records as bronze has them, their lineage, and (row, cause, detail, message
         # type, schema) of those that are quarantined.
         self._records: pa.Table = None
@@ -221,18 +224,20 @@ class _TaskRun:
             kept = placed[good]
             if len(kept):
                 silver = table_rows.silver_rows(fitted, pick(self._lineage, rows[kept]), key)
-                checked = self._check(routed, routed.codes[kept], silver, columns)
+                checked = self._check(routed, routed.codes[kept], silver, columns, (key, message))
                 self._note_failing(checked, rows[kept])
                 self._keep_out(checked, routed, routed.codes[kept], rows[kept], message)
-                self._land(checked, routed, routed.codes[kept], silver, key)
+                self._land(checked, routed, routed.codes[kept], silver, key, columns)
 
-    def _check(self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema) -> Checked:
+    def _check(
+        self, routed: Routed, codes: np.ndarray, silver: pa.Table, columns: pa.Schema, origin: Origin
+    ) -> Checked:
         """Check rows by the rules of their tables; `codes` are their codes in `routed`."""
         definitions = self._plan.definitions
         if not definitions:
             return Checked()
-        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns))
-        self._tally.count_checks(checked.counts)
+        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns), origin)
+        self._tally.count_checks(checked)
         return checked
 
     def _hold(self, routed: Routed, rows: np.ndarray) -> None:
@@ -266,8 +271,11 @@ class _TaskRun:
                 self._buffers.add(self._plan.layout.dropped, dropped)
                 self.report.dropped += len(failed)
 
-    def _land(self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey) -> None:
-        """Buffer the rows that pass. A few others stay among them, without a table, because a copy would cost more."""
+    def _land(
+        self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey, columns: pa.Schema
+    ) -> None:
+        """Buffer the rows that pass, with the columns of their projections; `columns` are those of their tables. A few
+        rows that fail stay among them, without a table, because a copy would cost more."""
         landing, definitions = checked.landing(len(codes)), checked.numbers
         if landing is not None and len(landing) < len(codes) * LEAST_LANDING:
             silver, codes = pick(silver, landing), codes[landing]
@@ -276,7 +284,9 @@ class _TaskRun:
             places = slice(None) if landing is None else landing
             numbers = np.full(len(codes), table_rows.NOWHERE)
             numbers[places] = self._tally.count_silver(routed, codes[places], key)
-            self._buffers.add_silver(table_rows.numbered_rows(silver, definitions, numbers))
+            rows = table_rows.numbered_rows(silver, definitions, numbers)
+            for part in self._projections.split(rows, definitions, self._placement.types(columns)):
+                self._buffers.add_silver(part)
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note the rejects of a group; `rows` are the group's positions among the records."""

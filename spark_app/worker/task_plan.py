@@ -32,7 +32,8 @@ class TaskPlan:
         framed_keys: decode record keys.
         options: how payloads are decoded.
         wrapper: the records' messages hold other messages; None = they are the events.
-        definitions: the rules that rows must meet to land in silver.
+        definitions: the rules that rows must meet to land in silver, and the columns that they have there.
+        hmac_key_file: the file with the key of `hmac()`; "" = no expression calls it.
         held: routing name of a paused table -> what its rows wait for.
         buffer_bytes: decoded bytes that a task holds before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
@@ -55,6 +56,7 @@ class TaskPlan:
     options: DecodeOptions = STRICT
     wrapper: Wrapper | None = None
     definitions: Definitions = NO_RULES
+    hmac_key_file: str = ""
     held: Mapping[str, str] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     own_file_bytes: int = 16 << 20

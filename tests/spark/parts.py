@@ -34,10 +34,12 @@ from spark_app.ops.status import Status
 from spark_app.process.disk_space import DiskSpaceGuard
 from spark_app.process.run_context import RunContext
 from spark_app.recovery.executor import RequestExecutor
+from spark_app.schemas.descriptors import compile_schema
+from spark_app.schemas.registry import ROOT, Sources
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from tests.support.frames import batch_of, leave_out
-from tests.support.protos import compile_text
+from tests.support.protos import CAPS
 
 TOPIC = "t"
 NOW = 1_700_000_000_000_000
@@ -90,7 +92,8 @@ class Parts:
     def learn(self, *versions: int) -> None:
         """Enter versions of the demo's schema; their schema ids are their numbers."""
         for version in versions:
-            self.ledger.add_decodable(version, compile_text(source(version)).descriptor_set, 0.0)
+            compiled = compile_schema(Sources(texts={ROOT: source(version)}), CAPS)
+            self.ledger.add_decodable(version, compiled.descriptor_set, 0.0, comments=compiled.comments)
         self.ledger.save()
 
     def next_offset(self) -> int:

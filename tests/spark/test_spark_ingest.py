@@ -229,8 +229,8 @@ def test_a_worker_that_dies_is_a_failed_try(
     parts.tables.admit({key: ["protolake.demo.GameEvent"] for key in ["rummy", "uno"]})
     plan = parts.units._plan
 
-    def deadly_to_decode(sequence: int, origin: Any) -> Any:
-        return replace(plan(sequence, origin), unframed=None if origin.land_only else Deadly())
+    def deadly_to_decode(sequence: int, origin: Any, *more: Any) -> Any:
+        return replace(plan(sequence, origin, *more), unframed=None if origin.land_only else Deadly())
 
     monkeypatch.setattr(parts.units, "_plan", deadly_to_decode)
     take(parts, 0, events(1, PLAYERS), 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from deltalake import DeltaTable
 
 from scripts.campaign.stage import Stage
 from scripts.local.registry import Registry as Server
@@ -56,3 +57,20 @@ def test_a_registry_that_refuses_the_login_holds_the_app(new_stage: Callable[...
         answers[f"/subjects/{stage.topic}-value/versions"] = (401, {"error_code": 401, "message": "who are you?"})
         assert stage.run() == ExitCode.CONFIGURATION
         assert "registry.password_file" in stage.lines()[-1]
+
+
+def test_comments_of_the_demo_reach_its_tables(new_stage: Callable[..., Stage]) -> None:
+    stage = new_stage()
+    stage.produce(500, schema_version="1")
+    assert stage.drain() == [ExitCode.DONE]
+    stage.produce(500, schema_version="3")
+    assert stage.drain()[-1] == ExitCode.DONE
+    table = DeltaTable(str(stage.lake / "silver_uno_events"))
+    found = {field.name: field.metadata.get("comment") for field in table.schema().fields}
+    assert (found["gamer_id"], found["col_custom_2"]) == (
+        "Who played.",
+        "Second detail of the event; NULL if there is none.",
+    )
+    assert table.metadata().description == "One thing that a gamer did in a game."
+    assert None not in found.values()
+    assert stage.verify() == {}

@@ -62,6 +62,7 @@ ANCHORS = {  # row of the fault matrix -> the behaviour, test or known problem o
     "R21": "two writers of a local Delta log lose commits, silently",
     "R22": "Delta: the second write of a table in a batch is dropped",
     "R24": "Redpanda: 1,000 topics",
+    "R25": "Databricks: ON VIOLATION FAIL UPDATE stops the flow",
 }
 SMALL, LARGE = 200_000, 5_000_000
 ENTRIES = {
@@ -99,6 +100,13 @@ ENTRIES = {
         (12, 60, 200),
         (SMALL, 1_000_000, LARGE),
     ),
+    "expectations": _entry(
+        "expectations.run",
+        "R1",
+        "kill -9 at random moments while rules warn, drop, quarantine and pause",
+        (4, 60, 200),
+        (SMALL * 3 // 10, 1_000_000, LARGE),
+    ),
     "checkpoint": _entry(
         "checkpoint.swapped", "R5", "checkpoint deleted, older or another lake's; tables deleted", (0, 3, 10)
     ),
@@ -119,6 +127,9 @@ ENTRIES = {
     "workers": _entry("memory.kill_workers", "R14", "kill -9 of Python workers", (0, 20, 50), (0, 100_000, 100_000)),
     "memory": _entry("memory.exhaust", "R14", "no memory for JVM or workers", (0, 6, 15), (0, 100_000, 100_000)),
     "pauses": _entry("pauses.pause", "R15", "SIGSTOP for a while", (0, 10, 25), (0, 150_000, 300_000)),
+    "paused_table": _entry(
+        "paused_table.run", "R25", "one table paused by a rule for ten minutes", (0, 1, 1), (0, 60_000, 300_000)
+    ),
     "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
     "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
     "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from subprocess import Popen
+from typing import Any
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -26,12 +27,14 @@ REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows t
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
-RULES = {
+RULES: dict[str, dict[str, Any]] = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
     "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
     "steady": {"check": "_offset % 97 <> 5", "action": "pause", "tables": ["euchre"]},
 }
 RESUMING = RULES | {"steady": RULES["steady"] | {"action": "warn"}}
+COLUMNS = {"gamer_id": "hmac(gamer_id)", "device_id": "left(device_id, 3) || '***'", "day": "event_timestamp::DATE"}
+KEY = "a key of the campaign alone"
 MORE = 2_000  # records per supply
 PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
 SUPPLIES = 5  # of units, because one unit may not reach every failpoint
@@ -88,6 +91,9 @@ def _die_often(lab: Lab, size: Size, dice: Random, points: list[str], allow: Cal
 
 
 def _stage(lab: Lab) -> Stage:
+    key = lab.folder / "hmac.key"
+    key.touch(0o600)
+    key.write_text(KEY)
     return lab.stage(
         BATCH__INTERVAL_S="0",
         BATCH__MAX_RECORDS="1000",
@@ -96,6 +102,8 @@ def _stage(lab: Lab) -> Stage:
         LAKE__KEEP_MANIFESTS="20",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",
         EXPECTATIONS=json.dumps(RULES),
+        SILVER__COLUMNS=json.dumps(COLUMNS),
+        SILVER__HMAC_KEY_FILE=str(key),
         FAILPOINTS="on",
     )
 
@@ -129,6 +137,8 @@ def _recover(stage: Stage, records: int, deaths: Deaths) -> None:
     _remove(stage)
     of_rebuild = _points("rebuild")
     _die_everywhere(stage, of_rebuild, lambda: _ask(stage, "rebuild", *REMOVED), deaths, lambda: _remove(stage))
+    renew = partial(_ask, stage, "rebuild", REMOVED[0], "--renew", "--yes")
+    _die_everywhere(stage, _points("renew"), renew, deaths)
     stage.arm([])
     for command in ("replay", "rebuild"):
         stage.command(command)
@@ -193,7 +203,7 @@ def _points(*steps: str) -> list[str]:
 
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
-    of_units = ("ingest", "deferred", "replay", "rebuild", "resume", "checkpoint", "mend", "leave")
+    of_units = ("ingest", "deferred", "replay", "rebuild", "renew", "resume", "checkpoint", "mend", "leave")
     special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 

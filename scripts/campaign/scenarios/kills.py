@@ -63,7 +63,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
                 _bump(stage, version, first, share * (version - 1), lives)
             sending = producer.submit(_produce, stage, share - first, version)
             while sum(lives.kills.values()) < size.times * version // len(VERSIONS) or not sending.done():
-                _live(stage, dice, lives)
+                live(stage, dice, lives)
             sending.result()
     units = max(Lake(stage.lake).units(), default=0)
     codes = stage.drain(timeout=600 + size.records / 1000, BATCH__MAX_RECORDS=AT_ONCE)
@@ -102,7 +102,7 @@ def _bump(stage: Stage, version: int, first: int, taken: int, lives: Lives) -> N
         kill(app)
 
 
-def _live(stage: Stage, dice: Random, lives: Lives) -> None:
+def live(stage: Stage, dice: Random, lives: Lives) -> None:
     """One run: until its kill, or its exit for a bump."""
     victim, in_start, moment = dice.choice(VICTIMS), dice.random() < 1 / 3, dice.random()
     began, before, said = time.monotonic(), stage.unit(), len(stage.lines())

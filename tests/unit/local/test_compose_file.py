@@ -39,3 +39,12 @@ def test_a_settings_file_names_the_topic(topic: dict[str, str]) -> None:
     assert "PROTOLAKE_KAFKA__TOPIC" not in told
     assert told["PROTOLAKE_KAFKA__BROKERS"] == "k:1"
     assert told["PROTOLAKE_SETTINGS"] == "/protolake.toml"
+
+
+def test_the_demo_has_rules_and_a_lake_of_ones_own_has_none() -> None:
+    assert environment_of_app()["PROTOLAKE_SETTINGS"] == "/demo.toml"
+    for own in ({"PROTOLAKE_SETTINGS_FILE": "./mine.toml"}, {"PROTOLAKE_KAFKA__BROKERS": "k:1"}):
+        assert environment_of_app(**own)["PROTOLAKE_SETTINGS"] == "/protolake.toml"
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert "      - ./scripts/local/demo.toml:/demo.toml:ro,z\n" in text
+    assert "    PRODUCER_PLANT:\n" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from scripts.local import environment
+from scripts.local import environment, java
 from scripts.local.acceptance import accept_loss
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import CONFIGURATION, USAGE, LocalError
@@ -193,3 +193,21 @@ def test_settings_that_the_app_would_refuse_are_refused_before_anything_starts(
     with pytest.raises(LocalError, match=re.escape(words)) as refusal:
         parse(["--settings", str(file)])
     assert refusal.value.code == CONFIGURATION
+
+
+def variables(*arguments: str, **user: str) -> tuple[str | None, str | None]:
+    """The settings file of the app, and what the producer plants."""
+    options = parse(arguments)
+    app = environment.for_app(options, java.find(), ROOT, "b", "r")
+    return app.get("PROTOLAKE_SETTINGS"), environment.for_producer(options, user, "b", "r").get("PRODUCER_PLANT")
+
+
+def test_the_demo_has_rules_and_records_that_break_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    demo, mine = str(ROOT / "scripts" / "local" / "demo.toml"), tmp_path / "mine.toml"
+    mine.touch()
+    assert variables() == (demo, environment.PLANTS)
+    assert variables(PRODUCER_PLANT="") == (demo, "")
+    for own in (OWN, [*OWN, "--producer"], ["--no-producer"], ["--settings", str(mine)]):
+        assert variables(*own) == (None, None)
+    monkeypatch.setenv("PROTOLAKE_SETTINGS", str(mine))
+    assert variables() == (None, None)

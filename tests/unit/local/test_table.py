@@ -97,6 +97,48 @@ def test_the_picture_of_the_readme_is_one_of_these() -> None:
     assert "docs/terminal.svg" in (picture.PICTURE.parents[1] / "README.md").read_text()
 
 
+RULED = REPORT | {
+    "tables": {
+        "go_fish": {"silver": 1_234_567, "gold": 1_000, "schema_ids": {"3": 1_000_000, "4": 234_567},
+                    "failed": {"warn": 12_345, "quarantine": 6_789}},
+        "rummy": {"silver": 1502, "gold": 40, "schema_ids": {"3": 1502}},
+    },
+    "versions": {"3": 1, "4": 3},
+    "paused": {"uno": {"rule": "steady", "check": "x", "record": "t/0@5", "since": 1.0, "rows": 98_765, "failing": "",
+                       "let_in": False}},
+}  # fmt: skip
+
+
+def drawn(view: View) -> list[str]:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table.renderable(replace(view, troubles=[])))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_rows_that_fail_rules_and_paused_tables_are_shown(view: View) -> None:
+    ruled = replace(view, status=status.parse(RULED))
+    lines = drawn(ruled)
+    assert [" ".join(line.split()) for line in lines[:4]] == [
+        "game silver rows gold rows warned dropped quarantined waiting schema versions",
+        "go_fish 1,234,567 1,000 12,345 0 6,789 v1 1,000,000 v3 234,567",
+        "rummy 1,502 40 0 0 0 v1 1,502",
+        "uno 0 0 0 0 0 98,765",
+    ]
+    assert "paused: uno, 98,765 rows wait for steady" in lines
+    said = list(table.plain(ruled))
+    assert "rules: warned 12345  dropped 0  quarantined 6789" in said
+    assert "paused: uno, 98,765 rows wait for steady" in said
+    letting = replace(ruled, status=replace(ruled.status, paused={"uno": status.Pause("steady", 5, True)}))
+    assert "paused: uno, 5 rows are let in" in drawn(letting)
+    assert table.news(letting) != table.news(ruled)
+    assert status.stale(ruled.status).paused == ruled.status.paused
+
+
+def test_without_rules_the_table_has_no_columns_for_them(view: View) -> None:
+    assert " ".join(drawn(view)[0].split()) == "game silver rows gold rows schema versions"
+    assert not [line for line in table.plain(view) if line.startswith(("rules:", "paused:"))]
+
+
 def footer(view: View) -> str:
     return "\n".join(table.summary(view))
 

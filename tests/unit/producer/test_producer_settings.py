@@ -45,6 +45,8 @@ MISTAKES = {
     "negative rate": ("RATE", "-1"),
     "poison share": ("POISON", "2"),
     "poison kind": ("POISON_KINDS", "nonsense"),
+    "planted kind": ("PLANT", "nonsense=0.1"),
+    "planted share": ("PLANT", "no_player=2"),
     "level": ("COMPATIBILITY", "SOME"),
     "no game": ("GAMES", " , "),
     "version without folder": ("SCHEMA_VERSION", "99"),

@@ -15,44 +15,16 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from google.protobuf.message import DecodeError
 
-from producer.clock import RecordClock, SystemClock
+from producer.clock import SystemClock
 from producer.faults import FAULTS, draw_fault
 from producer.games import make_events
-from producer.patience import StopSignal
-from producer.publish import Encoders, Source
+from producer.plants import PLANTS
 from producer.schemas import PROTO_FOLDER, available_versions, compile_version
-from producer.settings import Run, read_command
-from producer.subject import Subject
 from tests.support.frames import frame
+from tests.support.producing import NEWEST, Lab
 
-START = "2026-01-01T00:00:00Z"
 CONTEXT = SerializationContext("protobuf_game_stream", MessageField.VALUE)
-NEWEST = available_versions(PROTO_FOLDER)[-1]
 EVENT = next(make_events(7, ("rummy",), 10, NEWEST - 1))
-Record = tuple[bytes | None, dict[str, Any]]
-
-
-class Lab:
-    """A run without Kafka: its records and what the registry knows."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = read_command(["run", "--start-time", START, *arguments])
-        assert isinstance(command, Run)
-        assert command.start_time
-        self.settings = command.model_copy(update={"registry": "mock://"})
-        self.subject = Subject(self.settings, StopSignal())
-        encoders = Encoders(self.settings, self.subject)
-        self.source = Source(self.settings, encoders, RecordClock(command.start_time, command.rate))
-        self.events = make_events(command.seed, command.game_names, command.gamers, NEWEST - 1)
-        self.sent = 0
-
-    def take(self, count: int) -> list[Record]:
-        records = [self.source.make(self.sent + n, event) for n, event in enumerate(islice(self.events, count))]
-        self.sent += count
-        return records
-
-    def registered(self) -> list[int]:
-        return sorted(self.subject.client.get_versions(self.subject.name))
 
 
 def read_officially(value: bytes, version: int) -> Any:
@@ -86,7 +58,7 @@ def test_a_frame_holds_the_event_that_was_made() -> None:
     assert value is not None
     message = read_officially(value, 3)
     assert (message.game_name, message.gamer_id, message.device_id) == event[:3]
-    assert label == {"game": event.game, "poison": None, "version": 3}
+    assert label == {"game": event.game, "poison": None, "planted": None, "version": 3}
     assert message.event_timestamp.ToMicroseconds() == 1767225600_000_000 - event.age_us
     for name, detail in zip(("col_custom_1", "col_custom_2"), event.details, strict=False):
         assert (getattr(message, name) if message.HasField(name) else None) == detail
@@ -121,6 +93,24 @@ def test_a_subject_that_left_versions_out_is_not_given_them_later() -> None:
         lab.subject.register(compile_version(number), 1)
     lab.take(1)
     assert lab.registered() == [1, 2]
+
+
+def test_the_text_with_its_comments_is_registered() -> None:
+    lab = Lab("--schema-version", "1")
+    lab.take(1)
+    found = lab.subject.client.get_version(lab.subject.name, 1).schema.schema_str
+    assert found == (PROTO_FOLDER / "v1" / "game_event.proto").read_text()
+    assert "// Who played." in found
+
+
+def test_a_version_that_an_earlier_release_registered_as_a_descriptor_is_no_new_one() -> None:
+    lab = Lab("--schema-version", "2")
+    for number in (1, 2):
+        lab.subject.client.register_schema(lab.subject.name, compile_version(number).descriptor_form)
+    ((value, label),) = lab.take(1)
+    assert (label["version"], lab.registered()) == (2, [1, 2])
+    assert value is not None
+    assert read_officially(value, 2).game_name
 
 
 def test_a_version_is_registered_when_it_is_first_sent() -> None:
@@ -208,3 +198,41 @@ def test_the_share_of_poison_is_kept_and_every_kind_comes() -> None:
     assert 1800 < sum(kind is not None for kind in drawn) < 2200
     assert set(drawn) == {None, *FAULTS}
     assert draw_fault(random, 0.0, tuple(FAULTS)) is None
+
+
+def value_of(kind: str, message: Any) -> Any:
+    """The value that a kind of rule failure changes, and whether it is wrong."""
+    if kind == "future_time":
+        return message.event_timestamp.ToSeconds(), message.event_timestamp.ToSeconds() > 1767225600 + 86_400
+    if kind == "no_player":
+        return message.gamer_id, message.gamer_id == ""
+    return message.device_id, message.device_id == "" if kind == "no_device" else message.device_id[:5] == "test-"
+
+
+@pytest.mark.parametrize("version", [1, NEWEST])
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_planted_record_differs_in_the_named_value_alone(kind: str, version: int) -> None:
+    event = next(make_events(7, ("rummy",), 10, NEWEST - 1))
+    good, _ = Lab("--schema-version", str(version)).source.make(0, event)
+    planted, label = Lab("--schema-version", str(version), "--plant", f"{kind}=1").source.make(0, event)
+    assert good is not None
+    assert planted is not None
+    assert label == {"game": "rummy", "poison": None, "planted": kind, "version": version}
+    before, after = read_officially(good, version), read_officially(planted, version)
+    assert (value_of(kind, before)[1], value_of(kind, after)[1]) == (False, True)
+    names = [field.name for field in before.DESCRIPTOR.fields]
+    changed = [name for name in names if str(getattr(before, name)) != str(getattr(after, name))]
+    assert changed == [{"no_player": "gamer_id", "future_time": "event_timestamp"}.get(kind, "device_id")]
+
+
+def test_planting_changes_no_other_record() -> None:
+    poisoned = ("--poison", "0.1", "--schema-version", "5", "--num-versions", "3")
+    plain = Lab(*poisoned).take(2_000)
+    planted = Lab(*poisoned, "--plant", "no_player=0.1,future_time=0.1").take(2_000)
+    kinds = Counter(label["planted"] for _, label in planted)
+    assert set(kinds) == {None, "no_player", "future_time"}
+    assert min(kinds.values()) > 100
+    for before, after in zip(plain, planted, strict=True):
+        assert before[1] == after[1] | {"planted": None}
+        assert (before[0] == after[0]) is (after[1]["planted"] is None)
+        assert not (after[1]["planted"] and after[1]["poison"])

@@ -4,8 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_app.ops.log import log
 from spark_app.schemas.limits import SchemaLimits
 from tests.support.answers import Answers, serve
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Commands set the level of the log, and a test may run one in this process."""
+    level = log.level
+    yield
+    log.level = level
 
 
 @pytest.fixture

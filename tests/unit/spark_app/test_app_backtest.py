@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.backtest import backtest, history, kept_out
+from spark_app.backtest import backtest, bronze_decoder, history, kept_out
 from spark_app.backtest.outcome_text import outcome_lines
 from spark_app.backtest.outcomes import Outcomes, RuleOutcome, TableOutcome
 from spark_app.backtest.scan import BATCH_BYTES, BATCH_RECORDS, scan
@@ -117,7 +117,7 @@ def test_the_first_failing_rows_of_silver_are_named(tmp_path: Path) -> None:
 def test_rows_of_each_definition_are_checked(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"low": {"check": "bet < 5", "action": "warn"}})
     lake.take(batch_of([bet("uno", "a", 9), bet("uno", "a", 1)]))
-    lake.units._definitions = NO_RULES
+    lake.opened.rules.of_settings = NO_RULES
     lake.take(batch_of([bet("uno", "a", 9)], first=2))
     assert counts(backtest(lake.settings), "low") == {UNO: (3, 0, 2)}
 
@@ -137,7 +137,7 @@ def replay(lake: SmallLake, first: int, finish: bool = True) -> None:
     batch = pa.Table.from_pylist([r for r in table_of(lake, "bronze_events") if r["offset"] == first]).to_batches()[0]
     columns = {f.name: f.type for f in DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table().schema}
     batch = pa.RecordBatch.from_arrays([batch[n].cast(t) for n, t in columns.items()], names=list(columns))
-    lake.units._definitions = NO_RULES
+    lake.opened.rules.of_settings = NO_RULES
     report = lake.units.run(Taken([batch]), 2, UnitOptions({}, write_bronze=False, bump_in_place=True))  # type: ignore[arg-type]
     placed = pa.table({n: batch[n] for n in ("topic", "topic_id", "partition", "offset", "schema_id")})
     placed = placed.append_column("cause", pa.array(["dropped"])).append_column("table", pa.array([UNO]))
@@ -200,12 +200,14 @@ def test_all_records_may_be_kept_out(tmp_path: Path) -> None:
 
 
 def test_kept_out_records_are_decoded_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_out, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(bronze_decoder, "CHUNK_RECORDS", 3)
     lake = lake_of(tmp_path, {"odd": {"check": "_offset % 2 = 0", "action": "drop"}})
     for first in range(0, 20, 4):
         lake.take(batch_of([bet("uno", "a", 9)] * 4, first=first))
     folders = []
-    for decoded in kept_out.KeptOut(history.History.of(lake.settings, 1.0), None).decode():
+    opened = history.History.of(lake.settings, 1.0)
+    found = kept_out.Records(opened, None).kept_out()
+    for decoded in bronze_decoder.BronzeDecoder(opened, found, None).decode():
         [rows] = scan(decoded.storage, [decoded.key], pa.schema([("_offset", pa.int64())]), ["_offset"])
         folders.append((decoded.storage.root, rows["_offset"].to_pylist()))
     assert [offset for _, offsets in folders for offset in offsets] == list(range(1, 20, 2))
@@ -311,7 +313,7 @@ def test_records_that_cannot_be_decoded_now_are_counted_with_the_reason(tmp_path
     lake.lake.storage.replace(lake.lake.admitted, json.dumps(admitted).encode())
     outcomes = backtest(lake.settings)
     assert counts(outcomes, "known") == {UNO: (1, 2, 2)}
-    missing = {"schema 8 is not resolved": 1, kept_out.NO_TABLE: 1, kept_out.NOT_IN_BRONZE: 1}
+    missing = {"schema 8 is not resolved": 1, bronze_decoder.NO_TABLE: 1, bronze_decoder.NOT_IN_BRONZE: 1}
     assert outcomes.undecodable == missing
     assert len([line for line in outcome_lines(outcomes) if "cannot be decoded now" in line]) == 3
 
@@ -432,5 +434,5 @@ def test_without_a_lake_there_is_nothing_to_check(tmp_path: Path) -> None:
     ],
 )
 def test_a_share_is_never_rounded_to_all_or_nothing(failed: int, checked: int, share: str) -> None:
-    table = TableOutcome(silver=checked, rules={"one": RuleOutcome(failed)})
+    table = TableOutcome(silver=checked, rules={"one": RuleOutcome(checked, failed)})
     assert outcome_lines(Outcomes(None, {UNO: table}, {}, []))[1].split(maxsplit=4)[4] == share

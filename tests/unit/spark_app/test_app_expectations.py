@@ -81,6 +81,7 @@ def test_each_action(tmp_path: Path) -> None:
         "uno": {"high": [4, 2], "known": [4, 2], "level": [4, 2], "positive": [4, 2]},
         "hearts": {"high": [1, 1], "known": [2, 0], "positive": [1, 1]},
     }
+    assert report.by_action == {"uno": {"quarantine": 3, "drop": 1, "warn": 1}, "hearts": {"drop": 1}}
     counts = lake.opened.units.manifests.read(1).counts
     assert (counts["dropped"], counts["expectations"]) == (2, report.expectations)
 
@@ -143,9 +144,9 @@ def test_definitions_are_numbered_once_and_for_ever(tmp_path: Path) -> None:
 def test_rules_that_change_apply_to_later_rows(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, {"positive": {"check": "bet > 0", "action": "drop"}})
     lake.take(batch_of([bet("uno", "a", 0), bet("uno", "b", 1)]))
-    lake.units._definitions = record(lake.lake, {"positive": Expectation(check="bet >= 0", action="drop")})
+    lake.opened.rules.of_settings = record(lake.lake, {"positive": Expectation(check="bet >= 0", action="drop")})
     lake.take(batch_of([bet("uno", "a", 0), bet("uno", "b", -1)], first=2))
-    lake.units._definitions = record(lake.lake, {})
+    lake.opened.rules.of_settings = record(lake.lake, {})
     lake.take(batch_of([bet("uno", "b", -1)], first=4))
     assert rows(lake, "silver_uno_events", "_offset", "_definition") == [(1, 1), (2, 2), (4, None)]
 
@@ -167,7 +168,9 @@ def test_the_audit_finds_nothing_wrong(tmp_path: Path) -> None:
     rules |= {"own": {"check": "_topic = 't' AND _offset < 5000 AND _landed_at > _kafka_timestamp", "action": "drop"}}
     lake = lake_of(tmp_path, rules)
     lake.take(batch_of(SENT))
-    lake.units._definitions = record(lake.lake, {"odd": Expectation(check="_offset % 2 = 1", action="quarantine")})
+    lake.opened.rules.of_settings = record(
+        lake.lake, {"odd": Expectation(check="_offset % 2 = 1", action="quarantine")}
+    )
     lake.take(batch_of([*SENT, b"junk"], first=8))
     verdict = lake.audit()
     assert {name: found for name, found in verdict.faults().items() if name[0] != "gold"} == {}

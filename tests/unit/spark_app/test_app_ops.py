@@ -27,7 +27,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.ops.log import LEVELS, LONGEST_VALUE, Log
 from spark_app.ops.status import STALE_S, Status, now, problem
 from spark_app.ops.status_text import status_lines
-from spark_app.storage.state_files import read_json
+from spark_app.storage.state_files import read_json, write_quickly
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[3]
@@ -175,19 +175,31 @@ def test_no_status_is_not_healthy() -> None:
 def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     lake = open_lake(tmp_path)
     status = Status(lake, TableNames())
-    report = Report(bronze=5, silver={"a": 3}, quarantine={"frame_short": 1}, deferred=1, schema_ids={"a": {"7": 3}})
+    failed = {"warn": 2, "quarantine": 1}
+    report = Report(bronze=5, silver={"a": 3}, quarantine={"expect_failed": 1}, deferred=1)
+    report.merge(Report(schema_ids={"a": {"7": 3}}, by_action={"a": failed}))
     status.batch_done(1, report, 0.5)
     status.end("stopped", None, bump=True)
     value = read_json(lake.storage, lake.status)
     assert problem(value) == "stopped: not running"
-    assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"frame_short": 1})
-    assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}}}
+    assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"expect_failed": 1})
+    assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}, "failed": failed}}
     again = Status(lake, TableNames())
     # A start that is held looks at no table.
     assert (again.value["bronze"], again.value["tables"]) == (value["bronze"], value["tables"])
     again.set_rows({"bronze_events": 5, "silver_a_events": 3}, {"a": "a"})
     assert (again.value["starts"], again.value["bumps"]) == (2, 1)
-    assert again.value["tables"]["a"]["schema_ids"] == {"7": 3}
+    assert (again.value["tables"]["a"]["schema_ids"], again.value["tables"]["a"]["failed"]) == ({"7": 3}, failed)
+
+
+def test_a_status_of_an_earlier_release_has_no_rows_by_action(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    old = {"tables": {"a": {"silver": 3, "gold": 1, "schema_ids": {}}}, "starts": 1}
+    write_quickly(lake.storage, lake.status, old, step=None)
+    status = Status(lake, TableNames())
+    status.set_rows({"silver_a_events": 3}, {"a": "a"})
+    status.batch_done(1, Report(bronze=2, silver={"a": 1}, dropped=1, by_action={"a": {"drop": 1}}), 0.1)
+    assert status.value["tables"]["a"] == {"silver": 4, "gold": 0, "schema_ids": {}, "failed": {"drop": 1}}
 
 
 def test_a_reason_goes_with_its_cause_and_with_no_other(tmp_path: Path) -> None:
@@ -212,7 +224,7 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert any(line.startswith("last batch  5,000 records in 0.5 s at 20") for line in lines)
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
-    assert "gold        gold_a_player_agg is paused, then recomputed: its silver is damaged" in lines
+    assert "gold        gold_a_player_agg failed, and is recomputed later: its silver is damaged" in lines
     assert lines[-1].split() == ["a", "3", "0", "id", "7"]
 
 

@@ -16,6 +16,7 @@ from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.unit import UnitOptions
 from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
+from spark_app.recovery import doctor
 from spark_app.recovery.requests import Request
 from spark_app.recovery.resume import Resume
 from spark_app.settings.models import Settings
@@ -75,6 +76,11 @@ class PausableLake(SmallLake):
 
     def offsets(self, table: str, column: str = "_offset") -> list[int]:
         return [offset for (offset,) in rows(self, table, column)] if self.lake.has_table(table) else []
+
+
+def notes(lake: PausableLake) -> list[str]:
+    """What the doctor says of paused tables."""
+    return [finding.what for finding in doctor.examine(lake.lake, lake.settings) if "paused" in finding.what]
 
 
 def good(game: str) -> bytes:
@@ -173,6 +179,7 @@ def test_resume_of_one_table_leaves_the_others_paused(tmp_path: Path) -> None:
     lake = PausableLake(tmp_path, SANE)
     lake.send(bad("uno"), bad("hearts"), good("hearts"), good("uno"))
     lake.resume("uno", "land")
+    assert notes(lake) == ["the table hearts is paused: t/0@1 fails the rule sane, and 2 rows wait"]
     assert (lake.drain(), lake.paused) == (1, {"hearts": ("sane", "t/0@1", 2)})
     assert (lake.offsets(UNO), lake.offsets(HEARTS)) == ([0, 3], [])
     assert faults(lake) == {}

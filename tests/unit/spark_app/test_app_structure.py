@@ -21,9 +21,12 @@ MAY_USE_SPARK = (
         f"driver/{name}.py"
         for name in ("ingest", "deferred", "unit", "reader", "job_input", "query_lag", "size_backoff", "streaming")
     }
-    | {f"recovery/{name}.py" for name in ("replay", "replay_queue", "rebuild", "classification", "executor", "offline")}
+    | {
+        f"recovery/{name}.py"
+        for name in ("replay", "replay_queue", "rebuild", "renewal", "classification", "executor", "offline")
+    }
 )
-# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations` and
+# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations`, `projections` and
 # `worker`, and nothing that is behind.
 ORDER = (
     "model",
@@ -34,6 +37,7 @@ ORDER = (
     "schemas",
     "kafka",
     "expectations",
+    "projections",
     "worker",
     "store",
     "process",
@@ -141,6 +145,7 @@ NOT_OF_A_LAKE = {
     "process/temporary_folders.py": "temporary folders",
     "recovery/replay_queue.py": "a temporary folder",
     "schemas/descriptors.py": "the temporary folder of protoc",
+    "schemas/rule_options.py": "the bundled options of protovalidate",
     "schemas/well_known.py": "the installed packages",
     "settings/config.py": "the settings file and files of secrets",
     "spark/jvm.py": "/dev/null, and the lock file, which the JVM opens",

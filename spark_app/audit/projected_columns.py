@@ -1,0 +1,109 @@
+"""The columns that rows of silver have by the projection of their definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_app.audit.chunk import Chunk
+from spark_app.audit.expectation_sql import columns_of
+from spark_app.audit.expected import Json, plain
+from spark_app.audit.projection_sql import calls_hmac, computed, use_key
+from spark_app.audit.record_rules import Piece
+from spark_app.audit.sent_rows import sent_rows, type_of
+from spark_app.audit.values import mark, unequal
+from spark_app.storage.hmac_key import fingerprint_of, read_key
+
+OTHER_KEY = "rows have columns made with another key than that of silver.hmac_key_file: those were not compared"
+AS_TEXT = "rows have columns made from JSON text, whose form is not proven: those differ from the audit's"
+
+
+@dataclass
+class Projected:
+    """
+    Attributes:
+        touched: the columns, casefolded, that are not as they were sent.
+        made: the values that a row must have; a touched column without one must be NULL.
+        unproven: the columns that cannot be compared.
+        loose: the columns whose differences are noted only.
+    """
+
+    touched: frozenset[str]
+    made: dict[str, pa.Array] = field(default_factory=dict)
+    unproven: set[str] = field(default_factory=set)
+    loose: set[str] = field(default_factory=set)
+
+
+def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projected | None:
+    """The columns of a piece's rows by their definition; None = they are as they were sent."""
+    definition = chunk.snapshot.definitions.get(str(number), {})
+    columns: dict[str, str] = definition.get("columns", {})
+    touched = chunk.snapshot.touched(number)
+    if not touched:
+        return None
+    found = Projected(touched)
+    has_key = bool(definition.get("hmac_key")) and _take_key(chunk, definition["hmac_key"])
+    kinds = {name.casefold(): actual.schema.field(name).type for name in actual.column_names}
+    named = frozenset[str]().union(*(columns_of(text) for text in columns.values()))
+    rows = sent_rows(chunk, piece, actual.schema, named, number, chunk.snapshot.settings.decode.framed_keys)
+    for name, text in columns.items():
+        if calls_hmac(text) and not has_key:
+            found.unproven.add(name)
+        elif name.casefold() in kinds:
+            try:
+                found.made[name] = computed(rows, text, kinds[name.casefold()], partial(type_of, chunk))
+            except ValueError:  # the app would not have made the column
+                found.made[name] = pa.nulls(len(actual), kinds[name.casefold()])
+        if _from_json(piece, columns_of(text)):
+            found.loose.add(name)
+    return found
+
+
+def _take_key(chunk: Chunk, fingerprint: str) -> bool:
+    """Whether the settings name the key with this fingerprint, which `hmac()` then uses."""
+    path = chunk.snapshot.settings.silver.hmac_key_file
+    key = read_key(path) if path else b""
+    if not path or fingerprint_of(key) != fingerprint:
+        return False
+    use_key(key)
+    return True
+
+
+def _from_json(piece: Piece, named: frozenset[str]) -> bool:
+    """Whether one of the columns is JSON text, or may hold some."""
+    if "_key" in named:
+        return True
+    values = [values for name, values in piece.values.items() if name.lower() in named]
+    values += [piece.rest] if piece.rest is not None and "_wrapper" in named else []
+    return any(_has_json(value) for column in values for value in column)
+
+
+def _has_json(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_has_json, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, Json)
+
+
+def compare(chunk: Chunk, wrong: np.ndarray, projected: Projected, name: str, column: pa.Array) -> None:
+    """Mark the rows whose column is not what the projection makes; what cannot be proven is noted."""
+    if name in projected.unproven:
+        chunk.verdict.note(OTHER_KEY, len(column))
+        return
+    due = projected.made.get(name)
+    differ = ~np.asarray(column.is_null()) if due is None else differing_values(due, column)
+    if name in projected.loose:
+        chunk.verdict.note(AS_TEXT, int(differ.sum()))
+    else:
+        mark(wrong, differ, name)
+
+
+def differing_values(due: pa.Array, column: pa.Array) -> np.ndarray:
+    """Which values differ, of columns of one type."""
+    if not pa.types.is_nested(column.type):
+        return unequal(due, column)
+    pairs = zip(due.to_pylist(), column.to_pylist(), strict=True)
+    return np.array([plain(one, column.type) != plain(other, column.type) for one, other in pairs], bool)

@@ -1,0 +1,282 @@
+"""The projection of each silver table, by the settings and the columns that the table has now.
+
+A definition names exactly the columns that its rows get: a column of all tables is left out where a table has nothing
+for it. So a row is proven by its definition alone, whatever columns its table gets later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_app.decode.merged_columns import grows
+from spark_app.expectations.checks import LINEAGE, unknown_column
+from spark_app.model.catalog import Catalog
+from spark_app.model.definitions import Definition, Definitions, Rule
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.projections import Projection
+from spark_app.model.text import one_line
+from spark_app.ops.log import log
+from spark_app.projections.expressions import calls_hmac, columns_of, fields_of, type_of
+from spark_app.projections.written_types import null_of
+from spark_app.settings.models import Settings
+from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
+from spark_app.storage.lake import Lake
+from spark_app.store.numbered_definitions import number
+from spark_app.worker.fit import table_columns
+from spark_app.worker.placement import known_types
+from spark_app.worker.route import Routing
+from spark_app.worker.unwrap import Wrapper
+
+MOST = 299  # characters of a message
+Columns = Callable[[str], pa.Schema | None]  # table -> the columns that it has in Delta
+
+
+@dataclass(frozen=True)
+class Table:
+    """One silver table.
+
+    Attributes:
+        sent: the columns of its messages.
+        types: `sent`, and the columns that only other messages have.
+        written: the columns that the table has in Delta; None if it does not exist.
+    """
+
+    name: str
+    sent: pa.Schema
+    types: pa.Schema
+    written: pa.Schema | None
+
+
+class TableProjections:
+    """Of one lake with its settings."""
+
+    def __init__(
+        self, lake: Lake, settings: Settings, wrapper: Wrapper | None, written: Columns, projected: Collection[str]
+    ):
+        """
+        Args:
+            written: returns the columns of a table in Delta; None if the table does not exist.
+            projected: the columns, casefolded, that some definition of the lake has made.
+        """
+        self._lake = lake
+        self._settings = settings
+        self._silver = settings.silver
+        self._wrapper = wrapper
+        self._written = written
+        self._projected = projected
+        self._numbers: dict[tuple[tuple[Rule, ...], Projection], Definition] = {}
+        self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
+        self._catalog: Catalog | None = None
+        self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
+
+    def definitions(self, base: Definitions, catalog: Catalog, routing: Routing) -> Definitions:
+        """The definitions with the projections of all tables; new ones are durable.
+
+        Args:
+            base: the definitions by rules.
+
+        Raises:
+            ConfigurationError: the key of `hmac()` cannot be read.
+        """
+        if self._silver.is_empty:
+            return base
+        key = self._fingerprint()
+        own, by_origin = dict(base.own), dict(base.by_origin)
+        for name in routing.messages:
+            projection = _with_key(self._resolve(name, catalog, routing), key)
+            if projection:
+                old = base.of(name)
+                own[name] = self._number(() if old is None else old.rules, projection)
+                found = base.by_origin.get(name, {})
+                by_origin[name] = {origin: self._number(one.rules, projection) for origin, one in found.items()}
+        return replace(base, own=own, by_origin=by_origin)
+
+    def forget(self) -> None:
+        """Compare the settings with the tables again before the next unit."""
+        self._catalog = None
+
+    def _number(self, rules: tuple[Rule, ...], projection: Projection) -> Definition:
+        if (rules, projection) not in self._numbers:
+            self._numbers[rules, projection] = number(self._lake, rules, projection)
+        return self._numbers[rules, projection]
+
+    def _fingerprint(self) -> str:
+        if not self._hmac:
+            return ""
+        if not self._silver.hmac_key_file:
+            raise ConfigurationError(f"{SETTING}: is empty, but an expression calls hmac()")
+        return fingerprint_of(read_key(self._silver.hmac_key_file))
+
+    def _resolve(self, name: str, catalog: Catalog, routing: Routing) -> Projection:
+        if catalog is not self._catalog:
+            self._resolved, self._catalog = {}, catalog
+        messages = routing.messages[name]
+        known = self._resolved.get(name)
+        if known is None or known[0] != messages:
+            table = self._table(name, catalog, routing)
+            known = self._resolved[name] = messages, self._safe(table, self._projection(table))
+        return known[1]
+
+    def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
+        sent = table_columns(routing.messages[name], catalog.columns, self._wrapper, routing.fixed.get(name))
+        written = self._written(self._settings.tables.layout.silver_of(name))
+        return Table(name, sent, known_types(sent, catalog), written)
+
+    def _projection(self, table: Table) -> Projection:
+        """What the settings make of the table's rows."""
+        there = self._names(table.sent)
+        general = self._silver.general_columns(table.name)
+        columns = {name: text for name, text in general.items() if self._applies(name, text, there)}
+        columns |= self._silver.own(table.name).columns
+        drops = self._silver.drops(table.name)
+        dropped = {name.casefold() for name in drops}
+        kept = {name: text for name, text in columns.items() if name.casefold() not in dropped}
+        return Projection(tuple(sorted(kept.items())), tuple(name for name in drops if name.casefold() in there))
+
+    def _names(self, sent: pa.Schema) -> frozenset[str]:
+        keyed = self._settings.decode.framed_keys
+        lineage = (name for name in LINEAGE.names if keyed or name != "_key")
+        return frozenset(name.casefold() for name in (*sent.names, *lineage))
+
+    def _applies(self, name: str, text: str, there: frozenset[str]) -> bool:
+        """Whether a column of all tables is one of this table: it replaces one there, or all that it names is there."""
+        named = {one.casefold() for one in columns_of("silver.columns", text)}
+        return name.casefold() in there or named <= there
+
+    def _safe(self, table: Table, projection: Projection) -> Projection:
+        """The projection without expressions that have no type by now, or another one than their column: such a column
+        is NULL from now on, and the app goes on. Its start refuses such settings."""
+        columns, drops = [], list(projection.drops)
+        for name, text in projection.columns:
+            problem = problem_of(table, name, text)
+            field = None if problem is None else _written_field(table, name)
+            if problem is None:
+                columns.append((name, text))
+                continue
+            log.warning("a column of silver is NULL from now on", table=table.name, column=name, reason=problem)
+            if field is not None:
+                columns.append((field.name, null_of(field.type)))
+            else:
+                drops.append(name)
+        return replace(projection, columns=tuple(columns), drops=tuple(drops))
+
+    def check(self, catalog: Catalog, routing: Routing) -> None:
+        """Compare the settings with the columns that are known, and with those of the tables. While no schema is
+        known, only the expressions are checked.
+
+        Raises:
+            ConfigurationError: the text names the setting.
+        """
+        if self._silver.is_empty and not self._projected:
+            return
+        for setting, own in self._silver.parts():
+            for name, text in own.columns.items():
+                columns_of(f"{setting}.columns.{name}", text)
+        self._fingerprint()
+        tables = [self._table(name, catalog, routing) for name in routing.messages]
+        self._check_names([*catalog.columns.values(), *(table.sent for table in tables)])
+        for table in tables:
+            self._check_table(table)
+            self._check_former(table, routing.messages[table.name], catalog)
+        self._check_without_tables(catalog, routing)
+        self._check_keys(tables)
+
+    def _check_names(self, known: Iterable[pa.Schema]) -> None:
+        """Refuse names that no schema has."""
+        names = {name.casefold(): name for schema in (LINEAGE, *known) for name in schema.names}
+        if len(names) == len(LINEAGE):
+            return
+        for setting, own in self._silver.parts():
+            named = [(f"columns.{name}", columns_of("", text)) for name, text in own.columns.items()]
+            for part, wanted in [*named, ("drop", own.drop)]:
+                for name in sorted(wanted, key=str.lower):
+                    if name.casefold() not in names:
+                        raise _refusal(f"{setting}.{part}", unknown_column(name, list(names.values())))
+
+    def _check_table(self, table: Table) -> None:
+        projection = self._projection(table)
+        for name, text in projection.columns:
+            problem = problem_of(table, name, text)
+            if problem is not None:
+                own = name in self._silver.own(table.name).columns
+                setting = f"silver.tables.{table.name}" if own else "silver"
+                raise _refusal(f"{setting}.columns.{name}", problem)
+
+    def _check_former(self, table: Table, messages: tuple[str, ...], catalog: Catalog) -> None:
+        """Refuse to write a column as it is sent, if a projection of before has made it of another type."""
+        touched = self._silver.touched(table.name)
+        for field in table_columns(messages, catalog.columns, self._wrapper):
+            written = _written_field(table, field.name)
+            former = field.name.casefold() in self._projected and field.name.casefold() not in touched
+            if former and written is not None and _differs(field.type, written.type):
+                raise _refusal(
+                    "silver.columns",
+                    f"{field.name} of {table.name} is sent as {field.type}, but a projection of before made it "
+                    f"{written.type}: give it an expression of that type, or {_renew(table)}",
+                )
+
+    def _check_without_tables(self, catalog: Catalog, routing: Routing) -> None:
+        """An expression of a table that does not exist yet has to fit at least one message."""
+        for setting, own in self._silver.parts():
+            named = setting.removeprefix("silver.tables.")
+            if named in routing.messages or (own is self._silver and routing.messages) or not catalog.columns:
+                continue
+            for name, text in own.columns.items():
+                possible = [Table(named, sent, known_types(sent, catalog), None) for sent in catalog.columns.values()]
+                problems = [problem_of(table, name, text) for table in possible]
+                if all(problems):
+                    raise _refusal(f"{setting}.columns.{name}", problems[0] or "")
+
+    def _check_keys(self, tables: Iterable[Table]) -> None:
+        """Decoded keys may hold the text that the columns hide."""
+        if not self._settings.decode.framed_keys:
+            return
+        for table in tables:
+            projection = self._projection(table)
+            hidden = (projection.names & self._names(table.sent)) - {"_key"}
+            if hidden and "_key" not in projection.names:
+                raise _refusal(
+                    "silver",
+                    f"{table.name} hides {min(hidden)}, but decode.framed_keys writes the record key into _key: drop "
+                    '_key, or replace it; _key = "_key" keeps it',
+                )
+
+
+def problem_of(table: Table, name: str, text: str) -> str | None:
+    """Why an expression cannot give the column; None = it can."""
+    found = type_of(text, fields_of(text, table.sent, table.types))
+    if isinstance(found, str):
+        return found
+    written = _written_field(table, name)
+    if written is None:
+        return None
+    remedy = f"take another name, or {_renew(table)}"
+    if written.name != name:
+        return f"the table {table.name} has the column as {written.name}, and case does not count: {remedy}"
+    if _differs(found[1], written.type):
+        return f"is of the type {found[1]}, but the table {table.name} has {written.type} in {name}: {remedy}"
+    return None
+
+
+def _renew(table: Table) -> str:
+    return f"run `rebuild {table.name} --renew --yes`"
+
+
+def _differs(kind: pa.DataType, written: pa.DataType) -> bool:
+    return not (grows(kind, written) or grows(written, kind))
+
+
+def _written_field(table: Table, name: str) -> pa.Field | None:
+    fields = table.written or ()
+    return next((field for field in fields if field.name.casefold() == name.casefold()), None)
+
+
+def _with_key(projection: Projection, key: str) -> Projection:
+    return replace(projection, key=key) if any(calls_hmac(text) for _, text in projection.columns) else projection
+
+
+def _refusal(setting: str, text: str) -> ConfigurationError:
+    return ConfigurationError(one_line(f"{setting}: {text}")[:MOST])

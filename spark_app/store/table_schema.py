@@ -1,0 +1,81 @@
+"""The schema of a Delta table: its columns for the app, which ignores comments, and its comments for readers."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from spark_app.model.comments import Comments, Path
+
+COMMENT = "comment"  # the key in a field's metadata
+
+
+def columns_of(table: DeltaTable) -> pa.Schema:
+    """The table's columns, without comments and other metadata of fields."""
+    return _columns(table.schema().to_json())
+
+
+@functools.lru_cache(maxsize=4096)
+def _columns(text: str) -> pa.Schema:
+    bare = json.loads(text, object_hook=lambda value: value | {"metadata": {}} if "metadata" in value else value)
+    return pa.schema(Schema.from_json(json.dumps(bare)).to_arrow())
+
+
+def commented(schema: str, comments: Comments) -> str:
+    """A schema as Delta's JSON, with the comments."""
+    return _text(_with_comments(json.loads(schema), comments, ()))
+
+
+def extended(table: DeltaTable, columns: pa.Schema, comments: Comments) -> str:
+    """The table's schema as Delta's JSON, with the comments and with the columns and fields that it lacks. Everything
+    else in it stays."""
+    grown = _grown(json.loads(table.schema().to_json()), json.loads(Schema.from_arrow(columns).to_json()))
+    return _text(_with_comments(grown, comments, ()))
+
+
+def table_comment(before: str | None, comments: Comments) -> str | None:
+    """The comment of a table whose comment was `before`; None = none."""
+    return comments.authored.get(()) or before or comments.own.get(())
+
+
+def with_comments(columns: pa.Schema, comments: Mapping[Path, str]) -> pa.Schema:
+    """The columns with comments of top-level columns, from which delta-rs makes those of a table."""
+    return pa.schema([f.with_metadata({COMMENT: comments[f.name,]}) if (f.name,) in comments else f for f in columns])
+
+
+def _text(schema: Any) -> str:
+    """JSON without escaped characters: delta-rs (1.6.6) misreads an escaped character beyond U+1FFFF."""
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _with_comments(kind: Any, comments: Comments, at: Path) -> Any:
+    """A type of Delta's JSON with the comments; `at` is its path."""
+    if not isinstance(kind, dict):
+        return kind
+    inner = {part: _with_comments(kind[part], comments, at) for part in ("elementType", "valueType") if part in kind}
+    if "fields" in kind:
+        inner["fields"] = [_with_comment(field, comments, (*at, field["name"])) for field in kind["fields"]]
+    return kind | inner
+
+
+def _with_comment(field: dict[str, Any], comments: Comments, at: Path) -> dict[str, Any]:
+    own = {COMMENT: comments.own[at]} if at in comments.own else {}
+    authored = {COMMENT: comments.authored[at]} if at in comments.authored else {}
+    return field | {"type": _with_comments(field["type"], comments, at), "metadata": own | field["metadata"] | authored}
+
+
+def _grown(old: Any, new: Any) -> Any:
+    """The type `old` with the fields that only `new` has, at any depth."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return old
+    inner = {part: _grown(old[part], new[part]) for part in ("elementType", "valueType") if part in old}
+    if "fields" in old:
+        added = {field["name"]: field for field in new["fields"]}
+        kept = [field | {"type": _grown(field["type"], added.pop(field["name"])["type"])} for field in old["fields"]]
+        inner["fields"] = [*kept, *added.values()]
+    return old | inner

@@ -1,0 +1,75 @@
+"""Lakes whose rows have projections, and the key of their `hmac()`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tests.support.frames import frame
+from tests.support.lakes import SmallLake
+from tests.support.protos import PROTO3, compile_text, message_class
+
+KEY = b"a key of 32 bytes, made for tests"
+EVENTS = compile_text(
+    PROTO3
+    + """
+message Event {
+  string game_name = 1; string gamer_id = 2; optional int64 latency_ms = 3; string device_id = 4; string ssn = 5;
+  uint64 large = 6; Home home = 7;
+}
+message Home { string city = 1; string street = 2; }
+""",
+    schema_id=7,
+)
+GROWN = compile_text(
+    PROTO3
+    + """
+message Event {
+  string game_name = 1; string gamer_id = 2; optional int64 latency_ms = 3; string device_id = 4; string ssn = 5;
+  uint64 large = 6; Home home = 7; string country = 8; bytes picture = 9;
+}
+message Home { string city = 1; string street = 2; string zip = 3; }
+""",
+    schema_id=8,
+)
+MASKED: dict[str, Any] = {
+    "drop": ["ssn"],
+    "columns": {"gamer_id": "hmac(gamer_id)", "device": "left(device_id, 4) || '***'"},
+    "tables": {"uno": {"drop": ["device_id"], "columns": {"fast": "latency_ms < 50"}}},
+}
+UNO, POKER = "silver_uno_events", "silver_poker_events"
+
+
+def event(game: str, gamer: str, decodable: Any = EVENTS, **values: Any) -> bytes:
+    kind = message_class(decodable, "Event")
+    return frame(decodable.key, kind(game_name=game, gamer_id=gamer, **values).SerializeToString())
+
+
+def key_file(folder: Path, key: bytes = KEY + b"\n") -> str:
+    """A file with the key, which only its owner may read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "hmac"
+    path.write_bytes(key)
+    path.chmod(0o600)
+    return str(path)
+
+
+def lake_of(root: Path, silver: dict[str, Any] | None = None, key: bytes = KEY, **sections: Any) -> SmallLake:
+    """A lake with these columns of silver, after the check of its start."""
+    settings = {"hmac_key_file": key_file(root.parent / "secrets", key), **(MASKED if silver is None else silver)}
+    lake = SmallLake(root, EVENTS, GROWN, silver=settings, **sections)
+    lake.units.check_rules()
+    return lake
+
+
+def hashed(text: str, key: bytes = KEY) -> str:
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def rows(lake: SmallLake, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows by delta-rs and Polars, in the order of their offsets."""
+    return pl.read_delta(str(lake.lake.path(table))).sort("_offset").select(columns).rows()
