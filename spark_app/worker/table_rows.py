@@ -49,6 +49,7 @@ LINEAGE_COORDINATES = ["_topic", "_topic_id", "_partition", "_offset"]  # `COORD
 Failed = tuple[str, tuple[str, ...], int]  # silver table, failed rules that keep the row out of it, definition
 LONGEST_TEXT = 1000  # characters of a detail or message type: a schema's names may be far longer
 NUMBER = "protolake table number"  # no Protobuf field can have this name
+NOWHERE = -1  # the number of rows that no file will have
 
 
 def bronze_rows(batch: pa.RecordBatch, frames: Frames, topic_ids: dict[str, str], landed_at: int) -> pa.Table:
@@ -108,7 +109,7 @@ def numbered_rows(rows: pa.Table, definitions: np.ndarray | None, tables: np.nda
 
     Args:
         definitions: the number of each row's definition, 0 = none; None = no row has one.
-        tables: the number of each row's table; it is in the column `NUMBER` until the files are written.
+        tables: the number of each row's table, or `NOWHERE`; it is in the column `NUMBER` until the files are written.
     """
     if definitions is not None:
         rows = rows.append_column("_definition", pa.array(definitions, mask=definitions == 0))
@@ -215,14 +216,14 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
     pieces: dict[int, list[pa.Table]] = {}
     for group in groups:
         rows = pa.concat_tables(group)
-        numbers = rows.column(NUMBER).to_numpy()
+        numbers = rows.column(NUMBER).to_numpy() - NOWHERE  # from 0 on
         # numpy sorts integers of up to 16 bits without comparisons.
         numbers = numbers.astype(np.min_scalar_type(numbers.max()))
-        order = np.argsort(numbers, kind="stable")
+        order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers == 0) :]
         distinct, starts = np.unique(numbers[order], return_index=True)
         ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
         for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):
-            pieces.setdefault(int(number), []).append(ordered.slice(start, end - start))
+            pieces.setdefault(int(number) + NOWHERE, []).append(ordered.slice(start, end - start))
     for number, parts in pieces.items():
         yield number, parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
 

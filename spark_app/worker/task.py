@@ -36,6 +36,8 @@ from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
 
+LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that the buffers do not hold the others
+
 
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """Process one task's records; `task` is part of the file names and must be unique."""
@@ -272,13 +274,16 @@ class _TaskRun:
     def _land(
         self, checked: Checked, routed: Routed, codes: np.ndarray, silver: pa.Table, key: SchemaKey, columns: pa.Schema
     ) -> None:
-        """Buffer the rows that pass, with the columns of their projections; `columns` are those of their tables."""
+        """Buffer the rows that pass, with the columns of their projections; `columns` are those of their tables. A few
+        rows that fail stay among them, without a table, because a copy would cost more."""
         landing, definitions = checked.landing(len(codes)), checked.numbers
-        if landing is not None:
+        if landing is not None and len(landing) < len(codes) * LEAST_LANDING:
             silver, codes = pick(silver, landing), codes[landing]
-            definitions = None if definitions is None else definitions[landing]
+            definitions, landing = None if definitions is None else definitions[landing], None
         if len(codes):
-            numbers = self._tally.count_silver(routed, codes, key)
+            places = slice(None) if landing is None else landing
+            numbers = np.full(len(codes), table_rows.NOWHERE)
+            numbers[places] = self._tally.count_silver(routed, codes[places], key)
             rows = table_rows.numbered_rows(silver, definitions, numbers)
             for part in self._projections.split(rows, definitions, self._placement.types(columns)):
                 self._buffers.add_silver(part)

@@ -241,6 +241,27 @@ def test_the_audit_finds_another_action(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "failing", [(), (0,), (9,), (0, 2, 4, 6, 8), (0, 2, 4, 5, 6, 8), tuple(range(9)), tuple(range(10))]
+)
+@pytest.mark.parametrize("action", ["drop", "quarantine"])
+def test_rows_land_however_many_fail_beside_them(tmp_path: Path, failing: tuple[int, ...], action: str) -> None:
+    """Even offsets are of one table and odd ones of the other; each version of the schema has half of the rows."""
+    lake = lake_of(tmp_path, {"positive": {"check": "bet > 0", "action": action}})
+    games, versions = ("uno", "rummy"), (BETS, LATER)
+    sent = [bet(games[n % 2], "a", int(n not in failing), decodable=versions[n // 5]) for n in range(10)]
+    lake.take(batch_of(sent))
+    landed = [n for n in range(10) if n not in failing]
+    for parity, game in enumerate(games):
+        own = [(n, 1, 1) for n in landed if n % 2 == parity]
+        there = DeltaTable.is_deltatable(str(lake.lake.path(f"silver_{game}_events")))
+        assert own == (rows(lake, f"silver_{game}_events", "_offset", "bet", "_definition") if there else [])
+    kept_out = {"drop": "dropped_events", "quarantine": "quarantine_events"}[action]
+    if failing:
+        assert rows(lake, kept_out, "offset") == [(n,) for n in failing]
+    assert not lake.audit().counts
+
+
+@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ({"check": "bett > 0", "action": "warn"}, r"expectations\.one\.check: no column .* did you mean bet\?"),
