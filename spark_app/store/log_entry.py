@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -59,6 +60,18 @@ def create_table_actions(
 def _refuse_zoneless(schema: str) -> None:
     if ZONELESS.search(schema):
         raise ContractError("a timestamp without a time zone needs a newer Delta protocol than the tables have")
+
+
+def _changed(
+    table: DeltaTable, schema: str, comments: Comments, configuration: Mapping[str, str | None] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The action that gives a table another schema. Everything else that describes the table stays."""
+    before = table.metadata()
+    kept: dict[str, Any] = {"id": before.id, "format": {"provider": "parquet", "options": {}}}
+    kept |= {"schemaString": schema, "partitionColumns": before.partition_columns}
+    kept |= {"configuration": {**before.configuration, **configuration}, "createdTime": before.created_time}
+    kept |= {"name": before.name} if before.name is not None else {}
+    return {"metaData": kept | _description(table_comment(before.description, comments))}
 
 
 def _description(comment: str | None) -> dict[str, Any]:
@@ -132,22 +145,24 @@ def renew(
     manifest: Manifest,
     app: str,
     table: DeltaTable,
-    begins: Lines,
+    columns: pa.Schema,
+    configuration: Mapping[str, str | None],
+    comments: Comments,
 ) -> None:
     """As `append`, for files that replace all files of the table, and its columns.
 
     Args:
-        table: the table at the version before; its id and other properties stay.
-        begins: `create_table_actions` for the new columns.
+        table: the table at the version before; its id, comment and other properties stay.
+        columns, configuration, comments: as for `create_table_actions`.
+
+    Raises:
+        ContractError: the lowest protocol version does not have the type of a column.
     """
-    before = table.metadata()
-    [metadata] = (line["metaData"] for line in begins if "metaData" in line)
-    metadata |= {"id": before.id, "createdTime": before.created_time}
-    metadata |= {"configuration": {**before.configuration, **metadata["configuration"]}}
-    metadata |= {"name": before.name} if before.name is not None else {}
-    metadata |= _description(before.description) if "description" not in metadata else {}
+    schema = Schema.from_arrow(columns).to_json()
+    _refuse_zoneless(schema)
+    metadata = _changed(table, commented(schema, comments), comments, configuration)
     replaced = table.get_add_actions()["path"].to_pylist()
-    _write(storage, folder, version, _lines(folder, manifest, app, [{"metaData": metadata}], replaced))
+    _write(storage, folder, version, _lines(folder, manifest, app, [metadata], replaced))
 
 
 def unit_metadata(manifest: Manifest) -> dict[str, Any]:
@@ -187,12 +202,7 @@ def _lines_of_overwrite(
 def _lines_of_columns(table: DeltaTable, columns: pa.Schema, comments: Comments) -> Iterator[dict[str, Any]]:
     operation = {"operation": "ADD COLUMN", "operationParameters": {}}
     yield {"commitInfo": {"timestamp": int(time.time() * 1000), **operation, "engineInfo": "protolake"}}
-    before = table.metadata()
-    kept: dict[str, Any] = {"id": before.id, "format": {"provider": "parquet", "options": {}}}
-    kept |= {"schemaString": extended(table, columns, comments), "partitionColumns": before.partition_columns}
-    kept |= {"configuration": before.configuration, "createdTime": before.created_time}
-    kept |= {"name": before.name} if before.name is not None else {}
-    yield {"metaData": kept | _description(table_comment(before.description, comments))}
+    yield _changed(table, extended(table, columns, comments), comments)
 
 
 def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:

@@ -107,8 +107,9 @@ class Tables:
         """Replace all files and the columns of a table with those of a unit; its handle is opened when it is needed."""
         table = self.get(name)
         assert table is not None
-        version, begins = self._next(name), self._beginning(columns, comments)
-        log_entry.renew(self.storage, self._lake.table(name), version, manifest, app, table, begins)
+        version, configuration = self._next(name), self.configuration | skipping(columns)
+        folder = self._lake.table(name)
+        log_entry.renew(self.storage, folder, version, manifest, app, table, columns, configuration, comments)
         self.forget(name)
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:

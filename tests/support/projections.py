@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from deltalake import DeltaTable
 
 from tests.support.frames import frame
 from tests.support.lakes import SmallLake
@@ -73,3 +74,12 @@ def hashed(text: str, key: bytes = KEY) -> str:
 def rows(lake: SmallLake, table: str, *columns: str) -> list[tuple[Any, ...]]:
     """Rows by delta-rs and Polars, in the order of their offsets."""
     return pl.read_delta(str(lake.lake.path(table))).sort("_offset").select(columns).rows()
+
+
+def faults(lake: SmallLake) -> dict[tuple[str, str], int]:
+    """Discrepancies but for gold, which these lakes have not got."""
+    return {key: count for key, count in lake.audit().counts.items() if key[0] != "gold"}
+
+
+def columns(lake: SmallLake, table: str) -> list[str]:
+    return [field.name for field in DeltaTable(str(lake.lake.path(table))).schema().fields]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scripts.campaign import read_back
 from spark_app.audit.projected_columns import OTHER_KEY
 from spark_app.backtest import backtest
 from spark_app.backtest.outcome_text import outcome_lines
-from spark_app.driver.reader import FROM_BRONZE
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.projections import Projection
 from spark_app.projections.projector import project
@@ -30,20 +26,25 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable
 from tests.support.clear_text import places_of
 from tests.support.frames import batch_of, frame
-from tests.support.lakes import SmallLake, Taken
-from tests.support.projections import EVENTS, GROWN, KEY, MASKED, POKER, UNO, event, hashed, key_file, lake_of, rows
+from tests.support.lakes import SmallLake
+from tests.support.projections import (
+    EVENTS,
+    GROWN,
+    KEY,
+    MASKED,
+    POKER,
+    UNO,
+    columns,
+    event,
+    faults,
+    hashed,
+    key_file,
+    lake_of,
+    rows,
+)
 from tests.support.protos import PROTO3, compile_text, message_class
 
 MOMENT = pa.timestamp("us", "UTC")
-
-
-def faults(lake: SmallLake) -> dict[tuple[str, str], int]:
-    """Discrepancies but for gold, which these lakes have not got."""
-    return {key: count for key, count in lake.audit().counts.items() if key[0] != "gold"}
-
-
-def columns(lake: SmallLake, table: str) -> list[str]:
-    return [field.name for field in DeltaTable(str(lake.lake.path(table))).schema().fields]
 
 
 def test_rows_get_the_columns_of_their_table(tmp_path: Path) -> None:
@@ -364,66 +365,6 @@ def test_a_table_without_projections_gets_no_definition(tmp_path: Path) -> None:
     assert "_definition" not in columns(lake, POKER)
     assert rows(lake, POKER, "ssn") == [("1",)]
     assert faults(lake) == {}
-
-
-def renew(lake: SmallLake, name: str) -> None:
-    """As `rebuild NAME --renew --yes`, without Spark."""
-    table = lake.settings.tables.layout.silver_of(name)
-    offsets = read_back.read(lake.lake.root, table, ["_offset"])["_offset"]
-    bronze = DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table()
-    taken = Taken(bronze.filter(pc.is_in(bronze["offset"], value_set=offsets.combine_chunks())).to_batches())
-    with lake.opened.renewing([name]):
-        report = lake.units.run(taken, lake.opened.units.manifests.last + 1, replace(FROM_BRONZE, renews=True))  # type: ignore[arg-type]
-    source: dict[str, Any] = {"request": "r", "records": report.bronze, "progress": {}}
-    lake.opened.commit(report, "renew", source)
-
-
-def test_the_audit_proves_rows_that_were_made_anew(tmp_path: Path) -> None:
-    """They met the rules when they came, and meet none now; what is kept out stays out."""
-    rules = {"quick": {"check": "latency_ms < 5", "action": "quarantine"}}
-    lake = SmallLake(tmp_path / "lake", EVENTS, expectations=rules)
-    for first in range(0, 30, 10):
-        sent = [event("uno", "a", latency_ms=n, ssn="1", device_id="phone") for n in range(10)]
-        lake.take(batch_of(sent, first=first))
-    silver = {"columns": {"latency_ms": "latency_ms || ' ms'"}, "drop": ["ssn"]}
-    stricter = {"none": {"check": "false", "action": "drop"}}
-    later = SmallLake(tmp_path / "lake", EVENTS, silver=silver, expectations=stricter)
-    later.ends, later.kafka = lake.ends, lake.kafka
-    with pytest.raises(ConfigurationError, match="rebuild uno --renew --yes"):
-        later.units.check_rules()
-    renew(later, "uno")
-    later.units.check_rules()
-    assert rows(later, UNO, "latency_ms", "_definition") == [(f"{n} ms", 3) for n in range(5)] * 3
-    assert "ssn" not in columns(later, UNO)
-    assert faults(later) == {}
-    again = lake_of(tmp_path / "lake", silver)
-    again.ends, again.kafka = later.ends, later.kafka
-    again.take(batch_of([event("uno", "a", latency_ms=77)], first=30))
-    assert rows(again, UNO, "latency_ms")[-1] == ("77 ms",)
-    assert faults(again) == {}
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-def test_a_renewal_is_applied_again_to_any_files(tmp_path: Path, compacted: bool) -> None:
-    """After a power cut the table may have other files than those that the renewal replaced at first."""
-    lake = SmallLake(tmp_path / "lake", EVENTS)
-    for first in range(3):
-        lake.take(batch_of([event("uno", "a", ssn="1")], first=first))
-    later = lake_of(tmp_path / "lake", {"drop": ["ssn"]})
-    later.ends, later.kafka = lake.ends, lake.kafka
-    path = lake.lake.path(UNO)
-    newest = DeltaTable(str(path)).version() + 1
-    renew(later, "uno")
-    (path / "_delta_log" / f"{newest:020d}.json").unlink()
-    if compacted:
-        DeltaTable(str(path)).optimize.compact()
-    (tmp_path / "lake" / "_protolake" / "synced.json").unlink(missing_ok=True)
-    again = lake_of(tmp_path / "lake", {"drop": ["ssn"]})
-    again.ends, again.kafka = lake.ends, lake.kafka
-    assert again.opened.units.redone_units == 1
-    assert len(rows(again, UNO, "_offset")) == 3
-    assert "ssn" not in columns(again, UNO)
-    assert faults(again) == {}
 
 
 def test_keys_and_wrappers_are_hidden_too(tmp_path: Path) -> None:

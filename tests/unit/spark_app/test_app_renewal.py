@@ -1,0 +1,96 @@
+"""A silver table that is made anew from bronze: its rows, its columns, and what stays of the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from scripts.campaign import read_back
+from spark_app.driver.reader import FROM_BRONZE
+from spark_app.model.errors import ConfigurationError
+from tests.support.frames import batch_of
+from tests.support.lakes import SmallLake, Taken
+from tests.support.projections import EVENTS, UNO, columns, event, faults, lake_of, rows
+
+
+def renew(lake: SmallLake, name: str) -> None:
+    """As `rebuild NAME --renew --yes`, without Spark."""
+    table = lake.settings.tables.layout.silver_of(name)
+    offsets = read_back.read(lake.lake.root, table, ["_offset"])["_offset"]
+    bronze = DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table()
+    taken = Taken(bronze.filter(pc.is_in(bronze["offset"], value_set=offsets.combine_chunks())).to_batches())
+    with lake.opened.renewing([name]):
+        report = lake.units.run(taken, lake.opened.units.manifests.last + 1, replace(FROM_BRONZE, renews=True))  # type: ignore[arg-type]
+    source: dict[str, Any] = {"request": "r", "records": report.bronze, "progress": {}}
+    lake.opened.commit(report, "renew", source)
+
+
+def test_the_audit_proves_rows_that_were_made_anew(tmp_path: Path) -> None:
+    """They met the rules when they came, and meet none now; what is kept out stays out."""
+    rules = {"quick": {"check": "latency_ms < 5", "action": "quarantine"}}
+    lake = SmallLake(tmp_path / "lake", EVENTS, expectations=rules)
+    for first in range(0, 30, 10):
+        sent = [event("uno", "a", latency_ms=n, ssn="1", device_id="phone") for n in range(10)]
+        lake.take(batch_of(sent, first=first))
+    silver = {"columns": {"latency_ms": "latency_ms || ' ms'"}, "drop": ["ssn"]}
+    stricter = {"none": {"check": "false", "action": "drop"}}
+    later = SmallLake(tmp_path / "lake", EVENTS, silver=silver, expectations=stricter)
+    later.ends, later.kafka = lake.ends, lake.kafka
+    with pytest.raises(ConfigurationError, match="rebuild uno --renew --yes"):
+        later.units.check_rules()
+    renew(later, "uno")
+    later.units.check_rules()
+    assert rows(later, UNO, "latency_ms", "_definition") == [(f"{n} ms", 3) for n in range(5)] * 3
+    assert "ssn" not in columns(later, UNO)
+    assert faults(later) == {}
+    again = lake_of(tmp_path / "lake", silver)
+    again.ends, again.kafka = later.ends, later.kafka
+    again.take(batch_of([event("uno", "a", latency_ms=77)], first=30))
+    assert rows(again, UNO, "latency_ms")[-1] == ("77 ms",)
+    assert faults(again) == {}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_renewal_is_applied_again_to_any_files(tmp_path: Path, compacted: bool) -> None:
+    """After a power cut the table may have other files than those that the renewal replaced at first."""
+    lake = SmallLake(tmp_path / "lake", EVENTS)
+    for first in range(3):
+        lake.take(batch_of([event("uno", "a", ssn="1")], first=first))
+    later = lake_of(tmp_path / "lake", {"drop": ["ssn"]})
+    later.ends, later.kafka = lake.ends, lake.kafka
+    path = lake.lake.path(UNO)
+    newest = DeltaTable(str(path)).version() + 1
+    renew(later, "uno")
+    (path / "_delta_log" / f"{newest:020d}.json").unlink()
+    if compacted:
+        DeltaTable(str(path)).optimize.compact()
+    (tmp_path / "lake" / "_protolake" / "synced.json").unlink(missing_ok=True)
+    again = lake_of(tmp_path / "lake", {"drop": ["ssn"]})
+    again.ends, again.kafka = lake.ends, lake.kafka
+    assert again.opened.units.redone_units == 1
+    assert len(rows(again, UNO, "_offset")) == 3
+    assert "ssn" not in columns(again, UNO)
+    assert faults(again) == {}
+
+
+@pytest.mark.parametrize("said", [None, "what a person says of it"])
+def test_a_renewal_keeps_the_comment_of_the_table(tmp_path: Path, said: str | None) -> None:
+    lake = SmallLake(tmp_path / "lake", EVENTS)
+    lake.take(batch_of([event("uno", "a", ssn="1")]))
+    table = DeltaTable(str(lake.lake.path(UNO)))
+    if said is not None:
+        table.alter.set_table_description(said)
+    before = DeltaTable(str(lake.lake.path(UNO))).metadata()
+    later = lake_of(tmp_path / "lake", {"drop": ["ssn"]})
+    later.ends, later.kafka = lake.ends, lake.kafka
+    renew(later, "uno")
+    after = DeltaTable(str(lake.lake.path(UNO))).metadata()
+    assert after.description == before.description == (said or before.description)
+    assert after.description
+    assert (after.id, after.created_time) == (before.id, before.created_time)
+    assert faults(later) == {}
