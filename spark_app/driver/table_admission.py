@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
+from spark_app.model.errors import UsageError
 from spark_app.ops.log import log
 from spark_app.settings.models import Event, Tables
 from spark_app.settings.silver import Silver
@@ -64,6 +65,18 @@ class TableAdmission:
             self.messages,
             {name: columns for name, columns in fixed.items() if columns is not None},
         )
+
+    def check_names(self, asked: Iterable[str]) -> None:
+        """
+        Raises:
+            UsageError: no table has one of these routing names.
+        """
+        admitted = set(self.admitted.values())
+        unknown = set(asked) - admitted
+        if unknown:
+            raise UsageError(
+                f"no table is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(admitted)) or 'none'}"
+            )
 
     def touched(self, name: str) -> frozenset[str]:
         """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""

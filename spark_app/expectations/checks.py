@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.expectations.engine import ROWS, connection
+from spark_app.expectations.engine import connection, type_of_expression
 from spark_app.expectations.pure_functions import LIST_AGGREGATES, problem_of, problem_of_list_aggregate
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
@@ -117,13 +117,8 @@ def _binding_problem(check: str, columns: list[str], schema: pa.Schema, known: d
     own = {field.name.lower(): field for field in (*LINEAGE, *schema)}
     named = {column.lower() for column in columns} or {"_offset"}  # a table has at least one column
     fields = pa.schema([own.get(column, known[column]) for column in sorted(named)])
-    con = connection()
     try:
-        con.register(ROWS, fields.empty_table())
-        try:
-            [kind] = con.sql(f'SELECT (\n{check}\n) FROM "{ROWS}"').types
-        finally:
-            con.unregister(ROWS)
+        kind = type_of_expression(connection(), check, fields)
     except (duckdb.Error, pa.ArrowException) as error:
         return short_message(str(error))
     if str(kind) != "BOOLEAN":

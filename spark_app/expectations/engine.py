@@ -14,6 +14,7 @@ from spark_app.model.definitions import MAX_RULES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from duckdb.sqltypes import DuckDBPyType
 
 # No column can have this name, because it has a space. So no check can name the table.
 ROWS = "the rows"
@@ -43,6 +44,20 @@ def open_database() -> DuckDBPyConnection:
     for setting in ("TimeZone = 'UTC'", "memory_limit = '1GB'", "lock_configuration = true"):
         made.sql(f"SET {setting}")
     return made
+
+
+def type_of_expression(con: DuckDBPyConnection, text: str, columns: pa.Schema) -> DuckDBPyType:
+    """The type that an expression has for rows with these columns.
+
+    Raises:
+        duckdb.Error, pa.ArrowException: it has none.
+    """
+    con.register(ROWS, columns.empty_table())
+    try:
+        [kind] = con.sql(f'SELECT (\n{text}\n) FROM "{ROWS}"').types
+    finally:
+        con.unregister(ROWS)
+    return kind
 
 
 def failures(rows: pa.Table, checks: Sequence[str]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_app.expectations.checks import LINEAGE, columns_in_expression, short_message
-from spark_app.expectations.engine import ROWS, open_database
+from spark_app.expectations.engine import open_database, type_of_expression
 from spark_app.expectations.needed_columns import fields_named
 from spark_app.model.errors import ConfigurationError
 from spark_app.projections import keyed_hash
@@ -65,14 +65,8 @@ def type_of(text: str, fields: pa.Schema) -> Written | str:
     """
     import duckdb
 
-    con = connection()
     try:
-        con.register(ROWS, fields.empty_table())
-        try:
-            [kind] = con.sql(f'SELECT (\n{text}\n) FROM "{ROWS}"').types
-        finally:
-            con.unregister(ROWS)
-        return written_type(kind)
+        return written_type(type_of_expression(connection(), text, fields))
     except (duckdb.Error, pa.ArrowException) as error:
         return short_message(str(error))
     except NotWritable as error:

@@ -26,7 +26,7 @@ from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.model.causes import Cause
-from spark_app.model.errors import ExitCode, UsageError
+from spark_app.model.errors import ExitCode
 from spark_app.model.reports import FileEntry, Report, add_counts
 from spark_app.ops.log import log
 from spark_app.recovery import classification
@@ -111,7 +111,7 @@ class Rebuild:
             UsageError: no table has a requested name.
         """
         if self._found is None:
-            self._check_names()
+            self._opened.tables.check_names(self._request.arguments.get("names", []))
             self._found = self._plan()
             return self._keep()
         if self._found.at[0] < len(self._found.spans):
@@ -142,14 +142,6 @@ class Rebuild:
         admitted = set(self._opened.tables.admitted.values())
         asked = set(self._request.arguments.get("names", []))
         return admitted & asked if asked else admitted
-
-    def _check_names(self) -> None:
-        admitted = set(self._opened.tables.admitted.values())
-        unknown = set(self._request.arguments.get("names", [])) - admitted
-        if unknown:
-            raise UsageError(
-                f"no table is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(admitted)) or 'none'}"
-            )
 
     def _keep(self) -> tuple[Report, dict[str, int]]:
         assert self._found is not None

@@ -18,7 +18,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver
 from spark_app.driver.unit import UnitRunner
 from spark_app.gold.aggregate import Aggregator
-from spark_app.model.errors import ContractError, UsageError
+from spark_app.model.errors import ContractError
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.recovery.request_progress import load_progress, save_progress
@@ -66,9 +66,7 @@ class Renewal:
         return Report(), {}
 
     def _begin(self) -> None:
-        unknown = set(self._names) - set(self._opened.tables.messages)
-        if unknown:
-            raise UsageError(f"no table is named {', '.join(sorted(unknown))}")
+        self._opened.tables.check_names(self._names)
         self._done = {}
         save_progress(self._opened.lake, self._opened.units.manifests, self._request, self._done)
 

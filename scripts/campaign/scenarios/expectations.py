@@ -20,11 +20,11 @@ from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.planted import Expected, count_pauses, decided, differences, read_ledger
 from scripts.campaign.scenarios import Size
+from scripts.campaign.scenarios.failpoints import GAMES
 from scripts.campaign.scenarios.kills import AT_ONCE, UNITS_PER_LIFE, Lives, live
 from scripts.campaign.stage import Stage, kill
 from spark_app.model.errors import ExitCode
 
-GAMES = ("euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno")
 PAUSED = ("rummy", "uno")
 PLANTED = "no_player=0.005,test_device=0.005,future_time=0.005,no_device=0.005"
 RULES: dict[str, dict[str, Any]] = {

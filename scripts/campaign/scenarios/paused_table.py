@@ -19,13 +19,13 @@ from scripts.campaign.flow import Flow
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
+from scripts.campaign.scenarios.failpoints import GAMES, RESUMING, RULES
 from scripts.campaign.stage import Stage, kill, wait_until
 
 RATE = 500  # records/s
-GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
-PAUSED, OTHERS = GAMES[0], GAMES[1:]
-RULE = {"check": "_offset % 97 <> 5", "action": "pause", "tables": [PAUSED]}
-MENDED = RULE | {"action": "warn"}
+[PAUSED] = RULES["steady"]["tables"]
+OTHERS = [game for game in GAMES if game != PAUSED]
+PAUSING, MENDED = (json.dumps({"steady": rules["steady"]}) for rules in (RULES, RESUMING))
 WARM_S = 20.0  # the first units of a lake create its tables
 EVERY_S = 0.25
 DRAINED_S = 60.0
@@ -34,8 +34,8 @@ LATE_S = 30.0
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Pause a table until all records are produced; then mend the rule."""
-    stage = lab.stage(EXPECTATIONS=json.dumps({"steady": MENDED}))
-    flow = Flow(stage, EXPECTATIONS=json.dumps({"steady": RULE}))
+    stage = lab.stage(EXPECTATIONS=MENDED)
+    flow = Flow(stage, EXPECTATIONS=PAUSING)
     try:
         with ThreadPoolExecutor(1) as pool:
             sending = pool.submit(stage.produce, size.records, games=",".join(GAMES), rate=str(RATE))
@@ -44,7 +44,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         waiting = int(stage.status()["paused"].get(PAUSED, {}).get("rows", 0))
         began = time.monotonic()
         flow.stop()
-        flow.restart(EXPECTATIONS=json.dumps({"steady": MENDED}))
+        flow.restart(EXPECTATIONS=MENDED)
         wait_until(lambda: _has_let_all_in(flow), "the end of the pause")
         seconds = time.monotonic() - began
         faults = flow.finish()
