@@ -34,7 +34,7 @@ def train(app: dict[str, str]) -> None:
 
 def _write(archive: Path, app: dict[str, str]) -> None:
     began = time.monotonic()
-    _tell("training the JVM's class archive, once on this machine: up to half a minute ...")
+    _tell("training the JVM's class archive, once on this machine: half a minute to a minute ...")
     with tempfile.TemporaryDirectory(prefix="training-", dir=archive.parent) as name:
         partial, log = Path(name, archive.name), Path(name, "training.log")
         problem = _run(app | {ARCHIVE: str(partial)}, log)
