@@ -62,3 +62,8 @@ CONVERSIONS: Mapping[tuple[pa.DataType, pa.DataType], Survives] = {  # (the mess
     (INTEGER, REAL): _between(-EXACT, EXACT),
     (REAL, INTEGER): _is_whole,
 }
+
+
+def fits_always(kind: pa.DataType, column: pa.DataType) -> bool:
+    """Whether each value of a type is converted to the column's type; False also if none is."""
+    return CONVERSIONS.get((kind, column)) is _always

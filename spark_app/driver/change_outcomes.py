@@ -1,0 +1,193 @@
+"""Says what a difference between two versions of a schema does to the rows of their tables.
+
+The types of the tables' columns, and whether values fit them, come from the code with which workers write the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import pyarrow as pa
+
+from spark_app.decode.merged_columns import grows, type_at
+from spark_app.model.schema_findings import SchemaFinding, Severity
+from spark_app.model.text import one_line
+from spark_app.schemas.changes import Change, Column, Kind
+from spark_app.worker.conversions import CONVERSIONS, fits_always
+from spark_app.worker.fit import table_columns
+
+LONGEST_NAME = 100  # characters of a path or type in a sentence
+LONGEST_DECLARATION = 200
+Fit = Literal["fits", "converted", "some", "none", "clash"]
+# Kinds that change what a column means, even if all values fit it.
+MEANING: frozenset[Kind] = frozenset(
+    {"readded", "removed", "rename", "swap", "renumber", "reuse", "narrow", "sign", "presence", "no_presence"}
+    | {"enum_removed", "enum_rename"}
+)
+
+
+def findings_of(changes: Iterable[Change], known: Mapping[str, pa.Schema]) -> list[SchemaFinding]:
+    """The differences with their outcomes, warnings first. `known`: message type -> columns of all its versions, with
+    the new one among them."""
+    tables: dict[tuple[str, str], pa.Schema] = {}
+    found = []
+    for change in changes:
+        names = change.was, change.message
+        if names not in tables:
+            tables[names] = _table_columns(names, known)
+        found.append(_finding(change, tables[names]))
+    return sorted(found, key=lambda finding: finding.severity != "warning")
+
+
+def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa.Schema:
+    """The columns of a table that has rows of both versions, and of no other message."""
+    types = [kind for name in dict.fromkeys(names) for kind in known if kind.partition("#")[0] == name]
+    return table_columns(types, known)
+
+
+def _finding(change: Change, table: pa.Schema) -> SchemaFinding:
+    fit = _fit(change.after, table)
+    wrong = change.kind in MEANING or fit != "fits"
+    severity: Severity = "warning" if wrong else "info"
+    said = f"{DIFFERENCES.get(change.kind, _retyped)(change)}: {_outcome(change, fit, table)}"
+    old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
+    path, message = _short(change.path), _short(change.message)
+    return SchemaFinding(change.kind, message, path, old, new, severity, said)
+
+
+def _fit(column: Column | None, table: pa.Schema) -> Fit:
+    """Whether the values of a column of the new version fit that of the table."""
+    if column is None:
+        return "fits"
+    kind = type_at(table, column.path)
+    if kind is None:
+        return "clash" if len(column.path) == 1 else "none"
+    if grows(column.type, kind):
+        return "fits"
+    if len(column.path) > 1 or (column.type, kind) not in CONVERSIONS:
+        return "none"
+    return "converted" if fits_always(column.type, kind) else "some"
+
+
+def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
+    if fit == "clash":
+        return "every new row goes to quarantine as decode_type, because two columns would differ only by case"
+    if fit == "none":
+        column = change.after.path[0] if change.after else ""
+        return f"every new row with a value in the column {_short(column)} goes to quarantine as decode_type"
+    said = OUTCOMES.get(change.kind, _goes_on)(change)
+    if fit == "fits" or change.after is None:
+        return said
+    said = f"{said}, which stays {_short(str(type_at(table, change.after.path)))}"
+    if fit == "converted":
+        return f"{said}: each new value is converted"
+    return f"{said}: a new row whose value it cannot hold without loss goes to quarantine as decode_type"
+
+
+def _goes_on(change: Change) -> str:
+    return f"new rows go on in {_column(change.after)}"
+
+
+def _another(change: Change) -> str:
+    rest = f", and {_short('.'.join(change.before.path))} stays NULL for them" if change.before else ""
+    return f"new rows fill {_column(change.after)}{rest}"
+
+
+def _removed(change: Change) -> str:
+    return f"{_column(change.before)} stays, and is NULL for new rows"
+
+
+def _swap(change: Change) -> str:
+    old, new = (_name_and_number(text) for text in (change.old, change.new))
+    return f"{_column(change.after)} has the values of number {new[1]} in new rows, which were in {_short(old[0])}"
+
+
+def _column(column: Column | None) -> str:
+    return f"the column {_short('.'.join(column.path) if column else '')}"
+
+
+def _field(change: Change) -> str:
+    return f"field {_short(change.path)}"
+
+
+def _retyped(change: Change) -> str:
+    old, new = (_short(_type_of(text)) for text in (change.old, change.new))
+    return f"{_field(change)} was {old} and is {new} now"
+
+
+def _renamed(change: Change) -> str:
+    old, _ = _name_and_number(change.old)
+    within, dot, _ = change.path.rpartition(".")
+    return f"field {_short(within + dot + old)} was renamed to {_short(change.path)}"
+
+
+def _renumbered(change: Change) -> str:
+    return (
+        f"{_field(change)} had number {_name_and_number(change.old)[1]} and has {_name_and_number(change.new)[1]} now"
+    )
+
+
+def _reused(change: Change) -> str:
+    old, number = _name_and_number(change.old)
+    return f"number {number} was field {_short(old)} and is {_field(change)} now"
+
+
+def _value(change: Change, text: str) -> str:
+    return f"value {_short(_name_and_number(text)[0])} of {_field(change)}"
+
+
+def _name_and_number(text: str) -> tuple[str, str]:
+    """Of a field or an enum value, from its declaration."""
+    rest, _, number = text.rpartition(" = ")
+    return rest.rpartition(" ")[2], number
+
+
+def _type_of(text: str) -> str:
+    """The type of a field with its label, from its declaration."""
+    return text.rpartition(" = ")[0].rpartition(" ")[0]
+
+
+def _short(text: str, most: int = LONGEST_NAME) -> str:
+    """Names may come from anybody."""
+    text = one_line(text[:most])
+    return text if len(text) < most else f"{text[: most - 1]}…"
+
+
+DIFFERENCES: Mapping[Kind, Callable[[Change], str]] = {
+    "added": lambda c: f"{_field(c)} is new",
+    "readded": lambda c: f"{_field(c)} is back, which the version before did not have",
+    "removed": lambda c: f"{_field(c)} is gone",
+    "rename": _renamed,
+    "swap": _reused,
+    "renumber": _renumbered,
+    "reuse": _reused,
+    "presence": lambda c: f"{_field(c)} can be told from its default now if it is not set",
+    "no_presence": lambda c: f"{_field(c)} cannot be told from its default any more if it is not set",
+    "oneof": lambda c: f"{_field(c)} has moved into, out of or between oneofs",
+    "default": lambda c: f"{_field(c)} has another default",
+    "required": lambda c: f"{_field(c)} is required now, or is no longer",
+    "shape": lambda c: f"{_field(c)} has a message that got its first field, lost its last, or contains itself",
+    "enum_added": lambda c: f"{_value(c, c.new)} is new",
+    "enum_removed": lambda c: f"{_value(c, c.old)} is gone",
+    "enum_rename": lambda c: f"{_value(c, c.old)} was renamed to {_short(_name_and_number(c.new)[0])}",
+    "message_added": lambda c: f"message {_short(c.new)} is new",
+    "message_removed": lambda c: f"message {_short(c.old)} is gone",
+    "moved": lambda c: f"message {_short(c.old)} is {_short(c.new)} now",
+}
+OUTCOMES: Mapping[Kind, Callable[[Change], str]] = {
+    "added": lambda c: f"new rows fill {_column(c.after)}, and older rows are NULL there",
+    "readded": lambda c: f"new rows fill {_column(c.after)}, which has values of earlier versions",
+    "removed": _removed,
+    "rename": _another,
+    "swap": _swap,
+    "reuse": _another,
+    "presence": lambda c: f"{_column(c.after)} is NULL in new rows that do not set it",
+    "no_presence": lambda c: f"{_column(c.after)} has the default in new rows that do not set it",
+    "enum_added": lambda c: f"new rows may have it in {_column(c.after)}",
+    "enum_removed": lambda c: f"new rows have it no more in {_column(c.after)}",
+    "enum_rename": lambda c: f"{_column(c.after)} has the new name in new rows and the old one in older rows",
+    "message_added": lambda c: "its columns come with its first record",
+    "message_removed": lambda c: "new records of it keep the schema that they had",
+    "moved": lambda c: "its rows count as another message type of their tables",
+}
