@@ -12,12 +12,19 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
+from scripts.change_cases import CASES, Case
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema, ordered_fields
+from spark_app.driver.change_outcomes import findings_of
+from spark_app.driver.schema_comparison import mark_readded
 from spark_app.driver.schema_resolver import limits_of
+from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.record_schemas import RESERVED
-from spark_app.schemas.descriptors import compile_sources
+from spark_app.model.schema_findings import SchemaFinding
+from spark_app.schemas.changes import changes_between
+from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.ledger import message_types
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.settings.models import Schemas
 
@@ -73,14 +80,14 @@ message Event { %s }"""
 
 def render(page: str) -> str:
     """The page with the tables of the current code."""
-    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
+    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns, "changes": changes}
     return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
 
 
 def types() -> str:
     """The column type of each kind of field."""
     fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
-    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
+    descriptor_set = compile_text(SAMPLE % fields)
     message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
     assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
     kinds = [field.type for field in arrow_schema(message)]
@@ -103,6 +110,27 @@ def caps() -> str:
 
 def columns() -> str:
     return ", ".join(f"`{name}`" for name in sorted(RESERVED))
+
+
+def changes() -> str:
+    """What each kind of difference between two versions does."""
+    rows = []
+    for case in CASES:
+        finding = next(finding for finding in findings(case) if finding.kind == case.kind)
+        old, new = (f"`{text}`" if text else "-" for text in case.shown)
+        rows.append((f"`{case.kind}`", old, new, finding.severity, finding.said.partition(": ")[2]))
+    return _table(("kind", "before", "now", "severity", "what happens to the tables"), rows)
+
+
+def findings(case: Case) -> list[SchemaFinding]:
+    """What the app finds in a case."""
+    *earlier, old, new = map(compile_text, case.versions)
+    known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate((*earlier, old, new), 1))
+    return findings_of(mark_readded(changes_between(old, new), earlier), known)
+
+
+def compile_text(text: str) -> bytes:
+    return compile_sources(Sources(texts={ROOT: text}), limits_of(Schemas()))
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
