@@ -19,11 +19,24 @@ from spark_app.worker.fit import table_columns
 
 LONGEST_NAME = 100  # characters of a path or type in a sentence
 LONGEST_DECLARATION = 200
+UNSIGNED = {"uint32", "uint64", "fixed32", "fixed64"}
 Fit = Literal["fits", "converted", "some", "none", "clash"]
 # Kinds that change what a column means, even if all values fit it.
 MEANING: frozenset[Kind] = frozenset(
-    {"readded", "removed", "rename", "swap", "renumber", "reuse", "narrow", "sign", "presence", "no_presence"}
-    | {"enum_removed", "enum_rename"}
+    {
+        "readded",
+        "removed",
+        "rename",
+        "swap",
+        "renumber",
+        "reuse",
+        "narrow",
+        "sign",
+        "presence",
+        "no_presence",
+        "enum_removed",
+        "enum_rename",
+    }
 )
 
 
@@ -79,10 +92,10 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
     said = OUTCOMES.get(change.kind, _goes_on)(change)
     if fit == "fits" or change.after is None:
         return said
-    said = f"{said}, which stays {_short(str(type_at(table, change.after.path)))}"
+    said = f"{said}; the column stays {_short(str(type_at(table, change.after.path)))}"
     if fit == "converted":
-        return f"{said}: each new value is converted"
-    return f"{said}: a new row whose value it cannot hold without loss goes to quarantine as decode_type"
+        return f"{said}, and each new value is converted to it"
+    return f"{said}, and a new row whose value it cannot hold without loss goes to quarantine as decode_type"
 
 
 def _goes_on(change: Change) -> str:
@@ -101,6 +114,11 @@ def _removed(change: Change) -> str:
 def _swap(change: Change) -> str:
     old, new = (_name_and_number(text) for text in (change.old, change.new))
     return f"{_column(change.after)} has the values of number {new[1]} in new rows, which were in {_short(old[0])}"
+
+
+def _sign(change: Change) -> str:
+    way = "without" if _type_of(change.new).rpartition(" ")[2] in UNSIGNED else "with"
+    return f"{_goes_on(change)}, as numbers {way} a sign"
 
 
 def _column(column: Column | None) -> str:
@@ -181,13 +199,16 @@ OUTCOMES: Mapping[Kind, Callable[[Change], str]] = {
     "removed": _removed,
     "rename": _another,
     "swap": _swap,
+    "renumber": lambda c: f"{_goes_on(c)}, which older rows filled from number {_name_and_number(c.old)[1]}",
     "reuse": _another,
+    "narrow": lambda c: f"{_goes_on(c)}, without the values that need more bits",
+    "sign": _sign,
     "presence": lambda c: f"{_column(c.after)} is NULL in new rows that do not set it",
     "no_presence": lambda c: f"{_column(c.after)} has the default in new rows that do not set it",
     "enum_added": lambda c: f"new rows may have it in {_column(c.after)}",
     "enum_removed": lambda c: f"new rows have it no more in {_column(c.after)}",
     "enum_rename": lambda c: f"{_column(c.after)} has the new name in new rows and the old one in older rows",
     "message_added": lambda c: "its columns come with its first record",
-    "message_removed": lambda c: "new records of it keep the schema that they had",
+    "message_removed": lambda c: "its records come with earlier versions only",
     "moved": lambda c: "its rows count as another message type of their tables",
 }
