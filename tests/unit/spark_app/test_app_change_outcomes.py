@@ -110,7 +110,7 @@ def test_a_rename_is_said_in_plain_words() -> None:
 def test_a_number_whose_name_moved_on_leaves_the_column_of_that_name_alone() -> None:
     assert said("message Event { string a = 1; }", "message Event { string b = 1; string a = 2; }") == [
         "number 1 was field a and is field b now: new rows fill the column b",
-        "field a had number 1 and has 2 now: new rows go on in the column a",
+        "field a had number 1 and has 2 now: new rows go on in the column a, which older rows filled from number 1",
     ]
 
 
