@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -48,11 +48,13 @@ def grows(kind: pa.DataType, column: pa.DataType) -> bool:
     return bool(kind == column)
 
 
-def type_at(columns: pa.Schema, path: Iterable[str]) -> pa.DataType | None:
+def type_at(columns: pa.Schema, path: Sequence[str]) -> pa.DataType | None:
     """The type of a column, or of the struct field or the part of a map that the path leads to inside it: the names of
     the column and the struct fields, and `key` and `value`. None if there is none."""
-    kind: pa.DataType = pa.struct(list(columns))
-    for name in path:
+    if columns.get_field_index(path[0]) < 0:
+        return None
+    kind = columns.field(path[0]).type
+    for name in path[1:]:
         while pa.types.is_list(kind):
             kind = kind.value_type
         if pa.types.is_map(kind):

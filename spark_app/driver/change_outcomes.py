@@ -40,16 +40,22 @@ MEANING: frozenset[Kind] = frozenset(
 )
 
 
-def findings_of(changes: Iterable[Change], known: Mapping[str, pa.Schema]) -> list[SchemaFinding]:
-    """The differences with their outcomes, warnings first. `known`: message type -> columns of all its versions, with
-    the new one among them."""
+def findings_of(
+    changes: Iterable[Change], known: Mapping[str, pa.Schema], of_keys: bool = False
+) -> list[SchemaFinding]:
+    """The differences with their outcomes, warnings first.
+
+    Args:
+        known: message type -> columns of all its versions, with the new one among them.
+        of_keys: the schema is that of record keys, which have no columns.
+    """
     tables: dict[tuple[str, str], pa.Schema] = {}
     found = []
     for change in changes:
         names = change.was, change.message
         if names not in tables:
             tables[names] = _table_columns(names, known)
-        found.append(_finding(change, tables[names]))
+        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names]))
     return sorted(found, key=lambda finding: finding.severity != "warning")
 
 
@@ -62,8 +68,15 @@ def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa
 def _finding(change: Change, table: pa.Schema) -> SchemaFinding:
     fit = _fit(change.after, table)
     wrong = change.kind in MEANING or fit != "fits"
-    severity: Severity = "warning" if wrong else "info"
-    said = f"{DIFFERENCES.get(change.kind, _retyped)(change)}: {_outcome(change, fit, table)}"
+    return _said(change, "warning" if wrong else "info", _outcome(change, fit, table))
+
+
+def _finding_of_key(change: Change) -> SchemaFinding:
+    return _said(change, "info", "the column _key has the JSON text of each key by its own schema")
+
+
+def _said(change: Change, severity: Severity, outcome: str) -> SchemaFinding:
+    said = f"{DIFFERENCES.get(change.kind, _retyped)(change)}: {outcome}"
     old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
     path, message = _short(change.path), _short(change.message)
     return SchemaFinding(change.kind, message, path, old, new, severity, said)

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.driver.change_outcomes import findings_of
 from spark_app.driver.schema_comparison import mark_readded
-from spark_app.driver.schema_resolver import limits_of
+from spark_app.driver.schema_resolver import limits_of, subjects_of
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP, Cause
 from spark_app.model.errors import UsageError
@@ -79,7 +79,9 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
         return Verdict(subject)
     known, _ = message_types([*ledger.catalog().decodable.values(), Decodable(str(file), new, digest(new))])
     earlier = [ledger.descriptor_set(entry.digest) for version, entry in versions.items() if version != number]
-    return Verdict(subject, number, key, tuple(findings_of(mark_readded(changes_between(old, new), earlier), known)))
+    changes = mark_readded(changes_between(old, new), earlier)
+    of_keys = subjects_of(settings).is_of_keys(subject)
+    return Verdict(subject, number, key, tuple(findings_of(changes, known, of_keys)))
 
 
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:

@@ -31,6 +31,7 @@ from spark_app.schemas.subjects import Subjects
 
 MOST_FINDINGS = 40  # of a schema that are kept and logged
 MOST_AT_ONCE = 100  # schemas that are compared while the lock is held
+MOST_ASKED = 4  # schemas that the registry is asked about at once, one after another
 MOST_EARLIER = 100  # earlier versions that are looked at
 WAIT_S = 1.0  # for the registry, because the caller has other work
 RETRY_S = 60.0  # until the registry is asked about a schema again
@@ -68,6 +69,7 @@ class SchemaComparer:
             before = self._known(entry) or self._looked_up(entry, max(0.0, now + WAIT_S - time.monotonic()))
             if before is not None:
                 found[entry.key] = before
+                self._asked.pop(entry.key, None)
         if found:
             with unit_lock:
                 entered = {key: self._enter(self._ledger.entries[key], before) for key, before in found.items()}
@@ -89,6 +91,8 @@ class SchemaComparer:
         """The version before by the registry; None if it does not answer within the time."""
         key = entry.key
         if key not in self._asked:
+            if len(self._asked) >= MOST_ASKED:
+                return None
             self._asked[key] = self._thread.submit(self._look_up, key, entry.subjects)
         wait([self._asked[key]], wait_s)
         if not self._asked[key].done():
@@ -146,7 +150,7 @@ class SchemaComparer:
         ]
         own = catalog.decodable[entry.key].descriptor_set
         changes = mark_readded(changes_between(before.descriptor_set, own), earlier[-MOST_EARLIER:])
-        found = findings_of(changes, catalog.columns)
+        found = findings_of(changes, catalog.columns, self._subjects.is_of_keys(before.subject))
         return Comparison(
             before.subject,
             before.version,

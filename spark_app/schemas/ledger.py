@@ -141,8 +141,9 @@ class Ledger:
     def warnings(self) -> dict[str, Any]:
         """The number of warnings of all comparisons, and the newest ones. The status thread calls this, too."""
         compared = [comparison for e in list(self.entries.values()) if (comparison := self.comparison_of(e))]
-        newest = [f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings[:NEWEST_WARNINGS]]
-        return {"count": sum(len(c.warnings) for c in compared), "newest": newest[:NEWEST_WARNINGS]}
+        newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
+        count = sum(len(c.warnings) for c in compared)
+        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS))}
 
     def uncompared(self) -> list[Entry]:
         """The decodable schemas that are to be compared with the version before them."""

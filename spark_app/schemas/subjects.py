@@ -33,6 +33,10 @@ class Subjects:
         names = map(name_in_context, self.configured)
         return next((found[name] for name in names if name in found), None)
 
+    def is_of_keys(self, subject: str) -> bool:
+        """Whether it is the subject of the record keys; `subject` is without context."""
+        return subject in map(name_in_context, self.configured[1:])
+
     def kept(self, found: Mapping[str, int]) -> dict[str, int]:
         """At most `MOST_KEPT` of a schema's subjects: those of the settings first, then by name. The first one is that
         in which the schema is compared with the version before it."""

@@ -222,6 +222,16 @@ def test_a_schema_of_several_subjects_is_compared_in_that_of_the_settings(answer
     assert schemas.ledger.entries[12].subjects == {SUBJECT: 2, "a": 1}
 
 
+def test_a_change_of_keys_is_no_warning(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V2, name="orders-key")
+    schemas = desk(answers, tmp_path, SUBJECT, "orders-key")
+    schemas.resolve_new([11, 12])
+    step(schemas)
+    found = compared(schemas, 12)
+    assert found is not None
+    assert [(f.kind, f.severity, "_key" in f.said) for f in found.findings] == [("rename", "info", True)]
+
+
 def test_a_field_that_is_back_is_no_new_one(answers: Answers, tmp_path: Path) -> None:
     Subject(answers, "string a = 1; string b = 2;", "string a = 1;", "string a = 1; string b = 3; string c = 4;")
     schemas = desk(answers, tmp_path)
