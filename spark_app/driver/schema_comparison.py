@@ -30,7 +30,8 @@ from spark_app.schemas.resolution import resolve
 from spark_app.schemas.subjects import Subjects
 
 MOST_FINDINGS = 40  # of a schema that are kept and logged
-MOST_AT_ONCE = 100  # schemas that are compared while the lock is held
+MOST_AT_ONCE = 100  # schemas of a step
+ENTER_S = 1.0  # seconds for which a step holds the lock, plus one schema
 MOST_ASKED = 4  # schemas that the registry is asked about at once, one after another
 MOST_EARLIER = 100  # earlier versions that are looked at
 WAIT_S = 1.0  # for the registry, because the caller has other work
@@ -72,8 +73,7 @@ class SchemaComparer:
                 self._asked.pop(entry.key, None)
         if found:
             with unit_lock:
-                entered = {key: self._enter(self._ledger.entries[key], before) for key, before in found.items()}
-                self._ledger.save()
+                entered = self._enter_all(found)
             for key, comparison in entered.items():
                 _say(key, comparison)
 
@@ -126,6 +126,17 @@ class SchemaComparer:
             return resolve(self._registry, schema_id, self._caps).descriptor_set
         except (SchemaInvalid, SchemaNotFound):
             return b""
+
+    def _enter_all(self, found: Mapping[SchemaKey, Before]) -> dict[SchemaKey, Comparison]:
+        """Enter as many as there is time for; the others are found again in the next step."""
+        deadline = time.monotonic() + ENTER_S
+        entered: dict[SchemaKey, Comparison] = {}
+        for key, before in found.items():
+            if entered and time.monotonic() > deadline:
+                break
+            entered[key] = self._enter(self._ledger.entries[key], before)
+        self._ledger.save()
+        return entered
 
     def _enter(self, entry: Entry, before: Before) -> Comparison:
         comparison = Comparison(before.subject, before.version)

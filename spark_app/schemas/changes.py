@@ -7,6 +7,7 @@ files that the schema imports.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -110,20 +111,19 @@ def changes_between(old: bytes, new: bytes) -> list[Change]:
     olds, news = load_files(old), load_files(new)  # the pools own the descriptors
     before, after = _messages(olds[1]), _messages(news[1])
     outer = {*_outermost(before), *_outermost(after)}
-    gone = {name: message for name, message in before.items() if name not in after}
+    gone = _Gone(message for name, message in before.items() if name not in after)
     found: list[Change] = []
     for name, message in after.items():
         if name not in outer:
             continue
-        origin = before.get(name) or _origin(message, gone)
+        origin = before.get(name) or gone.take(message)
         if origin is None:
             found.append(Change("message_added", name, "", "", "", name))
             continue
         if origin.full_name != name:
-            del gone[origin.full_name]
             found.append(Change("moved", name, origin.full_name, "", origin.full_name, name))
         found += _Walk(origin.full_name, name).messages(_Side(origin), _Side(message), ())
-    return found + [Change("message_removed", name, name, "", name, "") for name in gone if name in outer]
+    return found + [Change("message_removed", name, name, "", name, "") for name in gone.left if name in outer]
 
 
 def _messages(own: Iterable[Descriptor]) -> dict[str, Descriptor]:
@@ -157,16 +157,31 @@ def _contained(message: Descriptor) -> set[str]:
     return {value.message_type.full_name for value in values if value.message_type is not None} - {message.full_name}
 
 
-def _origin(message: Descriptor, gone: Mapping[str, Descriptor]) -> Descriptor | None:
-    """The message of the old version that is this one under another full name: it has the same name in another place,
-    or the same fields."""
-    alike = [one for one in gone.values() if one.name == message.name]
-    alike = alike or [one for one in gone.values() if message.fields and _fields(one) == _fields(message)]
-    return alike[0] if len(alike) == 1 else None
+class _Gone:
+    """Messages of the old version whose full names the new one does not have.
+
+    Attributes:
+        left: full name -> message, of those that are none of the new version under another name.
+    """
+
+    def __init__(self, messages: Iterable[Descriptor]):
+        self.left = {message.full_name: message for message in messages}
+        self._alike: dict[object, list[str]] = defaultdict(list)
+        for name, message in self.left.items():
+            self._alike[message.name].append(name)
+            self._alike[_fields(message)].append(name)
+
+    def take(self, message: Descriptor) -> Descriptor | None:
+        """The only one that has the name of this message in another place, or else its fields."""
+        for alike in (message.name, _fields(message)):
+            found = [name for name in self._alike.get(alike, ()) if name in self.left]
+            if len(found) == 1:
+                return self.left.pop(found[0])
+        return None
 
 
-def _fields(message: Descriptor) -> list[str]:
-    return [declared(field) for field in ordered_fields(message)]
+def _fields(message: Descriptor) -> tuple[str, ...]:
+    return tuple(declared(field) for field in ordered_fields(message))
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,18 @@ def test_a_field_that_is_back_is_no_new_one(answers: Answers, tmp_path: Path) ->
     ]
 
 
+def test_a_step_that_has_no_time_left_goes_on_in_the_next(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_app.driver.schema_comparison.ENTER_S", 0.0)
+    Subject(answers, V1, V2, V3)
+    schemas = desk(answers, tmp_path)
+    schemas.resolve_new([11, 12, 13])
+    for left in (2, 1, 0, 0):
+        step(schemas)
+        assert len(schemas.ledger.uncompared()) == left
+
+
 def test_hostile_schemas_fill_neither_log_nor_ledger(
     answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
