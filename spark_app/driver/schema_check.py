@@ -14,9 +14,10 @@ from spark_app.driver.change_outcomes import findings_of
 from spark_app.driver.schema_comparison import mark_readded
 from spark_app.driver.schema_resolver import limits_of, subjects_of
 from spark_app.model.catalog import Decodable
-from spark_app.model.causes import CAUSE_HELP, Cause
+from spark_app.model.causes import Cause
 from spark_app.model.errors import UsageError
 from spark_app.model.schema_findings import SchemaFinding
+from spark_app.model.text import one_line
 from spark_app.schemas.changes import changes_between
 from spark_app.schemas.descriptors import compile_sources, digest
 from spark_app.schemas.ledger import Entry, Ledger, message_types
@@ -87,7 +88,8 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:
     """The verdict as text."""
     if verdict.refused:
-        return [f"{file} is refused: {verdict.refused}", f"    its records go to quarantine: {INVALID}"]
+        why = (f"    {one_line(line)}" for line in verdict.refused.splitlines())
+        return [f"{file} is refused, and its records go to quarantine as {Cause.SCHEMA_INVALID.value}:", *why]
     if verdict.before_version is None:
         return [f"{file} is the first version of {verdict.subject} that the lake knows: there is nothing to compare"]
     lines = [
@@ -95,9 +97,6 @@ def verdict_lines(verdict: Verdict, file: Path) -> list[str]:
         *finding_lines(verdict.findings),
     ]
     return lines if verdict.findings else [*lines, "    no differences"]
-
-
-INVALID = CAUSE_HELP[Cause.SCHEMA_INVALID]
 
 
 def _versions(ledger: Ledger, subject: str, configured: bool) -> dict[int, Entry]:
