@@ -6,14 +6,15 @@ The types of the tables' columns, and whether values fit them, come from the cod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
 
 from spark_app.decode.merged_columns import grows, type_at
-from spark_app.model.schema_findings import SchemaFinding, Severity
+from spark_app.model.schema_findings import Kind, Policy, SchemaFinding, Severity
 from spark_app.model.text import one_line
-from spark_app.schemas.changes import Change, Column, Kind
+from spark_app.schemas.changes import Change, Column
 from spark_app.worker.conversions import CONVERSIONS, fits_always
 from spark_app.worker.fit import table_columns
 
@@ -41,12 +42,16 @@ MEANING: frozenset[Kind] = frozenset(
 
 
 def findings_of(
-    changes: Iterable[Change], known: Mapping[str, pa.Schema], of_keys: bool = False
+    changes: Iterable[Change],
+    known: Mapping[str, pa.Schema],
+    policies: Mapping[Kind, Policy] = MappingProxyType({}),
+    of_keys: bool = False,
 ) -> list[SchemaFinding]:
     """The differences with their outcomes, warnings first.
 
     Args:
         known: message type -> columns of all its versions, with the new one among them.
+        policies: kind -> whether it is a warning; by what happens to the rows where there is none.
         of_keys: the schema is that of record keys, which have no columns.
     """
     tables: dict[tuple[str, str], pa.Schema] = {}
@@ -55,7 +60,7 @@ def findings_of(
         names = change.was, change.message
         if names not in tables:
             tables[names] = _table_columns(names, known)
-        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names]))
+        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names], policies.get(change.kind)))
     return sorted(found, key=lambda finding: finding.severity != "warning")
 
 
@@ -65,9 +70,9 @@ def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa
     return table_columns(types, known)
 
 
-def _finding(change: Change, table: pa.Schema) -> SchemaFinding:
+def _finding(change: Change, table: pa.Schema, policy: Policy | None) -> SchemaFinding:
     fit = _fit(change.after, table)
-    wrong = change.kind in MEANING or fit != "fits"
+    wrong = policy == "warn" if policy else change.kind in MEANING or fit != "fits"
     return _said(change, "warning" if wrong else "info", _outcome(change, fit, table))
 
 

@@ -82,7 +82,7 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
     earlier = [ledger.descriptor_set(entry.digest) for version, entry in versions.items() if version != number]
     changes = mark_readded(changes_between(old, new), earlier)
     of_keys = subjects_of(settings).is_of_keys(subject)
-    return Verdict(subject, number, key, tuple(findings_of(changes, known, of_keys)))
+    return Verdict(subject, number, key, tuple(findings_of(changes, known, settings.schemas.changes, of_keys)))
 
 
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:

@@ -55,7 +55,7 @@ class SchemaResolver:
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
         self._resolvers = ResolverPool(registry, limits_of(settings))
-        self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects)
+        self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects, settings.changes)
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
         self._newly_waiting = 0  # schemas that began to wait since the last retry

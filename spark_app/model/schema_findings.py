@@ -8,7 +8,39 @@ from typing import Any, Literal
 
 from spark_app.model.text import one_line
 
+Kind = Literal[
+    "added",  # a field is new
+    "readded",  # a field is back that an earlier version had, and the version before has not
+    "removed",  # a field is gone; its number may be reserved
+    "rename",  # the number is there under another name
+    "swap",  # numbers have exchanged their names
+    "renumber",  # the name is there under another number
+    "reuse",  # the number belongs to another field: another name and type, or the old name is reserved or elsewhere
+    "repeated",  # one value became a list
+    "singular",  # a list became one value
+    "narrow",  # fewer bits
+    "widen",  # more bits
+    "sign",  # signed became unsigned, or the other way
+    "bool",  # an integer or enum became bool, or the other way
+    "enum",  # an integer became an enum, or the other way; or another enum
+    "bytes",  # text became bytes, or the other way
+    "message",  # another message type
+    "shape",  # the same message became a struct, a flag or JSON text: it got its first field, or contains itself
+    "incompatible",  # the bytes of one type cannot be read as the other
+    "presence",  # an unset field can be told from its default now
+    "no_presence",  # it could before
+    "oneof",  # the field has moved into, out of, or between oneofs
+    "default",  # another default value
+    "required",  # required became optional, or the other way
+    "enum_added",  # an enum has one more value
+    "enum_removed",  # an enum has lost a value
+    "enum_rename",  # an enum value has another name
+    "message_added",
+    "message_removed",
+    "moved",  # the message has another full name
+]
 Severity = Literal["info", "warning"]
+Policy = Literal["accept", "warn"]  # `accept` makes any difference an info, `warn` a warning
 
 
 @dataclass(frozen=True)
@@ -16,15 +48,15 @@ class SchemaFinding:
     """One difference, and what happens to the tables because of it.
 
     Attributes:
-        kind: one of `schemas/changes.Kind`.
         message: full name of the message whose rows have the column.
         path: names of the fields from the message to the changed one, with dots between them; "" = the message.
         old, new: the field, enum value or message as a .proto file declares it; "" = there is none.
-        severity: warning = values change their column, their type or their meaning, or do not land.
+        severity: by the policy of its kind; without one, warning = values change their column, their type or their
+            meaning, or do not land.
         said: the difference and its outcome, one sentence.
     """
 
-    kind: str
+    kind: Kind
     message: str
     path: str
     old: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -27,39 +26,8 @@ from spark_app.decode.typemap import (
     value_type,
 )
 from spark_app.model.record_schemas import RESERVED
+from spark_app.model.schema_findings import Kind
 from spark_app.schemas.declarations import declared, oneof_of, reserved, reserved_names, type_name
-
-Kind = Literal[
-    "added",  # a field is new
-    "readded",  # a field is back that an earlier version had, and the version before has not
-    "removed",  # a field is gone; its number may be reserved
-    "rename",  # the number is there under another name
-    "swap",  # numbers have exchanged their names
-    "renumber",  # the name is there under another number
-    "reuse",  # the number belongs to another field: another name and type, or the old name is reserved or elsewhere
-    "repeated",  # one value became a list
-    "singular",  # a list became one value
-    "narrow",  # fewer bits
-    "widen",  # more bits
-    "sign",  # signed became unsigned, or the other way
-    "bool",  # an integer or enum became bool, or the other way
-    "enum",  # an integer became an enum, or the other way; or another enum
-    "bytes",  # text became bytes, or the other way
-    "message",  # another message type
-    "shape",  # the same message became a struct, a flag or JSON text: it got its first field, or contains itself
-    "incompatible",  # the bytes of one type cannot be read as the other
-    "presence",  # an unset field can be told from its default now
-    "no_presence",  # it could before
-    "oneof",  # the field has moved into, out of, or between oneofs
-    "default",  # another default value
-    "required",  # required became optional, or the other way
-    "enum_added",  # an enum has one more value
-    "enum_removed",  # an enum has lost a value
-    "enum_rename",  # an enum value has another name
-    "message_added",
-    "message_removed",
-    "moved",  # the message has another full name
-]
 
 
 @dataclass(frozen=True)

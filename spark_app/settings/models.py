@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.definitions import MAX_RULES
+from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.renamed import in_environment
@@ -164,6 +165,9 @@ class Schemas(Section):
     proto_rules: Literal["off", "warn", "drop", "quarantine", "pause"] = Field(
         "off",
         description="what becomes of a row that fails a rule of protovalidate in its schema; off = none is checked",
+    )
+    changes: dict[Kind, Policy] = Field(
+        {}, description="kind of a difference between versions -> accept or warn, see docs/decoding.md"
     )
     unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"

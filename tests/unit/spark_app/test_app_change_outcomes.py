@@ -13,7 +13,8 @@ from scripts.pages import findings
 from spark_app.decode.decoder import decoder_for
 from spark_app.driver.change_outcomes import findings_of
 from spark_app.model.catalog import Catalog
-from spark_app.schemas.changes import Kind, changes_between
+from spark_app.model.schema_findings import Kind
+from spark_app.schemas.changes import changes_between
 from spark_app.worker.fit import fit, table_columns
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
 
@@ -120,6 +121,20 @@ def test_warnings_come_first() -> None:
         "field z was int64 and is int32 now",
         "field a is new",
     )
+
+
+def test_a_policy_decides_what_is_a_warning() -> None:
+    old, new = (
+        compile_text(f"{PROTO3}message Event {{ {fields} }}", schema_id=number)
+        for number, fields in enumerate(("int64 a = 1; string b = 2;", "int32 a = 1; int64 c = 3;"), 1)
+    )
+    changes = changes_between(old.descriptor_set, new.descriptor_set)
+    found = findings_of(changes, catalog_of(old, new).columns, {"removed": "accept", "added": "warn"})
+    assert {finding.kind: finding.severity for finding in found} == {
+        "narrow": "warning",
+        "removed": "info",
+        "added": "warning",
+    }
 
 
 def test_a_table_column_that_an_older_version_has_made_decides() -> None:

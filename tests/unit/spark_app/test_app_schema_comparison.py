@@ -47,8 +47,8 @@ class Subject:
         self._answers[f"/subjects/{self._name}/versions"] = (200, list(range(1, number + 1)))
 
 
-def desk(answers: Answers, folder: Path, *subjects: str) -> SchemaResolver:
-    settings = Schemas()
+def desk(answers: Answers, folder: Path, *subjects: str, **changes: str) -> SchemaResolver:
+    settings = Schemas(changes=changes)  # type: ignore[arg-type]
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=1), limits_of(settings))
     return SchemaResolver(Ledger(Lake(folder)), registry, settings, Subjects(subjects or (SUBJECT,)))
 
@@ -243,6 +243,19 @@ def test_a_field_that_is_back_is_no_new_one(answers: Answers, tmp_path: Path) ->
         ("readded", "b", "warning"),
         ("added", "c", "info"),
     ]
+
+
+def test_a_kind_that_the_settings_accept_is_no_warning(
+    answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Subject(answers, V1, V2)
+    schemas = desk(answers, tmp_path, rename="accept")
+    schemas.resolve_new([11, 12])
+    step(schemas)
+    found = compared(schemas, 12)
+    assert found is not None
+    assert [(finding.kind, finding.severity) for finding in found.findings] == [("rename", "info")]
+    assert warnings(capsys.readouterr().err) == []
 
 
 def test_a_step_that_has_no_time_left_goes_on_in_the_next(

@@ -142,6 +142,13 @@ def check(lake: Path, file: Path, subject: str = "", imports: Path | None = None
     return schema_check.check(Ledger(Lake(lake)), SETTINGS, file, subject, imports)
 
 
+def test_a_check_goes_by_the_settings(lake: Path, tmp_path: Path) -> None:
+    accepting = Settings(registry={"subject": SUBJECT}, schemas={"changes": {"rename": "accept"}})  # type: ignore[arg-type]
+    file = proto(tmp_path, "string total = 1;")
+    assert not schema_check.check(Ledger(Lake(lake)), accepting, file).warns
+    assert schema_check.check(Ledger(Lake(lake)), SETTINGS, file).warns
+
+
 def test_a_file_that_does_not_compile_warns(lake: Path, tmp_path: Path) -> None:
     verdict = check(lake, proto(tmp_path, "nonsense"))
     assert verdict.warns
