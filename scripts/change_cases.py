@@ -70,6 +70,7 @@ CASES = [
         types=(POINT, "message Point { int64 z = 1; }"),
     ),
     Case("rename", "int32 score = 1;", "int32 Score = 1;", [{"Score": 5}, {}], [QUARANTINED, QUARANTINED]),
+    Case("column", "string a = 1; string A = 9;", "string A = 9;", [{"A": "x"}], [QUARANTINED]),
     Case(
         "swap",
         "string a = 1; string b = 2;",

@@ -13,6 +13,7 @@ Kind = Literal[
     "readded",  # a field is back that an earlier version had, and the version before has not
     "removed",  # a field is gone; its number may be reserved
     "rename",  # the number is there under another name
+    "column",  # the field is the same, but its column has another name: a field whose name differs by case came or went
     "swap",  # numbers have exchanged their names
     "renumber",  # the name is there under another number
     "reuse",  # the number belongs to another field: another name and type, or the old name is reserved or elsewhere

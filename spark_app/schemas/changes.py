@@ -237,6 +237,9 @@ class _Walk:
 
     def _same(self, one: _Field, other: _Field, path: tuple[str, ...]) -> Iterator[Change]:
         """The differences of a field that has the same number and the same name in both versions."""
+        if one.column.path[-1] != other.column.path[-1]:
+            yield self._change("column", path, one, other, declared(one.field), declared(other.field))
+            return
         types = list(_type_changes(one, other))
         for kind in types or _manners(one.field, other.field):
             yield self._change(kind, path, one, other, declared(one.field), declared(other.field))
