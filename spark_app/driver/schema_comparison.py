@@ -87,12 +87,14 @@ class SchemaComparer:
 
     def _known(self, entry: Entry) -> Before | None:
         """The version before by the ledger; None if it does not say."""
-        for subject, version in itertools.islice(entry.subjects.items(), 1):
-            if version == 1:
-                return Before(subject, version)
-            for other in list(self._ledger.entries.values()):
-                if other.outcome == "decodable" and other.subjects.get(subject) == version - 1:
-                    return Before(subject, version, version - 1, self._ledger.descriptor_set(other.digest))
+        if not entry.subjects:
+            return None
+        subject, version = next(iter(entry.subjects.items()))
+        if version == 1:
+            return Before(subject, version)
+        for other in list(self._ledger.entries.values()):
+            if other.outcome == "decodable" and other.subjects.get(subject) == version - 1:
+                return Before(subject, version, version - 1, self._ledger.descriptor_set(other.digest))
         return None
 
     def _looked_up(self, entry: Entry, wait_s: float) -> Before | None:
@@ -117,13 +119,14 @@ class SchemaComparer:
             RegistryUnreachable, CompileUnavailable
         """
         subjects = known or self._subjects.kept(self._registry.subjects_of(key))
-        for subject, version in itertools.islice(subjects.items(), 1):
-            for before, schema_id in itertools.islice(self._registry.versions_before(subject, version), MOST_EARLIER):
-                descriptor_set = self._descriptor_set(schema_id)
-                if descriptor_set:
-                    return Before(subject, version, before, descriptor_set)
-            return Before(subject, version)
-        return Before()
+        if not subjects:
+            return Before()
+        subject, version = next(iter(subjects.items()))
+        for before, schema_id in itertools.islice(self._registry.versions_before(subject, version), MOST_EARLIER):
+            descriptor_set = self._descriptor_set(schema_id)
+            if descriptor_set:
+                return Before(subject, version, before, descriptor_set)
+        return Before(subject, version)
 
     def _descriptor_set(self, schema_id: int) -> bytes:
         """The compiled schema; empty if it is refused."""
