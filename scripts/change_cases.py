@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PROTO2, PROTO3 = "proto2", "proto3"
-QUARANTINED = "quarantine"
+QUARANTINED, UNROUTED = "decode_type", "route_missing"  # where the records go that do not land
 POINT, COLOR = "message Point { int64 x = 1; }", "enum Color { RED = 0; BLUE = 1; }"
 
 
@@ -20,7 +20,8 @@ class Case:
     Attributes:
         old, new: the fields of the message `Event` in the two versions.
         sent: records of the new version, as JSON.
-        rows: what becomes of each of them: some columns of the row, or `QUARANTINED`.
+        rows: what becomes of each of them: some columns of the row, or the cause for
+            which it does not land. The field `game_name` names the table.
         types: the other messages and enums of the two versions.
         earlier: the fields of the version before the old one.
     """
@@ -61,6 +62,7 @@ CASES = [
     ),
     Case("removed", "string a = 1; int64 b = 2;", "string a = 1;", [{"a": "x"}], [{"a": "x", "b": None}]),
     Case("rename", "int32 score = 1;", "int32 points = 1;", [{"points": 5}], [{"score": None, "points": 5}]),
+    Case("rename", "string game_name = 1;", "string game = 1;", [{"game": "uno"}], [UNROUTED]),
     Case(
         "rename",
         "map<string, Point> a = 1;",

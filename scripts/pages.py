@@ -15,7 +15,7 @@ from deltalake import Schema
 from scripts.change_cases import CASES, Case
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema, ordered_fields
-from spark_app.driver.change_outcomes import findings_of
+from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.driver.schema_comparison import mark_readded
 from spark_app.driver.schema_resolver import limits_of
 from spark_app.model.catalog import Decodable
@@ -126,7 +126,7 @@ def findings(case: Case) -> list[SchemaFinding]:
     """What the app finds in a case."""
     *earlier, old, new = map(compile_text, case.versions)
     known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate((*earlier, old, new), 1))
-    return findings_of(mark_readded(changes_between(old, new), earlier), known)
+    return findings_of(mark_readded(changes_between(old, new), earlier), known, Judgement(routing="game_name"))
 
 
 def compile_text(text: str) -> bytes:

@@ -6,7 +6,7 @@ The types of the tables' columns, and whether values fit them, come from the cod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from spark_app.decode.merged_columns import grows, type_at
 from spark_app.model.schema_findings import Kind, Policy, SchemaFinding, Severity
 from spark_app.model.text import one_line
 from spark_app.schemas.changes import Change, Column
+from spark_app.settings.models import Settings
 from spark_app.worker.conversions import CONVERSIONS, fits_always
 from spark_app.worker.fit import table_columns
 
 LONGEST_NAME = 100  # characters of a path or type in a sentence
 LONGEST_DECLARATION = 200
 UNSIGNED = {"uint32", "uint64", "fixed32", "fixed64"}
-Fit = Literal["fits", "converted", "some", "none", "clash"]
+Fit = Literal["fits", "converted", "some", "none", "clash", "unrouted"]
 # Kinds that change what a column means, even if all values fit it.
 MEANING: frozenset[Kind] = frozenset(
     {
@@ -42,17 +43,34 @@ MEANING: frozenset[Kind] = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What the settings say about differences.
+
+    Attributes:
+        policies: kind -> whether it is a warning; by what happens to the rows where there is none.
+        routing: the field whose value names the table of a row; "" = none, or wrappers may have it.
+    """
+
+    policies: Mapping[Kind, Policy] = field(default_factory=dict)
+    routing: str = ""
+
+    @staticmethod
+    def of(settings: Settings) -> Judgement:
+        by_field = settings.event.route_by != "message" and not settings.wrapper.payload
+        return Judgement(settings.schemas.changes, settings.event.routing if by_field else "")
+
+
+BY_OUTCOME = Judgement()
+
+
 def findings_of(
-    changes: Iterable[Change],
-    known: Mapping[str, pa.Schema],
-    policies: Mapping[Kind, Policy] = MappingProxyType({}),
-    of_keys: bool = False,
+    changes: Iterable[Change], known: Mapping[str, pa.Schema], judgement: Judgement, of_keys: bool = False
 ) -> list[SchemaFinding]:
     """The differences with their outcomes, warnings first.
 
     Args:
         known: message type -> columns of all its versions, with the new one among them.
-        policies: kind -> whether it is a warning; by what happens to the rows where there is none.
         of_keys: the schema is that of record keys, which have no columns.
     """
     tables: dict[tuple[str, str], pa.Schema] = {}
@@ -61,7 +79,7 @@ def findings_of(
         names = change.was, change.message
         if names not in tables:
             tables[names] = _table_columns(names, known)
-        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names], policies.get(change.kind)))
+        found.append(_finding_of_key(change) if of_keys else _finding(change, tables[names], judgement))
     return sorted(found, key=lambda finding: finding.severity != "warning")
 
 
@@ -71,8 +89,9 @@ def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa
     return table_columns(types, known)
 
 
-def _finding(change: Change, table: pa.Schema, policy: Policy | None) -> SchemaFinding:
-    fit = _fit(change.after, table)
+def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFinding:
+    fit = _fit(change, table, judgement.routing)
+    policy = judgement.policies.get(change.kind)
     wrong = policy == "warn" if policy else change.kind in MEANING or fit != "fits"
     return _said(change, "warning" if wrong else "info", _outcome(change, fit, table))
 
@@ -88,8 +107,11 @@ def _said(change: Change, severity: Severity, outcome: str) -> SchemaFinding:
     return SchemaFinding(change.kind, message, path, old, new, severity, said)
 
 
-def _fit(column: Column | None, table: pa.Schema) -> Fit:
-    """Whether the values of a column of the new version fit that of the table."""
+def _fit(change: Change, table: pa.Schema, routing: str) -> Fit:
+    """Whether the values of the new version fit the column of the table."""
+    column = change.after
+    if _names_tables(change.before, routing) and not _names_tables(column, routing):
+        return "unrouted"
     if column is None:
         return "fits"
     kind = type_at(table, column.path)
@@ -102,9 +124,16 @@ def _fit(column: Column | None, table: pa.Schema) -> Fit:
     return "converted" if fits_always(column.type, kind) else "some"
 
 
+def _names_tables(column: Column | None, routing: str) -> bool:
+    """Whether the tables of rows are named by a column, which must be text."""
+    return column is not None and column.path == (routing,) and bool(pa.types.is_string(column.type))
+
+
 def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
     if fit == "clash":
         return "every new row goes to quarantine as decode_type, because two columns would differ only by case"
+    if fit == "unrouted":
+        return "every new row goes to quarantine as route_missing, because this field names the table of a row"
     if fit == "none":
         column = change.after.path[0] if change.after else ""
         return f"every new row with a value in the column {_short(column)} goes to quarantine as decode_type"

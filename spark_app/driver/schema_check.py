@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from spark_app.driver.change_outcomes import findings_of
+from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.driver.schema_comparison import mark_readded
 from spark_app.driver.schema_resolver import limits_of, subjects_of
 from spark_app.model.catalog import Decodable
@@ -82,7 +82,7 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
     earlier = [ledger.descriptor_set(entry.digest) for version, entry in versions.items() if version != number]
     changes = mark_readded(changes_between(old, new), earlier)
     of_keys = subjects_of(settings).is_of_keys(subject)
-    return Verdict(subject, number, key, tuple(findings_of(changes, known, settings.schemas.changes, of_keys)))
+    return Verdict(subject, number, key, tuple(findings_of(changes, known, Judgement.of(settings), of_keys)))
 
 
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_app.decode.merged_columns import type_at
-from spark_app.driver.change_outcomes import findings_of
+from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.schema_findings import Comparison, Kind, Policy
+from spark_app.model.schema_findings import Comparison
 from spark_app.ops.log import log
 from spark_app.schemas.changes import Change, changes_between
 from spark_app.schemas.descriptors import CompileUnavailable
@@ -57,13 +57,13 @@ class SchemaComparer:
         registry: Registry,
         caps: SchemaLimits,
         subjects: Subjects,
-        policies: Mapping[Kind, Policy],
+        judgement: Judgement,
     ):
         self._ledger = ledger
         self._registry = registry
         self._caps = caps
         self._subjects = subjects
-        self._policies = policies
+        self._judgement = judgement
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compare")
         self._asked: dict[SchemaKey, Future[Before]] = {}
         self._next_try: dict[SchemaKey, float] = {}
@@ -173,7 +173,7 @@ class SchemaComparer:
         own = catalog.decodable[entry.key].descriptor_set
         changes = mark_readded(changes_between(before.descriptor_set, own), earlier[-MOST_EARLIER:])
         of_keys = self._subjects.is_of_keys(before.subject)
-        found = findings_of(changes, catalog.columns, self._policies, of_keys)
+        found = findings_of(changes, catalog.columns, self._judgement, of_keys)
         return Comparison(
             before.subject,
             before.version,

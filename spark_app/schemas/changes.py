@@ -54,8 +54,8 @@ class Change:
         path: names of the fields from the message to the changed one, with dots between them, as the new version spells
             them; for a removed one as the old version did. The parts of a map are `key` and `value`. "" = the message.
         old, new: the field, enum value or message as a .proto file declares it; "" = there is none.
-        before: the column of the field in the old version; None = it has no such field, or another number has its name
-            now.
+        before: the column of the field in the old version; if another number has its name now, the column that had its
+            new name. None = there is none.
         after: the column of the field in the new version; None = it has no such field.
     """
 
@@ -232,7 +232,7 @@ class _Walk:
         else:
             another = stays or one.field.name in reserved_names(new.message)
             kind = "reuse" if another or set(_type_changes(one, other)) - {"widen"} else "rename"
-        before = None if stays and kind == "reuse" else one
+        before = one if not stays else owner
         yield self._change(kind, path, before, other, declared(one.field), declared(other.field))
 
     def _same(self, one: _Field, other: _Field, path: tuple[str, ...]) -> Iterator[Change]:

@@ -8,16 +8,19 @@ import pyarrow as pa
 import pytest
 from google.protobuf import json_format
 
-from scripts.change_cases import CASES, QUARANTINED, Case
+from scripts.change_cases import CASES, QUARANTINED, UNROUTED, Case
 from scripts.pages import findings
 from spark_app.decode.decoder import decoder_for
-from spark_app.driver.change_outcomes import findings_of
+from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.model.catalog import Catalog
 from spark_app.model.schema_findings import Kind
 from spark_app.schemas.changes import changes_between
+from spark_app.settings.models import Settings
 from spark_app.worker.fit import fit, table_columns
+from spark_app.worker.route import Routing, route
 from tests.support.protos import PROTO3, catalog_of, compile_text, message_class
 
+ROUTED = Judgement(routing="game_name")
 SENT = [case for case in CASES if case.sent]
 
 
@@ -44,9 +47,12 @@ def landed(case: Case) -> list[dict[str, Any] | str]:
     assert not decoded.rejects
     columns = table_of(catalog)
     fitted, rows, rejects = fit(decoded.table, columns)
-    found: dict[int, dict[str, Any] | str] = {row: QUARANTINED for row, _, _ in rejects}
+    if "game_name" in columns.names:
+        routed = route(decoded.table, len(case.sent), Routing("game_name", {}, frozenset(), True), "Event")
+        rejects += routed.rejects()
+    found: dict[int, dict[str, Any] | str] = {row: cause.value for row, cause, _ in rejects}
     for row, value in zip(rows.tolist(), fitted.to_pylist(), strict=True):
-        found[row] = {name: value.get(name) for name in columns.names}
+        found.setdefault(row, {name: value.get(name) for name in columns.names})
     return [found[row] for row in range(len(case.sent))]
 
 
@@ -68,7 +74,9 @@ def test_the_outcome_says_what_becomes_of_them(case: Case) -> None:
     [finding] = [finding for finding in findings(case) if finding.kind == case.kind][:1]
     rows = landed(case)
     kept = [row for row in rows if not isinstance(row, str)]
-    if "every new row" in finding.said:
+    if "route_missing" in finding.said:
+        assert set(rows) == {UNROUTED}  # type: ignore[arg-type]
+    elif "every new row" in finding.said:
         assert all(row == QUARANTINED or not any(row.values()) for row in rows)  # type: ignore[union-attr]
     elif "cannot hold without loss" in finding.said:
         assert 0 < len(kept) < len(rows)
@@ -94,7 +102,7 @@ def test_every_kind_has_a_case() -> None:
 def said(old: str, new: str) -> list[str]:
     versions = [compile_text(PROTO3 + text, schema_id=number) for number, text in enumerate((old, new), 1)]
     changes = changes_between(*(version.descriptor_set for version in versions))
-    return [finding.said for finding in findings_of(changes, catalog_of(*versions).columns)]
+    return [finding.said for finding in findings_of(changes, catalog_of(*versions).columns, ROUTED)]
 
 
 def test_a_rename_is_said_in_plain_words() -> None:
@@ -123,13 +131,44 @@ def test_warnings_come_first() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("new", "lands"),
+    [
+        ("string game = 1;", False),
+        ("bytes game_name = 1;", False),
+        ("repeated string game_name = 1;", False),
+        ("string other = 2;", False),
+        ("string game_name = 2;", True),
+        ("optional string game_name = 1;", True),
+    ],
+)
+def test_a_field_that_names_tables_has_to_stay(new: str, lands: bool) -> None:
+    [text, *_] = said("message Event { string game_name = 1; }", f"message Event {{ {new} }}")
+    assert ("every new row goes to quarantine as route_missing" not in text) == lands
+
+
+def test_a_field_that_names_tables_may_have_another_number() -> None:
+    old = "message Event { string game_name = 1; string a = 2; }"
+    assert not any(
+        "route_missing" in text for text in said(old, "message Event { string a = 1; string game_name = 2; }")
+    )
+    assert any("route_missing" in text for text in said(old, "message Event { string a = 1; int64 game_name = 2; }"))
+
+
+def test_a_lake_whose_tables_no_field_names_may_lose_it() -> None:
+    assert Judgement.of(Settings()).routing == "game_name"
+    assert Judgement.of(Settings(event={"route_by": "message"})).routing == ""  # type: ignore[arg-type]
+    assert Judgement.of(Settings(wrapper={"payload": "payload"})).routing == ""  # type: ignore[arg-type]
+
+
 def test_a_policy_decides_what_is_a_warning() -> None:
     old, new = (
         compile_text(f"{PROTO3}message Event {{ {fields} }}", schema_id=number)
         for number, fields in enumerate(("int64 a = 1; string b = 2;", "int32 a = 1; int64 c = 3;"), 1)
     )
     changes = changes_between(old.descriptor_set, new.descriptor_set)
-    found = findings_of(changes, catalog_of(old, new).columns, {"removed": "accept", "added": "warn"})
+    judgement = Judgement({"removed": "accept", "added": "warn"})
+    found = findings_of(changes, catalog_of(old, new).columns, judgement)
     assert {finding.kind: finding.severity for finding in found} == {
         "narrow": "warning",
         "removed": "info",
@@ -142,7 +181,7 @@ def test_a_table_column_that_an_older_version_has_made_decides() -> None:
     texts = [f"{PROTO3}message Event {{ {kind} a = 1; }}" for kind in ("int64", "string", "int64")]
     versions = [compile_text(text, schema_id=number) for number, text in enumerate(texts, 1)]
     [finding] = findings_of(
-        changes_between(versions[1].descriptor_set, versions[2].descriptor_set), catalog_of(*versions).columns
+        changes_between(versions[1].descriptor_set, versions[2].descriptor_set), catalog_of(*versions).columns, ROUTED
     )
     assert (finding.severity, finding.said) == (
         "info",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.model.schema_findings import Comparison
 from spark_app.ops.status import Status
@@ -48,9 +49,11 @@ class Subject:
 
 
 def desk(answers: Answers, folder: Path, *subjects: str, **changes: str) -> SchemaResolver:
-    settings = Schemas(changes=changes)  # type: ignore[arg-type]
+    settings = Schemas()
     registry = Registry(RegistrySettings(url=answers.url, timeout_s=1), limits_of(settings))
-    return SchemaResolver(Ledger(Lake(folder)), registry, settings, Subjects(subjects or (SUBJECT,)))
+    return SchemaResolver(
+        Ledger(Lake(folder)), registry, settings, Subjects(subjects or (SUBJECT,)), Judgement(changes)
+    )  # type: ignore[arg-type]
 
 
 def compared(schemas: SchemaResolver, key: int | str) -> Comparison | None:
