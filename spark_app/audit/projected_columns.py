@@ -58,7 +58,7 @@ def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projec
     dropped = {name.casefold() for name in definition.get("drop", ())}
     for name in (name for one in references.values() for name in one["columns"]):
         if name in rows.column_names and name.casefold() in kinds.keys() - dropped:
-            found.made[name] = rows[name].combine_chunks()
+            found.made[name] = rows[name].combine_chunks().cast(kinds[name.casefold()])
     lost = frozenset(found.unproven)
     for name, text in columns.items():
         found.unproven.pop(name.casefold(), None)

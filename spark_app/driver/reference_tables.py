@@ -14,7 +14,7 @@ from spark_app.model.text import one_line
 from spark_app.ops.log import log
 from spark_app.references.snapshots import Snapshots, Version
 from spark_app.references.source_table import ReferenceRefused, SourceTable
-from spark_app.settings.reference import Reference
+from spark_app.settings.references import Reference
 from spark_app.storage.local import LocalStorage
 
 WAIT_S = 10.0  # the longest that a unit waits for a look at a table

@@ -13,7 +13,7 @@ from spark_app.model.projections import Join
 from spark_app.ops.log import log
 from spark_app.references.lookup import is_key, is_text
 from spark_app.references.snapshots import Version
-from spark_app.settings.reference import Reference
+from spark_app.settings.references import Reference
 from spark_app.storage.local import LocalStorage
 
 

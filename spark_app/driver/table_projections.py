@@ -197,8 +197,9 @@ class TableProjections:
                 columns_of(f"{setting}.columns.{name}", text)
         self._fingerprint()
         tables = [self._table(name, catalog, routing) for name in routing.messages]
-        self._check_names([*catalog.columns.values(), *(table.seen for table in tables)])
-        self._check_joins(tables, catalog)
+        messages = [self._made("", sent, catalog, None) for sent in catalog.columns.values()]
+        self._check_names(table.seen for table in (*messages, *tables))
+        self._check_joins(messages, tables)
         for table in tables:
             self._check_table(table)
             self._check_former(table, routing.messages[table.name], catalog)
@@ -217,9 +218,12 @@ class TableProjections:
                     if name.casefold() not in names:
                         raise _refusal(f"{setting}.{part}", unknown_column(name, list(names.values())))
 
-    def _check_joins(self, tables: Iterable[Table], catalog: Catalog) -> None:
-        """Refuse one that no message can have, and a joined column that a table has with another type."""
-        messages = [self._made("", sent, catalog, None) for sent in catalog.columns.values()]
+    def _check_joins(self, messages: Iterable[Table], tables: Iterable[Table]) -> None:
+        """Refuse one that no message can have, and a joined column that a table has with another type.
+
+        Args:
+            messages: a table for each message that is known.
+        """
         self.joins.check([(table.sent, table.joins) for table in (*messages, *tables)])
         for table in tables:
             made = self._made_otherwise(table)

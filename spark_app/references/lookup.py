@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 AT_ONCE = 100_000  # keys: Python makes an object of each to hash it
-MOST_LONG = 2**63
+DECIMAL = pa.decimal128(20, 0)
+LEAST, MOST = (pa.scalar(Decimal(number), DECIMAL) for number in (-(2**63), 2**63 - 1))  # of 64 bits
 
 
 class Index:
@@ -63,7 +66,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or kind == pa.decimal128(20, 0))
+    return bool(pa.types.is_integer(kind) or kind == DECIMAL)
 
 
 def as_keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -71,7 +74,7 @@ def as_keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if kind == pa.int64() and pa.types.is_decimal(column.type):
-        inside = pc.and_(pc.less(column, MOST_LONG), pc.greater_equal(column, -MOST_LONG))
+        inside = pc.and_(pc.less_equal(column, MOST), pc.greater_equal(column, LEAST))
         column = pc.if_else(inside, column, pa.scalar(None, column.type))
     return column.cast(kind)
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.settings.reference import Reference
-from spark_app.storage import failpoints
+from spark_app.settings.references import Reference
 from spark_app.storage.local import LocalStorage
 from spark_app.storage.reference_files import FOLDER, KEY, content_of, key_of, read_copy
 from spark_app.storage.state_files import read_durable, write_durably
@@ -79,9 +78,8 @@ class Snapshots:
         columns = {KEY: table[self._settings.key], **{new: table[name] for name, new in names.items()}}
         data = _as_file(pa.table(columns))
         content = content_of(data)
-        with failpoints.around("reference"):
-            self._storage.create_folders(f"{FOLDER}/{self._name}")
-            self._storage.replace(key_of(self._name, content), data)
+        self._storage.create_folders(f"{FOLDER}/{self._name}")
+        write_durably(self._storage, key_of(self._name, content), data, "reference")
         stored = self._stored() or {"contents": []}
         others = [one for one in stored["contents"] if one != content]
         contents = [content, *others][: self._settings.keep_versions]

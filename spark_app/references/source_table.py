@@ -45,11 +45,12 @@ class SourceTable:
         """
         try:
             if self._is_delta():
-                return f"delta {DeltaTable(self.path).version()}"
+                table = DeltaTable(self.path)
+                return f"{table.version()} of Delta table {table.metadata().id}"
             files = sorted((file.name, *_stat(file)) for file in self._parquet_files())
         except (DeltaError, OSError) as error:
             raise ReferenceRefused(one_line(str(error))) from None
-        return f"parquet {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
+        return f"Parquet files {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
 
     def read(self, most_bytes: int = MOST_BYTES) -> pa.Table:
         """The key and the columns, in types that silver has, sorted by the key. Rows whose key is NULL are left out:

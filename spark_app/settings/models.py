@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from spark_app.model.definitions import MAX_RULES
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
-from spark_app.settings.reference import Reference, ReferenceName, joined_names
+from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.silver import Silver, folded
 

@@ -80,7 +80,7 @@ def test_expressions_see_joined_columns(tmp_path: Path) -> None:
 
 
 def test_rules_judge_the_row_as_it_was_sent(tmp_path: Path) -> None:
-    rules = {"no_country": {"check": "country IS NULL", "action": "quarantine"}}
+    rules = {"no_country": {"check": "country = ''", "action": "quarantine"}}
     path = write(tmp_path, ("ann", "FR", 1))
     lake = lake_of(tmp_path / "lake", {}, reference=section(path), expectations=rules)
     lake.take(batch_of([event("uno", "ann", GROWN), event("uno", "ann", GROWN, country="IT")]))
@@ -130,7 +130,7 @@ def test_the_audit_names_a_joined_value_that_is_wrong(tmp_path: Path) -> None:
             **{n: pl.when(pl.col("_offset") == 0).then(v).otherwise(n) for n, v in change.items()}
         )
         write_deltalake(str(lake.lake.path(UNO)), wrong.to_arrow(), mode="overwrite")
-        assert faults(lake) == {(UNO, "altered"): 1}, change
+        assert faults(lake) == {("altered", UNO): 1}, change
 
 
 def test_the_audit_says_which_rows_it_cannot_prove(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,8 +56,11 @@ def test_a_delta_table_a_folder_and_a_file_are_read_alike(tmp_path: Path) -> Non
 def test_a_version_changes_with_the_table_alone(tmp_path: Path) -> None:
     source = delta(tmp_path)
     first = source.version()
-    assert source.version() == first == "delta 0"
-    assert delta(tmp_path).version() == "delta 1"
+    made = DeltaTable(source.path).metadata().id
+    assert source.version() == first == f"0 of Delta table {made}"
+    assert delta(tmp_path).version() == f"1 of Delta table {made}"
+    shutil.rmtree(source.path)
+    assert delta(tmp_path).version() != first
     (tmp_path / "parts").mkdir()
     source = parquet(tmp_path / "parts", PLAYERS)
     first = source.version()
