@@ -134,7 +134,10 @@ class ScratchProjections:
         proven = tuple((name, text) for name, text in projection.columns if name not in unproven)
         own = replace(projection, columns=proven, drops=(*projection.drops, *unproven))
         kept = [one for one in projection.joins if self._has(one)]
-        joined = join(rows, kept, types, self._opened.lake.storage)
+        try:
+            joined = join(rows, kept, types, self._opened.lake.storage)
+        except FileNotFoundError:  # a newer version has replaced it just now
+            return self._project(rows, projection, types, actual, at)
         made = project(joined, own, types, self._key if projection.key else None)
         if unproven and not self._said:
             self._said = True

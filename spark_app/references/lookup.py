@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 AT_ONCE = 100_000  # keys: Python makes an object of each to hash it
 DECIMAL = pa.decimal128(20, 0)
-LEAST, MOST = (pa.scalar(Decimal(number), DECIMAL) for number in (-(2**63), 2**63 - 1))  # of 64 bits
+LEAST, MOST = Decimal(-(2**63)), Decimal(2**63 - 1)  # of 64 bits
 
 
 class Index:
@@ -74,7 +74,8 @@ def as_keys(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if kind == pa.int64() and pa.types.is_decimal(column.type):
-        inside = pc.and_(pc.less_equal(column, MOST), pc.greater_equal(column, LEAST))
+        least, most = pa.scalar(LEAST, DECIMAL), pa.scalar(MOST, DECIMAL)
+        inside = pc.and_(pc.less_equal(column, most), pc.greater_equal(column, least))
         column = pc.if_else(inside, column, pa.scalar(None, column.type))
     return column.cast(kind)
 
