@@ -127,6 +127,7 @@ class Pipeline:
         self.status.set_quarantine(initial_counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
         self.status.paused_of = opened.paused.describe
+        self.status.references_of = opened.projections.joins.references.describe
         return opened
 
     def _discard(self) -> None:

@@ -46,6 +46,7 @@ class Status:
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
         self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
+        self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
         self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
@@ -70,6 +71,7 @@ class Status:
             "dropped": old.get("dropped", 0),
             "expectations": {},
             "paused": old.get("paused", {}),
+            "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "tables": old.get("tables", {}),
@@ -231,6 +233,7 @@ class Status:
 
     def _write(self) -> None:
         lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
+        references = self.references_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -240,6 +243,7 @@ class Status:
             quiet = round(self.seconds_without_progress(), 1)
             self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, paused=paused, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
+            self.value["references"] = references
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 
 

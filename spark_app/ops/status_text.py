@@ -21,6 +21,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *([f"dropped     {value['dropped']:,} by expectations"] if value.get("dropped") else []),
         *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
         *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
+        *(_reference(name, one) for name, one in sorted(value.get("references", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
         "",
@@ -40,6 +41,11 @@ def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 def _paused(name: str, pause: Mapping[str, Any]) -> str:
     how = "are let in" if pause["let_in"] else f"wait: {pause['record']} fails {pause['rule']}"
     return f"paused      {name}: {pause['rows']:,} rows {how}"
+
+
+def _reference(name: str, reference: Mapping[str, Any]) -> str:
+    newer = f"; a newer version is refused: {reference['refused']}" if reference["refused"] else ""
+    return f"reference   {name}: {reference['rows']:,} rows, version {reference['version'] or '-'}{newer}"
 
 
 def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:
