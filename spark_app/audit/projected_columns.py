@@ -13,7 +13,7 @@ from spark_app.audit.chunk import Chunk
 from spark_app.audit.expectation_sql import columns_of, with_missing
 from spark_app.audit.expected import Json, plain
 from spark_app.audit.joined_columns import join
-from spark_app.audit.projection_sql import calls_hmac, computed, use_key
+from spark_app.audit.projection_sql import calls_hmac, computed, known_times, use_key, with_numbers
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.sent_rows import sent_rows, type_of
 from spark_app.audit.values import mark, unequal
@@ -134,5 +134,7 @@ def differing_values(due: pa.Array, column: pa.Array) -> np.ndarray:
     """Which values differ, of columns of one type."""
     if not pa.types.is_nested(column.type):
         return unequal(due, column)
-    pairs = zip(due.to_pylist(), column.to_pylist(), strict=True)
-    return np.array([plain(one, column.type) != plain(other, column.type) for one, other in pairs], bool)
+    kind = with_numbers(column.type)  # Python has no time outside of the years 1 to 9999
+    made = (known_times(value, column.type) for value in due.cast(kind).to_pylist())
+    pairs = zip(made, column.cast(kind).to_pylist(), strict=True)
+    return np.array([plain(one, kind) != plain(other, kind) for one, other in pairs], bool)

@@ -16,6 +16,7 @@ from spark_app.references.snapshots import Snapshots, Version
 from spark_app.references.source_table import ReferenceRefused, SourceTable
 from spark_app.settings.references import Reference
 from spark_app.storage.local import LocalStorage
+from spark_app.storage.reference_files import KEY
 
 WAIT_S = 10.0  # the longest that a unit waits for a look at a table
 
@@ -115,7 +116,8 @@ class _Followed:
         """Silver has the columns by now, and a column keeps its type."""
         if self._version is None:
             return
-        for name, new in zip(self._settings.columns, self._settings.names, strict=True):
+        names = dict(zip(self._settings.columns, self._settings.names, strict=True))
+        for name, new in [(self._settings.key, KEY), *names.items()]:
             before, now = self._version.schema.field(new).type, table.schema.field(name).type
             if before != now:
                 raise ReferenceRefused(

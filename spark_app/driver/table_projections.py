@@ -128,7 +128,8 @@ class TableProjections:
         known = self._resolved.get(name)
         if known is None or known[0] != messages:
             table = self._table(name, catalog, routing)
-            known = self._resolved[name] = messages, self._safe(table, self._projection(table))
+            projection = self._safe(table, self._projection(table))
+            known = self._resolved[name] = messages, self._without_keys(table, projection)
         return known[1]
 
     def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
@@ -164,6 +165,20 @@ class TableProjections:
         """Whether a column of all tables is one of this table: it replaces one there, or all that it names is there."""
         named = {one.casefold() for one in columns_of("silver.columns", text)}
         return name.casefold() in there or named <= there
+
+    def _without_keys(self, table: Table, projection: Projection) -> Projection:
+        """The projection, without decoded keys if they may hold text that it hides. The start refuses such settings for
+        the tables and messages that it knows."""
+        if not self._hides_but_for_keys(table, projection):
+            return projection
+        log.warning("the column _key is dropped: it may hold what the projection hides", table=table.name)
+        return replace(projection, drops=(*projection.drops, "_key"))
+
+    def _hides_but_for_keys(self, table: Table, projection: Projection) -> frozenset[str]:
+        """The columns, casefolded, whose text decoded keys may still show."""
+        hidden = (projection.names & self._names(table.sent)) - {"_key"}
+        shows = self._settings.decode.framed_keys and "_key" not in projection.names
+        return hidden if shows else frozenset()
 
     def _safe(self, table: Table, projection: Projection) -> Projection:
         """The projection without expressions that have no type by now, or another one than their column: such a column
@@ -204,7 +219,7 @@ class TableProjections:
             self._check_table(table)
             self._check_former(table, routing.messages[table.name], catalog)
         self._check_without_tables(catalog, routing)
-        self._check_keys(tables)
+        self._check_keys(tables or messages)
 
     def _check_names(self, known: Iterable[pa.Schema]) -> None:
         """Refuse names that no schema has."""
@@ -272,16 +287,13 @@ class TableProjections:
 
     def _check_keys(self, tables: Iterable[Table]) -> None:
         """Decoded keys may hold the text that the columns hide."""
-        if not self._settings.decode.framed_keys:
-            return
         for table in tables:
-            projection = self._projection(table)
-            hidden = (projection.names & self._names(table.sent)) - {"_key"}
-            if hidden and "_key" not in projection.names:
+            hidden = self._hides_but_for_keys(table, self._projection(table))
+            if hidden:
                 raise _refusal(
                     "silver",
-                    f"{table.name} hides {min(hidden)}, but decode.framed_keys writes the record key into _key: drop "
-                    '_key, or replace it; _key = "_key" keeps it',
+                    f"{table.name or 'a table'} hides {min(hidden)}, but decode.framed_keys writes the record key into "
+                    '_key: drop _key, or replace it; _key = "_key" keeps it',
                 )
 
 

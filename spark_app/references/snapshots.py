@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_app.settings.references import Reference
 from spark_app.storage.local import LocalStorage
-from spark_app.storage.reference_files import FOLDER, KEY, content_of, key_of, read_copy
+from spark_app.storage.reference_files import FOLDER, KEY, content_of, is_whole, key_of, read_copy
 from spark_app.storage.state_files import read_durable, write_durably
 
 
@@ -63,10 +63,8 @@ class Snapshots:
         stored = self._stored()
         if not stored or stored["settings"] != self._made_by():
             return None
-        try:
-            return self._version(stored["source"], stored["contents"][0])
-        except (FileNotFoundError, pa.ArrowException):
-            return None
+        newest = stored["contents"][0]
+        return self._version(stored["source"], newest) if is_whole(self._storage, self._name, newest) else None
 
     def keep(self, table: pa.Table, source: str) -> Version:
         """Keep a copy of the table durably, and remove those that are too old.

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.model.text import one_line
+from spark_app.projections.time_bounds import bounded
 
 MOST_BYTES = 512 << 20  # in memory
 LONGEST = 4096  # bytes of a value: a task may repeat it in each of its rows
@@ -54,20 +55,19 @@ class SourceTable:
 
     def read(self, most_bytes: int = MOST_BYTES) -> pa.Table:
         """The key and the columns, in types that silver has, sorted by the key. Rows whose key is NULL are left out:
-        they name nothing.
+        they name nothing. Times outside of the years 1 to 9999 are NULL.
 
         Raises:
             ReferenceRefused: the table is gone, damaged or too large; a column is missing or nested; a key is there
                 twice.
         """
         try:
-            batches = self._read_at_most(most_bytes)
+            batches = list(_up_to(most_bytes, map(_plain_batch, self._batches())))
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise ReferenceRefused(one_line(str(error))) from None
         table = pa.Table.from_batches(batches) if batches else None
         if not table:
             raise ReferenceRefused("it has no rows")
-        table = pa.table([_plain(name, table[name]) for name in table.column_names], names=table.column_names)
         table = table.filter(table[self.key].is_valid()).sort_by(self.key).combine_chunks()
         _check_keys(self.key, table[self.key])
         return table
@@ -76,23 +76,35 @@ class SourceTable:
         return (Path(self.path) / "_delta_log").is_dir()
 
     def _parquet_files(self) -> list[Path]:
+        """Those directly in the folder, without the ones that Spark takes for hidden."""
         path = Path(self.path)
-        files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+        found = [file for file in path.glob("*.parquet") if file.name[0] not in "._"] if path.is_dir() else [path]
+        files = sorted(file for file in found if file.is_file())
         if not files:
             raise ReferenceRefused(f"there is no Delta table and no Parquet file at {self.path}")
         return files
 
-    def _read_at_most(self, most_bytes: int) -> list[pa.RecordBatch]:
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = list(dict.fromkeys([self.key, *self.columns]))
         if self._is_delta():
             dataset = DeltaTable(self.path).to_pyarrow_dataset()
+            _check_columns(wanted, dataset.schema, dataset.schema)
         else:
             dataset = ds.dataset([str(file) for file in self._parquet_files()], format="parquet")
-        missing = [name for name in wanted if name not in dataset.schema.names]
-        if missing:
-            raise ReferenceRefused(f"it has no column {', '.join(missing)}; it has {', '.join(dataset.schema.names)}")
-        batches = dataset.to_batches(columns=wanted, batch_readahead=1, fragment_readahead=1, use_threads=False)
-        return list(_up_to(most_bytes, batches))
+            for fragment in dataset.get_fragments():  # Arrow would give all files the types of the first one
+                _check_columns(wanted, fragment.physical_schema, dataset.schema)
+        options = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        yield from dataset.to_batches(columns=wanted, **options)
+
+
+def _check_columns(wanted: Sequence[str], own: pa.Schema, first: pa.Schema) -> None:
+    missing = [name for name in wanted if name not in own.names]
+    if missing:
+        raise ReferenceRefused(f"it has no column {', '.join(missing)}; it has {', '.join(own.names)}")
+    for name in wanted:
+        if own.field(name).type != first.field(name).type:
+            kinds = f"{own.field(name).type} and {first.field(name).type}"
+            raise ReferenceRefused(f"its column {name} is {kinds} in different files")
 
 
 def _stat(file: Path) -> tuple[int, int]:
@@ -110,18 +122,25 @@ def _up_to(most_bytes: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         yield batch
 
 
-def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)  # text may be no UTF-8
+    columns = [_plain(name, batch[name]) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _plain(name: str, column: pa.Array) -> pa.Array:
     """The column in the type that silver has for such values."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     try:
-        return _short(name, column.cast(_type_in_silver(kind)))
+        plain = _short(name, column.cast(_type_in_silver(kind)))
     except KeyError:
         raise ReferenceRefused(f"its column {name} is {kind}; a joined column has {FLAT}") from None
     except pa.ArrowInvalid as error:
         raise ReferenceRefused(f"its column {name}: {one_line(str(error))}") from None
+    return bounded(pa.chunked_array([plain])).combine_chunks()
 
 
-def _short(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _short(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if longest > LONGEST:
@@ -155,4 +174,4 @@ def _check_keys(name: str, keys: pa.ChunkedArray) -> None:
     counts = keys.value_counts()
     doubled = counts.filter(pc.greater(counts.field("counts"), 1))
     if len(doubled):
-        raise ReferenceRefused(f"its key {name} is not unique: {len(doubled):,} keys have several rows")
+        raise ReferenceRefused(f"its key {name} is not unique: keys with several rows: {len(doubled):,}")

@@ -35,7 +35,16 @@ def read_copy(storage: LocalStorage, name: str, content: str) -> pa.RecordBatch:
 
     Raises:
         FileNotFoundError: the copy is no longer kept.
+        ArrowInvalid: it is damaged.
     """
     import pyarrow as pa
 
     return pa.ipc.open_file(storage.map_input(key_of(name, content))).get_batch(0)
+
+
+def is_whole(storage: LocalStorage, name: str, content: str) -> bool:
+    """Whether a copy has the content that it is named by."""
+    try:
+        return content_of(memoryview(storage.map_input(key_of(name, content)).read_buffer())) == content
+    except (FileNotFoundError, ValueError):
+        return False

@@ -79,7 +79,7 @@ def test_what_cannot_be_joined_leaves_the_last_good_version(stand: Stand, capfd:
     write(stand.folder, ("ann", "FR", 1), ("ann", "IT", 2))
     for _ in range(3):
         assert stand.rows(tables) == [ANN, BOB]
-    assert tables.describe()["players"]["refused"] == "its key player is not unique: 1 keys have several rows"
+    assert tables.describe()["players"]["refused"] == "its key player is not unique: keys with several rows: 1"
     assert capfd.readouterr().err.count("reference table refused") == 1
     shutil.rmtree(stand.path)
     assert stand.rows(tables) == [ANN, BOB]
@@ -103,6 +103,14 @@ def test_a_column_keeps_its_type(stand: Stand) -> None:
     assert stand.rows(again) == [ANN, BOB]
     other = stand.follow(prefix="player_")
     assert stand.rows(other) == [{KEY: "ann", "player_country": "FR", "player_tier": "gold"}]
+
+
+def test_a_key_keeps_its_type(stand: Stand) -> None:
+    tables = stand.follow()
+    tables.load()
+    write(stand.folder, (7, "FR", 1), key=pa.int64())
+    assert stand.rows(tables) == [ANN, BOB]
+    assert tables.describe()["players"]["refused"].startswith("its column player is int64 now, and was string")
 
 
 def test_a_first_start_needs_the_table(stand: Stand) -> None:
@@ -135,7 +143,10 @@ def test_old_copies_are_removed_and_a_reader_of_one_goes_on(stand: Stand) -> Non
 def test_a_lost_copy_is_made_again_and_a_damaged_list_is_named(stand: Stand) -> None:
     tables = stand.follow()
     content = tables.versions()["players"].content
-    for damage in (lambda key: stand.storage.delete(key), lambda key: stand.storage.replace(key, b"ARROW1")):
+    for damage in (
+        lambda key: stand.storage.delete(key),
+        lambda key: stand.storage.replace(key, stand.storage.get(key).replace(b"FR", b"IT")),
+    ):
         damage(f"_protolake/references/players/{content}.arrow")
         assert stand.rows(stand.follow()) == [ANN, BOB]
     stand.storage.replace("_protolake/references/players.json", b"{")

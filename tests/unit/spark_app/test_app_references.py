@@ -79,7 +79,7 @@ def test_rows_without_a_key_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        (pa.concat_tables([PLAYERS, PLAYERS.slice(0, 2)]), "its key player is not unique: 2 keys have several rows"),
+        (pa.concat_tables([PLAYERS, PLAYERS.slice(0, 2)]), "its key player is not unique: keys with several rows: 2"),
         (PLAYERS.drop_columns(["tier"]), "it has no column tier; it has player, country"),
         (PLAYERS.slice(0, 0), "it has no rows"),
         (PLAYERS.set_column(2, "tier", pa.array([[1], [2], []])), "its column tier is list<"),
@@ -136,6 +136,47 @@ def test_rows_are_sorted_by_their_keys_and_long_values_are_refused(tmp_path: Pat
     long = PLAYERS.set_column(1, "country", pa.array(["x" * 4097, None, "IT"]))
     with pytest.raises(ReferenceRefused, match="its column country has a value of 4,097 bytes; the most is 4,096"):
         parquet(tmp_path, long).read()
+
+
+NOT_UTF8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+
+
+@pytest.mark.parametrize("column", ["player", "country"])
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path, column: str) -> None:
+    table = PLAYERS.slice(0, 1)
+    table = table.set_column(table.column_names.index(column), column, NOT_UTF8)
+    with pytest.raises(ReferenceRefused, match="UTF8"):
+        parquet(tmp_path, table).read()
+
+
+def test_a_dictionary_counts_as_the_text_that_it_stands_for(tmp_path: Path) -> None:
+    rows = 20_000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["y" * 1000])
+    table = pa.table({"player": [str(row) for row in range(rows)], "country": text, "tier": [1] * rows})
+    with pytest.raises(ReferenceRefused, match="more than 10 MiB"):
+        parquet(tmp_path, table).read(most_bytes=10 << 20)
+
+
+def test_the_files_of_a_folder_have_the_same_columns(tmp_path: Path) -> None:
+    numbers = PLAYERS.slice(1).set_column(0, "player", pa.array([5, 6]))
+    with pytest.raises(ReferenceRefused, match="its column player is int64 and string in different files"):
+        parquet(tmp_path, PLAYERS.slice(0, 1), numbers).read()
+    with pytest.raises(ReferenceRefused, match="it has no column tier"):
+        parquet(tmp_path, PLAYERS.slice(0, 1), PLAYERS.slice(1).drop_columns(["tier"])).read()
+
+
+def test_hidden_files_are_left_out(tmp_path: Path) -> None:
+    for name in ("_tmp.parquet", ".b.parquet"):
+        (tmp_path / name).write_bytes(b"half")
+    assert rows(parquet(tmp_path, PLAYERS).read()) == EXPECTED
+
+
+def test_moments_that_no_reader_knows_are_null(tmp_path: Path) -> None:
+    late = pa.array([2**62, 0, 1]).cast(pa.timestamp("us"))
+    table = PLAYERS.set_column(1, "country", late).set_column(2, "tier", pa.array([2**31 - 1, 0, 1], pa.date32()))
+    found = parquet(tmp_path, table).read()
+    assert (found["country"].null_count, found["tier"].null_count) == (1, 1)
+    assert found["country"].type == pa.timestamp("us", "UTC")
 
 
 TEXTS = st.one_of(st.none(), st.text(max_size=3))
