@@ -128,6 +128,7 @@ class Pipeline:
         self.status.versions_of = opened.schemas.ledger.versions
         self.status.warnings_of = opened.schemas.ledger.warnings
         self.status.paused_of = opened.paused.describe
+        self.status.references_of = opened.projections.joins.references.describe
         return opened
 
     def _discard(self) -> None:

@@ -10,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from spark_app.audit.chunk import Chunk
-from spark_app.audit.expectation_sql import columns_of
+from spark_app.audit.expectation_sql import columns_of, with_missing
 from spark_app.audit.expected import Json, plain
-from spark_app.audit.projection_sql import calls_hmac, computed, use_key
+from spark_app.audit.joined_columns import join
+from spark_app.audit.projection_sql import calls_hmac, computed, known_times, use_key, with_numbers
 from spark_app.audit.record_rules import Piece
 from spark_app.audit.sent_rows import sent_rows, type_of
 from spark_app.audit.values import mark, unequal
 from spark_app.storage.hmac_key import fingerprint_of, read_key
 
+GONE = "rows have columns of a version of a reference table that is no longer kept: those were not compared"
 OTHER_KEY = "rows have columns made with another key than that of silver.hmac_key_file: those were not compared"
 AS_TEXT = "rows have columns made from JSON text, whose form is not proven: those differ from the audit's"
 
@@ -28,13 +30,13 @@ class Projected:
     Attributes:
         touched: the columns, casefolded, that are not as they were sent.
         made: the values that a row must have; a touched column without one must be NULL.
-        unproven: the columns that cannot be compared.
+        unproven: the columns that cannot be compared, casefolded, with the reason.
         loose: the columns whose differences are noted only.
     """
 
     touched: frozenset[str]
     made: dict[str, pa.Array] = field(default_factory=dict)
-    unproven: set[str] = field(default_factory=set)
+    unproven: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
 
 
@@ -48,11 +50,22 @@ def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projec
     found = Projected(touched)
     has_key = bool(definition.get("hmac_key")) and _take_key(chunk, definition["hmac_key"])
     kinds = {name.casefold(): actual.schema.field(name).type for name in actual.column_names}
+    references: dict[str, Any] = definition.get("references", {})
     named = frozenset[str]().union(*(columns_of(text) for text in columns.values()))
+    named |= {one["on"].lower() for one in references.values()}
     rows = sent_rows(chunk, piece, actual.schema, named, number, chunk.snapshot.settings.decode.framed_keys)
+    rows = _join(chunk, references, rows, found)
+    dropped = {name.casefold() for name in definition.get("drop", ())}
+    for name in (name for one in references.values() for name in one["columns"]):
+        if name in rows.column_names and name.casefold() in kinds.keys() - dropped:
+            found.made[name] = rows[name].combine_chunks().cast(kinds[name.casefold()])
+    lost = frozenset(found.unproven)
     for name, text in columns.items():
-        if calls_hmac(text) and not has_key:
-            found.unproven.add(name)
+        found.unproven.pop(name.casefold(), None)
+        if lost & columns_of(text):
+            found.unproven[name.casefold()] = GONE
+        elif calls_hmac(text) and not has_key:
+            found.unproven[name.casefold()] = OTHER_KEY
         elif name.casefold() in kinds:
             try:
                 found.made[name] = computed(rows, text, kinds[name.casefold()], partial(type_of, chunk))
@@ -61,6 +74,21 @@ def project(chunk: Chunk, piece: Piece, number: int, actual: pa.Table) -> Projec
         if _from_json(piece, columns_of(text)):
             found.loose.add(name)
     return found
+
+
+def _join(chunk: Chunk, references: dict[str, Any], rows: pa.Table, found: Projected) -> pa.Table:
+    """The rows as expressions see them: with the joined columns, which replace others of their names."""
+    joined: dict[str, pa.Array] = {}
+    for name, reference in references.items():
+        looked_up = with_missing(rows, frozenset({reference["on"].lower()}), partial(type_of, chunk))
+        columns = join(chunk.snapshot.lake, name, reference, looked_up)
+        if columns is None:
+            found.unproven |= {column.casefold(): GONE for column in reference["columns"]}
+        else:
+            joined |= columns
+    hidden = {name.casefold() for name in joined}
+    kept = {name: rows[name] for name in rows.column_names if name.casefold() not in hidden}
+    return pa.table(kept | joined)
 
 
 def _take_key(chunk: Chunk, fingerprint: str) -> bool:
@@ -90,8 +118,9 @@ def _has_json(value: Any) -> bool:
 
 def compare(chunk: Chunk, wrong: np.ndarray, projected: Projected, name: str, column: pa.Array) -> None:
     """Mark the rows whose column is not what the projection makes; what cannot be proven is noted."""
-    if name in projected.unproven:
-        chunk.verdict.note(OTHER_KEY, len(column))
+    why = projected.unproven.get(name.casefold())
+    if why is not None:
+        chunk.verdict.note(why, len(column))
         return
     due = projected.made.get(name)
     differ = ~np.asarray(column.is_null()) if due is None else differing_values(due, column)
@@ -105,5 +134,7 @@ def differing_values(due: pa.Array, column: pa.Array) -> np.ndarray:
     """Which values differ, of columns of one type."""
     if not pa.types.is_nested(column.type):
         return unequal(due, column)
-    pairs = zip(due.to_pylist(), column.to_pylist(), strict=True)
-    return np.array([plain(one, column.type) != plain(other, column.type) for one, other in pairs], bool)
+    kind = with_numbers(column.type)  # Python has no time outside of the years 1 to 9999
+    made = (known_times(value, column.type) for value in due.cast(kind).to_pylist())
+    pairs = zip(made, column.cast(kind).to_pylist(), strict=True)
+    return np.array([plain(one, kind) != plain(other, kind) for one, other in pairs], bool)

@@ -75,8 +75,11 @@ def computed(rows: pa.Table, text: str, kind: pa.DataType, type_of: Callable[[st
     connection.register(ROWS, rows)
     try:
         found = connection.sql(f'SELECT TRY((\n{text}\n)) AS made FROM "{ROWS}"')
-        if str(found.types[0]) == "HUGEINT":  # it has values of 39 digits, and a decimal has not
-            found = connection.sql(f'SELECT TRY(CAST((\n{text}\n) AS DECIMAL(38, 0))) AS made FROM "{ROWS}"')
+        # HUGEINT has values of 39 digits, and a decimal has not; Arrow cuts nanoseconds off, which DuckDB rounds.
+        given = str(found.types[0])
+        written = given.replace("HUGEINT", "DECIMAL(38, 0)").replace("TIMESTAMP_NS", "TIMESTAMP")
+        if written != given:
+            found = connection.sql(f'SELECT TRY(CAST((\n{text}\n) AS {written})) AS made FROM "{ROWS}"')
         return _as_written(found.to_arrow_table()["made"].combine_chunks(), kind)
     except (duckdb.Error, pa.ArrowException) as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
@@ -84,6 +87,33 @@ def computed(rows: pa.Table, text: str, kind: pa.DataType, type_of: Callable[[st
         raise ValueError(type(error).__name__) from None
     finally:
         connection.unregister(ROWS)
+
+
+def with_numbers(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of times and dates, at any depth."""
+    if kind in YEARS_1_TO_9999:
+        return pa.int64() if kind == MOMENT else pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([kind.field(i).with_type(with_numbers(kind.field(i).type)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(with_numbers(kind.key_type), with_numbers(kind.item_type))
+    return pa.list_(with_numbers(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def known_times(value: Any, kind: pa.DataType) -> Any:
+    """A value in Python's form, its times as numbers, without those outside of the years 1 to 9999. `kind` is the type
+    of before."""
+    if value is None:
+        return None
+    if kind in YEARS_1_TO_9999:
+        first, last = YEARS_1_TO_9999[kind]
+        return value if first <= value <= last else None
+    if pa.types.is_struct(kind):
+        return {name: known_times(part, kind.field(name).type) for name, part in value.items()}
+    if pa.types.is_map(kind):
+        pairs = [(known_times(k, kind.key_type), known_times(v, kind.item_type)) for k, v in value]
+        return None if any(key is None for key, _ in pairs) else pairs
+    return [known_times(item, kind.value_type) for item in value] if pa.types.is_list(kind) else value
 
 
 def _as_written(values: pa.Array, kind: pa.DataType) -> pa.Array:

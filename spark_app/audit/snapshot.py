@@ -157,7 +157,8 @@ class Snapshot:
         given_up: (topic id, span) of the accepted losses.
         folded: the last unit that every gold table includes.
         definitions: number -> {"rules": [{"name", "check", "action"}, ...]}, and with a projection also "columns"
-            {name: expression}, "drop" [name, ...] and "hmac_key", the fingerprint of the key.
+            {name: expression}, "drop" [name, ...], "hmac_key", the fingerprint of the key, and "references"
+            {name: {"on", "columns", "content"}}.
         paused: silver table -> rows that wait, according to the last unit.
     """
 
@@ -224,7 +225,9 @@ class Snapshot:
     def touched(self, number: int) -> frozenset[str]:
         """The columns, casefolded, that rows of a definition do not have as they were sent."""
         definition = self.definitions.get(str(number), {})
-        return frozenset(name.casefold() for name in (*definition.get("columns", {}), *definition.get("drop", ())))
+        joined = (name for one in definition.get("references", {}).values() for name in one["columns"])
+        names = (*definition.get("columns", {}), *definition.get("drop", ()), *joined)
+        return frozenset(name.casefold() for name in names)
 
     @cached_property
     def projected(self) -> frozenset[str]:
@@ -279,9 +282,15 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         tables,
         _given_up(tables.get(settings.tables.lost)),
         folded,
-        read_durable(lake.storage, lake.definitions) or {},
+        _definitions(lake),
         {settings.tables.layout.silver_of(name): pause["rows"] for name, pause in pauses.items()},
     )
+
+
+def _definitions(lake: Lake) -> dict[str, Any]:
+    """The definitions; one with reference tables names the entry that has all else."""
+    stored = read_durable(lake.storage, lake.definitions) or {}
+    return {number: stored.get(str(entry.get("as")), {}) | entry for number, entry in stored.items()}
 
 
 def _start(lake: Lake, bronze: Table | None, topic_ids: dict[str, str]) -> tuple[Offsets, str]:

@@ -64,7 +64,7 @@ class OpenLake:
             settings.event,
             settings.tables,
             lambda table: units.committer.tables.columns(table),
-            settings.silver,
+            settings.touched,
             projected,
         )
         units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)

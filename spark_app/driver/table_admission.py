@@ -10,13 +10,10 @@ import pyarrow as pa
 from spark_app.model.errors import UsageError
 from spark_app.ops.log import log
 from spark_app.settings.models import Event, Tables
-from spark_app.settings.silver import Silver
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
-
-AS_SENT = Silver()
 
 
 class TableAdmission:
@@ -29,13 +26,14 @@ class TableAdmission:
         event: Event,
         tables: Tables,
         columns: Callable[[str], pa.Schema | None] = lambda table: None,
-        silver: Silver = AS_SENT,
+        touched: Callable[[str], frozenset[str]] = lambda name: frozenset(),
         projected: Collection[str] = (),
     ):
         """
         Args:
             columns: returns the columns of a table; None if the table does not exist.
-            silver: the settings of the columns of silver.
+            touched: returns the columns, casefolded, that rows of a silver table may have otherwise than they were
+                sent.
             projected: the columns, casefolded, that some definition of the lake has made.
         """
         self._lake = lake
@@ -45,7 +43,7 @@ class TableAdmission:
         self._cap = tables.max_tables
         self._layout = tables.layout
         self._columns = columns
-        self._silver = silver
+        self.touched = touched
         self._projected = frozenset(projected)
         self.renewing: frozenset[str] = frozenset()  # routing names of the tables that are made anew
         stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
@@ -78,10 +76,6 @@ class TableAdmission:
                 f"no table is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(admitted)) or 'none'}"
             )
 
-    def touched(self, name: str) -> frozenset[str]:
-        """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""
-        return self._silver.touched(name)
-
     def written(self, table: str) -> pa.Schema | None:
         """The current columns of a table; None if it does not exist, or is made anew."""
         is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing
@@ -94,7 +88,7 @@ class TableAdmission:
         columns = self.written(self._layout.silver_of(name)) if several or self._projected else None
         if columns is None:
             return None
-        touched = self._silver.touched(name)
+        touched = self.touched(name)
         kept = [field for field in columns if field.name.casefold() not in touched]
         former = any(field.name.casefold() in self._projected for field in kept)
         return pa.schema(kept) if several or former else None
@@ -103,7 +97,7 @@ class TableAdmission:
         """The columns that gold can name in a silver table; `known` is the catalog's. Where projections make columns,
         those of the table count."""
         messages = self.messages.get(name, ())
-        written = self._columns(self._layout.silver_of(name)) if self._projected or self._silver.touched(name) else None
+        written = self._columns(self._layout.silver_of(name)) if self._projected or self.touched(name) else None
         if written is not None:
             return written
         if len(messages) == 1:

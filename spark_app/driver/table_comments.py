@@ -29,7 +29,7 @@ class TableComments:
         authored = self._of_messages(self._tables.messages.get(name, ()))
         touched = self._tables.touched(name) if name else frozenset()  # what the message says is not true of them
         authored = {path: text for path, text in authored.items() if not path or path[0].casefold() not in touched}
-        return Comments(_within_limit(authored), own_comments(self._layout, table))
+        return Comments(_within_limit(authored), own_comments(self._layout, table), touched)
 
     def _of_messages(self, kinds: Iterable[str]) -> dict[Path, str]:
         """The comments of message types (`Wrapper/Inner` for a wrapped one). Of several comments for one column the one

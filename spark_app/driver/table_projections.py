@@ -1,4 +1,4 @@
-"""The projection of each silver table, by the settings and the columns that the table has now.
+"""The projection of each silver table, by the settings, the columns that the table has now and the reference tables.
 
 A definition names exactly the columns that its rows get: a column of all tables is left out where a table has nothing
 for it. So a row is proven by its definition alone, whatever columns its table gets later.
@@ -6,17 +6,18 @@ for it. So a row is proven by its definition alone, whatever columns its table g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from spark_app.decode.merged_columns import grows
+from spark_app.driver.table_joins import TableJoins
 from spark_app.expectations.checks import LINEAGE, unknown_column
 from spark_app.model.catalog import Catalog
 from spark_app.model.definitions import Definition, Definitions, Rule
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.projections import Projection
+from spark_app.model.projections import Join, Projection
 from spark_app.model.text import one_line
 from spark_app.ops.log import log
 from spark_app.projections.expressions import calls_hmac, columns_of, fields_of, type_of
@@ -24,7 +25,7 @@ from spark_app.projections.written_types import null_of
 from spark_app.settings.models import Settings
 from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.storage.lake import Lake
-from spark_app.store.numbered_definitions import number
+from spark_app.store.numbered_definitions import number_all
 from spark_app.worker.fit import table_columns
 from spark_app.worker.placement import known_types
 from spark_app.worker.route import Routing
@@ -40,13 +41,17 @@ class Table:
 
     Attributes:
         sent: the columns of its messages.
-        types: `sent`, and the columns that only other messages have.
+        seen: `sent` with the joined columns: what expressions see.
+        types: `seen`, and the columns that only other messages have.
+        joins: by the settings and the versions of the reference tables.
         written: the columns that the table has in Delta; None if it does not exist.
     """
 
     name: str
     sent: pa.Schema
+    seen: pa.Schema
     types: pa.Schema
+    joins: tuple[Join, ...]
     written: pa.Schema | None
 
 
@@ -71,6 +76,7 @@ class TableProjections:
         self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
         self._catalog: Catalog | None = None
         self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
+        self.joins = TableJoins(lake.storage, settings.reference)
 
     def definitions(self, base: Definitions, catalog: Catalog, routing: Routing) -> Definitions:
         """The definitions with the projections of all tables; new ones are durable.
@@ -79,29 +85,34 @@ class TableProjections:
             base: the definitions by rules.
 
         Raises:
-            ConfigurationError: the key of `hmac()` cannot be read.
+            ConfigurationError: the key of `hmac()` cannot be read, or a reference table, of which the lake has no
+                version.
         """
-        if self._silver.is_empty:
+        if not self._settings.are_columns_changed:
             return base
+        if self.joins.follow():
+            self._numbers = {}
+            self.forget()
         key = self._fingerprint()
+        resolved = {name: _with_key(self._resolve(name, catalog, routing), key) for name in routing.messages}
+        projections = {name: projection for name, projection in resolved.items() if projection}
+        self._number_new((rules, p) for name, p in projections.items() for rules in _rules_of(base, name))
         own, by_origin = dict(base.own), dict(base.by_origin)
-        for name in routing.messages:
-            projection = _with_key(self._resolve(name, catalog, routing), key)
-            if projection:
-                old = base.of(name)
-                own[name] = self._number(() if old is None else old.rules, projection)
-                found = base.by_origin.get(name, {})
-                by_origin[name] = {origin: self._number(one.rules, projection) for origin, one in found.items()}
+        for name, projection in projections.items():
+            old = base.of(name)
+            own[name] = self._numbers[() if old is None else old.rules, projection]
+            found = base.by_origin.get(name, {})
+            by_origin[name] = {origin: self._numbers[one.rules, projection] for origin, one in found.items()}
         return replace(base, own=own, by_origin=by_origin)
 
     def forget(self) -> None:
         """Compare the settings with the tables again before the next unit."""
         self._catalog = None
 
-    def _number(self, rules: tuple[Rule, ...], projection: Projection) -> Definition:
-        if (rules, projection) not in self._numbers:
-            self._numbers[rules, projection] = number(self._lake, rules, projection)
-        return self._numbers[rules, projection]
+    def _number_new(self, wanted: Iterable[tuple[tuple[Rule, ...], Projection]]) -> None:
+        new = [one for one in dict.fromkeys(wanted) if one not in self._numbers]
+        if new:
+            self._numbers |= zip(new, number_all(self._lake, new), strict=True)
 
     def _fingerprint(self) -> str:
         if not self._hmac:
@@ -117,24 +128,33 @@ class TableProjections:
         known = self._resolved.get(name)
         if known is None or known[0] != messages:
             table = self._table(name, catalog, routing)
-            known = self._resolved[name] = messages, self._safe(table, self._projection(table))
+            projection = self._safe(table, self._projection(table))
+            known = self._resolved[name] = messages, self._without_keys(table, projection)
         return known[1]
 
     def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
         sent = table_columns(routing.messages[name], catalog.columns, self._wrapper, routing.fixed.get(name))
         written = self._written(self._settings.tables.layout.silver_of(name))
-        return Table(name, sent, known_types(sent, catalog), written)
+        return self._made(name, sent, catalog, written)
+
+    def _made(self, name: str, sent: pa.Schema, catalog: Catalog, written: pa.Schema | None) -> Table:
+        joins = self.joins.of(name, sent)
+        joined = [field for _, field in self.joins.fields(joins)]
+        replaced = {field.name.casefold() for field in joined}
+        seen = pa.schema([*(field for field in sent if field.name.casefold() not in replaced), *joined])
+        return Table(name, sent, seen, known_types(seen, catalog), joins, written)
 
     def _projection(self, table: Table) -> Projection:
         """What the settings make of the table's rows."""
-        there = self._names(table.sent)
+        there = self._names(table.seen)
         general = self._silver.general_columns(table.name)
         columns = {name: text for name, text in general.items() if self._applies(name, text, there)}
         columns |= self._silver.own(table.name).columns
         drops = self._silver.drops(table.name)
         dropped = {name.casefold() for name in drops}
         kept = {name: text for name, text in columns.items() if name.casefold() not in dropped}
-        return Projection(tuple(sorted(kept.items())), tuple(name for name in drops if name.casefold() in there))
+        drops = [name for name in drops if name.casefold() in there]
+        return Projection(tuple(sorted(kept.items())), tuple(drops), joins=table.joins)
 
     def _names(self, sent: pa.Schema) -> frozenset[str]:
         keyed = self._settings.decode.framed_keys
@@ -145,6 +165,20 @@ class TableProjections:
         """Whether a column of all tables is one of this table: it replaces one there, or all that it names is there."""
         named = {one.casefold() for one in columns_of("silver.columns", text)}
         return name.casefold() in there or named <= there
+
+    def _without_keys(self, table: Table, projection: Projection) -> Projection:
+        """The projection, without decoded keys if they may hold text that it hides. The start refuses such settings for
+        the tables and messages that it knows."""
+        if not self._hides_but_for_keys(table, projection):
+            return projection
+        log.warning("the column _key is dropped: it may hold what the projection hides", table=table.name)
+        return replace(projection, drops=(*projection.drops, "_key"))
+
+    def _hides_but_for_keys(self, table: Table, projection: Projection) -> frozenset[str]:
+        """The columns, casefolded, whose text decoded keys may still show."""
+        hidden = (projection.names & self._names(table.sent)) - {"_key"}
+        shows = self._settings.decode.framed_keys and "_key" not in projection.names
+        return hidden if shows else frozenset()
 
     def _safe(self, table: Table, projection: Projection) -> Projection:
         """The projection without expressions that have no type by now, or another one than their column: such a column
@@ -170,19 +204,22 @@ class TableProjections:
         Raises:
             ConfigurationError: the text names the setting.
         """
-        if self._silver.is_empty and not self._projected:
+        if not self._settings.are_columns_changed and not self._projected:
             return
+        self.joins.follow()
         for setting, own in self._silver.parts():
             for name, text in own.columns.items():
                 columns_of(f"{setting}.columns.{name}", text)
         self._fingerprint()
         tables = [self._table(name, catalog, routing) for name in routing.messages]
-        self._check_names([*catalog.columns.values(), *(table.sent for table in tables)])
+        messages = [self._made("", sent, catalog, None) for sent in catalog.columns.values()]
+        self._check_names(table.seen for table in (*messages, *tables))
+        self._check_joins(messages, tables)
         for table in tables:
             self._check_table(table)
             self._check_former(table, routing.messages[table.name], catalog)
         self._check_without_tables(catalog, routing)
-        self._check_keys(tables)
+        self._check_keys(tables or messages)
 
     def _check_names(self, known: Iterable[pa.Schema]) -> None:
         """Refuse names that no schema has."""
@@ -196,6 +233,24 @@ class TableProjections:
                     if name.casefold() not in names:
                         raise _refusal(f"{setting}.{part}", unknown_column(name, list(names.values())))
 
+    def _check_joins(self, messages: Iterable[Table], tables: Iterable[Table]) -> None:
+        """Refuse one that no message can have, and a joined column that a table has with another type.
+
+        Args:
+            messages: a table for each message that is known.
+        """
+        self.joins.check([(table.sent, table.joins) for table in (*messages, *tables)])
+        for table in tables:
+            made = self._made_otherwise(table)
+            for reference, field in self.joins.fields(table.joins):
+                problem = _written_problem(table, field.name, field.type)
+                if problem is not None and field.name.casefold() not in made:
+                    raise _refusal(f"reference.{reference}", f"{field.name} {problem}")
+
+    def _made_otherwise(self, table: Table) -> frozenset[str]:
+        """The columns, casefolded, that expressions make or that are dropped."""
+        return replace(self._projection(table), joins=()).names
+
     def _check_table(self, table: Table) -> None:
         projection = self._projection(table)
         for name, text in projection.columns:
@@ -207,7 +262,7 @@ class TableProjections:
 
     def _check_former(self, table: Table, messages: tuple[str, ...], catalog: Catalog) -> None:
         """Refuse to write a column as it is sent, if a projection of before has made it of another type."""
-        touched = self._silver.touched(table.name)
+        touched = self._settings.touched(table.name)
         for field in table_columns(messages, catalog.columns, self._wrapper):
             written = _written_field(table, field.name)
             former = field.name.casefold() in self._projected and field.name.casefold() not in touched
@@ -225,40 +280,46 @@ class TableProjections:
             if named in routing.messages or (own is self._silver and routing.messages) or not catalog.columns:
                 continue
             for name, text in own.columns.items():
-                possible = [Table(named, sent, known_types(sent, catalog), None) for sent in catalog.columns.values()]
+                possible = [self._made(named, sent, catalog, None) for sent in catalog.columns.values()]
                 problems = [problem_of(table, name, text) for table in possible]
                 if all(problems):
                     raise _refusal(f"{setting}.columns.{name}", problems[0] or "")
 
     def _check_keys(self, tables: Iterable[Table]) -> None:
         """Decoded keys may hold the text that the columns hide."""
-        if not self._settings.decode.framed_keys:
-            return
         for table in tables:
-            projection = self._projection(table)
-            hidden = (projection.names & self._names(table.sent)) - {"_key"}
-            if hidden and "_key" not in projection.names:
+            hidden = self._hides_but_for_keys(table, self._projection(table))
+            if hidden:
                 raise _refusal(
                     "silver",
-                    f"{table.name} hides {min(hidden)}, but decode.framed_keys writes the record key into _key: drop "
-                    '_key, or replace it; _key = "_key" keeps it',
+                    f"{table.name or 'a table'} hides {min(hidden)}, but decode.framed_keys writes the record key into "
+                    '_key: drop _key, or replace it; _key = "_key" keeps it',
                 )
 
 
 def problem_of(table: Table, name: str, text: str) -> str | None:
     """Why an expression cannot give the column; None = it can."""
-    found = type_of(text, fields_of(text, table.sent, table.types))
-    if isinstance(found, str):
-        return found
+    found = type_of(text, fields_of(text, table.seen, table.types))
+    return found if isinstance(found, str) else _written_problem(table, name, found[1])
+
+
+def _written_problem(table: Table, name: str, kind: pa.DataType) -> str | None:
+    """Why the table cannot take a column of the type; None = it can."""
     written = _written_field(table, name)
     if written is None:
         return None
     remedy = f"take another name, or {_renew(table)}"
     if written.name != name:
         return f"the table {table.name} has the column as {written.name}, and case does not count: {remedy}"
-    if _differs(found[1], written.type):
-        return f"is of the type {found[1]}, but the table {table.name} has {written.type} in {name}: {remedy}"
+    if _differs(kind, written.type):
+        return f"is of the type {kind}, but the table {table.name} has {written.type} in {name}: {remedy}"
     return None
+
+
+def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Rule, ...]]:
+    """The rules that rows of a table may meet; at least none at all."""
+    yield () if (usual := base.of(name)) is None else usual.rules
+    yield from (one.rules for one in base.by_origin.get(name, {}).values())
 
 
 def _renew(table: Table) -> str:

@@ -17,10 +17,12 @@ class Comments:
     Attributes:
         authored: from .proto files; they replace the comments that are there.
         own: the app's; they count only where there is no comment.
+        made: the columns, casefolded, that may not be as they were sent: no comment of before is true of them.
     """
 
     authored: Mapping[Path, str] = field(default_factory=dict)
     own: Mapping[Path, str] = field(default_factory=dict)
+    made: frozenset[str] = frozenset()
 
 
 NO_COMMENTS = Comments()

@@ -47,6 +47,7 @@ class Status:
         self.versions_of: Callable[[], dict[str, int]] = dict
         self.warnings_of: Callable[[], dict[str, Any]] = lambda: self.value["schema_warnings"]
         self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
+        self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
         self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
@@ -72,6 +73,7 @@ class Status:
             "expectations": {},
             "paused": old.get("paused", {}),
             "schema_warnings": old.get("schema_warnings", {"count": 0, "newest": []}),
+            "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "tables": old.get("tables", {}),
@@ -232,7 +234,8 @@ class Status:
                 failed = True
 
     def _write(self) -> None:
-        lag, versions, paused, warnings = self.lag_of(), self.versions_of(), self.paused_of(), self.warnings_of()
+        lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
+        references, warnings = self.references_of(), self.warnings_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -243,6 +246,7 @@ class Status:
             self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, paused=paused, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
             self.value["schema_warnings"] = warnings
+            self.value["references"] = references
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 
 

@@ -21,6 +21,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *([f"dropped     {value['dropped']:,} by expectations"] if value.get("dropped") else []),
         *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
         *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
+        *(_reference(name, one) for name, one in sorted(value.get("references", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
         *_schema_warnings(value.get("schema_warnings") or {}),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
@@ -49,6 +50,11 @@ def _schema_warnings(warnings: Mapping[str, Any]) -> list[str]:
         return []
     newest = [f"            {said}" for said in warnings["newest"]]
     return [f"schemas     {warnings['count']:,} warnings about new versions, see `protolake schemas`", *newest]
+
+
+def _reference(name: str, reference: Mapping[str, Any]) -> str:
+    newer = f"; a newer version is refused: {reference['refused']}" if reference["refused"] else ""
+    return f"reference   {name}: {reference['rows']:,} rows, version {reference['version'] or '-'}{newer}"
 
 
 def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:

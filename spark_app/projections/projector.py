@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_app.expectations.checks import LINEAGE
 from spark_app.expectations.engine import ROWS
@@ -14,14 +13,10 @@ from spark_app.expectations.needed_columns import fields_named, select_fields
 from spark_app.model.projections import Projection
 from spark_app.projections import keyed_hash
 from spark_app.projections.expressions import columns_of, connection, type_of
-from spark_app.projections.written_types import TIMESTAMP, Written
+from spark_app.projections.time_bounds import bounded
+from spark_app.projections.written_types import Written
 
 BARE = re.compile(r'\s*hmac\s*\(\s*"?([A-Za-z_]\w*)"?\s*\)\s*', re.IGNORECASE)
-# The first and the last moment that readers know; a value outside of it is NULL.
-RANGES = {
-    TIMESTAMP: (-62_135_596_800_000_000, 253_402_300_799_999_999),  # microseconds since 1970: years 1 to 9999
-    pa.date32(): (-719_162, 2_932_896),  # days
-}
 
 
 class NoType(ValueError):
@@ -124,13 +119,4 @@ def _run(rows: pa.Table, columns: Sequence[tuple[str, Written]]) -> pa.Table:
 
 
 def _finish(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    column = column if column.type == kind else column.cast(kind)
-    if kind not in RANGES or not len(column):
-        return column
-    low, high = RANGES[kind]
-    numbers = column.cast(pa.int64()) if kind == TIMESTAMP else column.cast(pa.int32())
-    bounds = pc.min_max(numbers).as_py()
-    if bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high):
-        return column
-    inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
-    return pc.if_else(inside, column, pa.scalar(None, kind))
+    return bounded(column if column.type == kind else column.cast(kind))

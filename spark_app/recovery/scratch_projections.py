@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 
 from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.open_lake import OpenLake
-from spark_app.model.projections import Projection
+from spark_app.model.projections import Join, Projection
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
-from spark_app.projections.expressions import calls_hmac
+from spark_app.projections.expressions import calls_hmac, columns_of
 from spark_app.projections.projector import project
+from spark_app.references.joining import join
 from spark_app.storage.hmac_key import fingerprint_of, read_key
 from spark_app.storage.local import LocalStorage
+from spark_app.storage.reference_files import key_of
 from spark_app.store.numbered_definitions import projections_of
 from spark_app.worker import files
 from spark_app.worker.fit import table_columns
@@ -52,7 +54,7 @@ class ScratchProjections:
             first, last: the offsets of the records in all partitions.
         """
         names = {self._layout.silver_of(name): name for name in self._opened.tables.messages}
-        if not self._by_number and self._opened.settings.silver.is_empty:
+        if not self._by_number and not self._opened.settings.are_columns_changed:
             return report
         made = {
             table: list(self._apply_to(names[table], table, entries, first, last)) if table in names else entries
@@ -105,13 +107,23 @@ class ScratchProjections:
         return pa.concat_tables(parts, promote_options="permissive")
 
     def _copied(self) -> set[str]:
-        """The columns made with another key: nothing can prove them, so the fresh rows get those of silver."""
+        """The columns that nothing can prove, so that the fresh rows get those of silver."""
         return {name for projection in self._by_number.values() for name in self._unproven(projection)}
 
     def _unproven(self, projection: Projection) -> set[str]:
-        if projection.key in ("", self._fingerprint):
-            return set()
-        return {name for name, text in projection.columns if calls_hmac(text)}
+        """The columns made with another key, or of versions of reference tables that are no longer kept."""
+        other_key = projection.key not in ("", self._fingerprint)
+        lost = {name.casefold() for one in projection.joins if not self._has(one) for name in one.columns}
+        made = {name.casefold() for name, _ in projection.columns}
+        joined = {name for one in projection.joins for name in one.columns if name.casefold() in lost - made}
+        return joined | {
+            name
+            for name, text in projection.columns
+            if (other_key and calls_hmac(text)) or lost & {one.casefold() for one in columns_of("", text)}
+        }
+
+    def _has(self, one: Join) -> bool:
+        return self._opened.lake.storage.exists(key_of(one.reference, one.content))
 
     def _project(
         self, rows: pa.Table, projection: Projection | None, types: pa.Schema, actual: pa.Table, at: np.ndarray
@@ -121,10 +133,18 @@ class ScratchProjections:
         unproven = self._unproven(projection)
         proven = tuple((name, text) for name, text in projection.columns if name not in unproven)
         own = replace(projection, columns=proven, drops=(*projection.drops, *unproven))
-        made = project(rows, own, types, self._key if projection.key else None)
+        kept = [one for one in projection.joins if self._has(one)]
+        try:
+            joined = join(rows, kept, types, self._opened.lake.storage)
+        except FileNotFoundError:  # a newer version has replaced it just now
+            return self._project(rows, projection, types, actual, at)
+        made = project(joined, own, types, self._key if projection.key else None)
         if unproven and not self._said:
             self._said = True
-            log.warning("columns made with another hmac key are not compared", columns=sorted(unproven))
+            log.warning(
+                "columns made with another hmac key, or of an older version of a reference table, are not compared",
+                columns=sorted(unproven),
+            )
         for name in unproven & set(actual.column_names):
             made = made.append_column(name, actual[name].take(pa.array(at)))
         return made

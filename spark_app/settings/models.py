@@ -14,8 +14,9 @@ from spark_app.model.definitions import MAX_RULES
 from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
+from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
-from spark_app.settings.silver import Silver
+from spark_app.settings.silver import Silver, folded
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -332,6 +333,7 @@ class Settings(BaseSettings):
     batch: Batch = Batch()
     expectations: dict[ExpectationName, Expectation] = {}
     silver: Silver = Silver()
+    reference: dict[ReferenceName, Reference] = {}
     gold: Gold = Gold()
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
@@ -357,7 +359,25 @@ class Settings(BaseSettings):
             for part, names in (("columns", own.columns), ("drop", own.drop)):
                 if routing in {name.casefold() for name in names}:
                     raise ValueError(f"{setting}.{part}: {self.event.routing} names the table, and stays as it is")
+        for name, own_reference in self.reference.items():
+            if routing in folded(own_reference.names):
+                raise ValueError(f"reference.{name}: {self.event.routing} names the table, and stays as it is")
         return self
+
+    @field_validator("reference")
+    @classmethod
+    def _give_each_column_once(cls, references: dict[str, Reference]) -> dict[str, Reference]:
+        joined_names(references)
+        return references
+
+    @property
+    def are_columns_changed(self) -> bool:
+        """Whether a silver table may have other columns than its messages."""
+        return bool(self.reference) or not self.silver.is_empty
+
+    def touched(self, name: str) -> frozenset[str]:
+        """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""
+        return self.silver.touched(name) | joined_names(self.reference)
 
     @property
     def subject(self) -> str:

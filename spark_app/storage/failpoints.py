@@ -32,6 +32,7 @@ STEPS = (
     "identity",
     "rules",
     "definitions",
+    "reference",
     "began",
     "checkpoint",
     "batch",

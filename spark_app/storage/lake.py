@@ -13,7 +13,7 @@ from pathlib import Path
 from posixpath import basename
 
 from spark_app.model.errors import ConfigurationError, ContractError
-from spark_app.storage import failpoints
+from spark_app.storage import failpoints, reference_files
 from spark_app.storage.disk import is_full
 from spark_app.storage.lease import Lease
 from spark_app.storage.local import LocalStorage
@@ -51,6 +51,7 @@ class Lake:
     status = f"{STATE}/status.json"
     scratch = f"{STATE}/scratch.json"
     rebuild = f"{STATE}/rebuild"
+    references = reference_files.FOLDER
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
 

@@ -91,6 +91,16 @@ class LocalStorage:
 
         return OSFile(self.uri(key), "rb")
 
+    def map_input(self, key: str) -> pa.NativeFile:
+        """A file that does not change, to read at any position; processes that read it share its memory.
+
+        Raises:
+            FileNotFoundError
+        """
+        from pyarrow import memory_map
+
+        return memory_map(self.uri(key))
+
     def arrow(self) -> FileSystem:
         """Arrow's view of the lake, for readers that open files by key themselves."""
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -111,7 +121,7 @@ class LocalStorage:
         if durable:
             _sync(os.path.dirname(self.uri(key)))
 
-    def replace(self, key: str, data: bytes, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
         """Create a file, or replace its content, in one step.
 
         Args:
@@ -123,7 +133,7 @@ class LocalStorage:
             _sync(os.path.dirname(self.uri(key)))
 
     @contextlib.contextmanager
-    def _temporary(self, key: str, data: bytes, durable: bool) -> Iterator[str]:
+    def _temporary(self, key: str, data: bytes | memoryview, durable: bool) -> Iterator[str]:
         """A hidden file beside the key, for the block. A kill may leave it: no reader takes it for a file of the lake,
         and no other writer has its name."""
         folder, name = os.path.split(self.uri(key))
@@ -205,7 +215,7 @@ def _open(path: str) -> BinaryIO:
     return open(path, "wb")
 
 
-def _write(path: str, data: bytes, durable: bool) -> None:
+def _write(path: str, data: bytes | memoryview, durable: bool) -> None:
     with _create(path, _open) as file:
         file.write(data)
         if durable:

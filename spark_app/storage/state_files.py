@@ -11,7 +11,7 @@ from spark_app.storage import failpoints
 from spark_app.storage.local import LocalStorage
 
 
-def write_durably(storage: LocalStorage, key: str, text: str | bytes, step: str) -> None:
+def write_durably(storage: LocalStorage, key: str, text: str | bytes | memoryview, step: str) -> None:
     """Replace a file durably: after a power cut it has the old or the new content.
 
     Args:

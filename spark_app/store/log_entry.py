@@ -28,7 +28,7 @@ from spark_app.model.reports import FileEntry
 from spark_app.storage.local import LocalStorage
 from spark_app.store.delta_log import SEQUENCE, UNIT, entry_key
 from spark_app.store.manifest import Manifest
-from spark_app.store.table_schema import commented, extended, table_comment
+from spark_app.store.table_schema import commented, extended, renewed, table_comment
 
 # The protocol for which an entry with only files is correct: no identity columns, row ids, mapped names and the like.
 LAST_WRITER = 4
@@ -158,9 +158,8 @@ def renew(
     Raises:
         ContractError: the lowest protocol version does not have the type of a column.
     """
-    schema = Schema.from_arrow(columns).to_json()
-    _refuse_zoneless(schema)
-    metadata = _changed(table, commented(schema, comments), comments, configuration)
+    _refuse_zoneless(Schema.from_arrow(columns).to_json())
+    metadata = _changed(table, renewed(table, columns, comments), comments, configuration)
     replaced = table.get_add_actions()["path"].to_pylist()
     _write(storage, folder, version, _lines(folder, manifest, app, [metadata], replaced))
 

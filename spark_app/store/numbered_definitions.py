@@ -3,13 +3,15 @@
 _protolake/definitions.json    {"1": {"rules": [{"name": ..., "check": ..., "action": ...}]}, ...}
 
 An entry with a projection also has "columns" {name: expression}, "drop" [name, ...] and "hmac_key", the fingerprint of
-the key, each if there are any.
+the key, each if there are any. One with reference tables has only "references" {name: {"on", "columns", "content"}} and
+"as", the number of the entry with all else: a reference table may have many versions.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from spark_app.model.definitions import Definition, Definitions, Rule
@@ -83,8 +85,13 @@ def projections_of(lake: Lake) -> dict[int, Projection]:
         ContractError: the file of definitions is damaged.
     """
     stored: dict[str, Any] = read_durable(lake.storage, lake.definitions) or {}
-    found = {int(number): Projection.from_json(content) for number, content in stored.items()}
+    found = {int(number): Projection.from_json(_whole(content, stored)) for number, content in stored.items()}
     return {number: projection for number, projection in found.items() if projection}
+
+
+def _whole(content: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """The content of an entry with that of the entry which it names."""
+    return {**stored.get(str(content.get("as")), {}), **content}
 
 
 def _number(rules: tuple[Rule, ...], stored: dict[str, Any], projection: Projection = AS_SENT) -> Definition | None:
@@ -92,6 +99,10 @@ def _number(rules: tuple[Rule, ...], stored: dict[str, Any], projection: Project
     if not rules and not projection:
         return None
     content = {"rules": [vars(rule) for rule in rules], **projection.to_json()}
+    if projection.joins:
+        own = _number(rules, stored, replace(projection, joins=()))
+        base: dict[str, Any] = {"as": own.number} if own else {"rules": []}
+        content = {**base, "references": content["references"]}
     number = next((number for number, old in stored.items() if old == content), str(len(stored) + 1))
     stored.setdefault(number, content)
     return Definition(int(number), rules, projection)

@@ -22,8 +22,12 @@ def columns_of(table: DeltaTable) -> pa.Schema:
 
 @functools.lru_cache(maxsize=4096)
 def _columns(text: str) -> pa.Schema:
-    bare = json.loads(text, object_hook=lambda value: value | {"metadata": {}} if "metadata" in value else value)
-    return pa.schema(Schema.from_json(json.dumps(bare)).to_arrow())
+    return pa.schema(Schema.from_json(json.dumps(json.loads(text, object_hook=_bare))).to_arrow())
+
+
+def _bare(value: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema in Delta's JSON, without metadata."""
+    return value | {"metadata": {}} if "metadata" in value else value
 
 
 def commented(schema: str, comments: Comments) -> str:
@@ -36,6 +40,19 @@ def extended(table: DeltaTable, columns: pa.Schema, comments: Comments) -> str:
     else in it stays."""
     grown = _grown(json.loads(table.schema().to_json()), json.loads(Schema.from_arrow(columns).to_json()))
     return _text(_with_comments(grown, comments, ()))
+
+
+def renewed(table: DeltaTable, columns: pa.Schema, comments: Comments) -> str:
+    """A table's new schema as Delta's JSON, with the comments. A column that stays as it was keeps its comment."""
+    before = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
+    schema = json.loads(Schema.from_arrow(columns).to_json())
+    kept = [_kept(field, before.get(field["name"]), comments) for field in schema["fields"]]
+    return _text(_with_comments(schema | {"fields": kept}, comments, ()))
+
+
+def _kept(new: dict[str, Any], old: dict[str, Any] | None, comments: Comments) -> dict[str, Any]:
+    is_same = old is not None and json.loads(json.dumps(old), object_hook=_bare) == new
+    return old if old is not None and is_same and new["name"].casefold() not in comments.made else new
 
 
 def table_comment(before: str | None, comments: Comments) -> str | None:

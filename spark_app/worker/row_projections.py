@@ -11,16 +11,19 @@ import pyarrow as pa
 from spark_app.model.definitions import Definitions
 from spark_app.model.errors import UnreachableError
 from spark_app.projections.projector import project
+from spark_app.references.joining import join
 from spark_app.storage.hmac_key import fingerprint_of, read_key
+from spark_app.storage.local import LocalStorage
 from spark_app.worker.pick import pick
 
 
 class RowProjections:
     """Of one task."""
 
-    def __init__(self, definitions: Definitions, hmac_key_file: str):
+    def __init__(self, definitions: Definitions, hmac_key_file: str, storage: LocalStorage):
         self._by_number = definitions.projections()
         self._key_file = hmac_key_file
+        self._storage = storage
 
     def split(self, rows: pa.Table, numbers: np.ndarray | None, types: pa.Schema) -> Iterator[pa.Table]:
         """The rows by their definitions, with the columns of these.
@@ -45,7 +48,8 @@ class RowProjections:
             elif projection is None:
                 yield part
             else:
-                yield project(part, projection, types, self._key_of(projection.key))
+                joined = join(part, projection.joins, types, self._storage)
+                yield project(joined, projection, types, self._key_of(projection.key))
 
     def _key_of(self, fingerprint: str) -> bytes | None:
         if not fingerprint:

@@ -24,6 +24,7 @@ from spark_app.model.pauses import FailedRow
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import framing, row_checks, table_rows, unwrap
 from spark_app.worker.buffers import Buffers
 from spark_app.worker.keys import read_keys
@@ -91,7 +92,7 @@ class _TaskRun:
         self._tally = Tally()
         self._buffers = Buffers(plan, task)
         self._placement = Placement(plan, catalog)
-        self._projections = RowProjections(plan.definitions, plan.hmac_key_file)
+        self._projections = RowProjections(plan.definitions, plan.hmac_key_file, LocalStorage(plan.root))
         # Of the Arrow batch at hand: the records as bronze has them, their lineage, and (row, cause, detail, message
         # type, schema) of those that are quarantined.
         self._records: pa.Table = None

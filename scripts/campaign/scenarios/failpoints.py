@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
 from subprocess import Popen
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -35,6 +39,7 @@ RULES: dict[str, dict[str, Any]] = {
 RESUMING = RULES | {"steady": RULES["steady"] | {"action": "warn"}}
 COLUMNS = {"gamer_id": "hmac(gamer_id)", "device_id": "left(device_id, 3) || '***'", "day": "event_timestamp::DATE"}
 KEY = "a key of the campaign alone"
+STUDIOS = {"key": "game_name", "columns": ["studio", "edition"], "refresh_s": 0.2, "keep_versions": 1000}
 MORE = 2_000  # records per supply
 PATIENCE_S = 240.0  # for the next failpoint, or for a run without one to end, on a busy machine, too
 SUPPLIES = 5  # of units, because one unit may not reach every failpoint
@@ -94,6 +99,8 @@ def _stage(lab: Lab) -> Stage:
     key = lab.folder / "hmac.key"
     key.touch(0o600)
     key.write_text(KEY)
+    studios = lab.folder / "studios.parquet"
+    _change(studios)
     return lab.stage(
         BATCH__INTERVAL_S="0",
         BATCH__MAX_RECORDS="1000",
@@ -104,14 +111,31 @@ def _stage(lab: Lab) -> Stage:
         EXPECTATIONS=json.dumps(RULES),
         SILVER__COLUMNS=json.dumps(COLUMNS),
         SILVER__HMAC_KEY_FILE=str(key),
+        REFERENCE=json.dumps({"studios": STUDIOS | {"path": str(studios)}}),
         FAILPOINTS="on",
     )
+
+
+def _change(studios: Path) -> None:
+    """Write another version of the reference table."""
+    edition = time.time_ns()
+    table = pa.table({"game_name": GAMES, "studio": [f"the {game} studio" for game in GAMES]})
+    table = table.append_column("edition", pa.array([edition] * len(GAMES)))
+    pq.write_table(table, f"{studios}.new")
+    Path(f"{studios}.new").rename(studios)
+
+
+def _start_with_others(stage: Stage) -> Popen[bytes]:
+    """The app, whose reference table is another one than before."""
+    _change(stage.lake.parents[1] / "studios.parquet")
+    return stage.start()
 
 
 def _work(stage: Stage, records: int, deaths: Deaths) -> None:
     bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
     _produce(stage, records, partitions="3", timeline=bumps)
-    _die_everywhere(stage, _points("ingest", *_others()), stage.start, deaths)
+    start = partial(_start_with_others, stage)
+    _die_everywhere(stage, _points("ingest", *_others()), start, deaths)
     _tear_log(stage)
     _die_everywhere(stage, _points("mend"), stage.start, deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)

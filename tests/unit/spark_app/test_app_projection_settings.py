@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_app.model.errors import ConfigurationError
@@ -14,9 +15,10 @@ from spark_app.projections.written_types import FLAT, null_of
 from spark_app.settings import config
 from spark_app.settings.silver import KEPT
 from spark_app.storage.hmac_key import fingerprint_of, read_key
-from tests.support.frames import batch_of
+from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
-from tests.support.projections import EVENTS, GROWN, KEY, event, key_file, lake_of
+from tests.support.projections import EVENTS, GROWN, KEY, UNO, columns, event, faults, hashed, key_file, lake_of, rows
+from tests.support.protos import PROTO3, compile_text, message_class
 
 
 def load(tmp_path: Path, text: str) -> Any:
@@ -152,6 +154,24 @@ def test_decoded_keys_may_not_show_what_the_columns_hide(tmp_path: Path, silver:
             lake_of(tmp_path / "lake", silver, **KEYED)
     else:
         lake_of(tmp_path / "lake", silver, **KEYED)
+
+
+def test_keys_are_dropped_from_a_new_table_that_hides(tmp_path: Path) -> None:
+    """The first start without tables is refused by the messages that are known; later ones are only dropped."""
+    silver = {"columns": {"gamer_id": "hmac(gamer_id)"}}
+    with pytest.raises(ConfigurationError, match="silver: a table hides gamer_id, but"):
+        SmallLake(
+            tmp_path / "first", EVENTS, silver=silver | {"hmac_key_file": key_file(tmp_path)}, **KEYED
+        ).units.check_rules()
+    keys = compile_text(PROTO3 + "message Key { string gamer_id = 1; }", schema_id=2)
+    key = frame(2, message_class(keys, "Key")(gamer_id="SECRET").SerializeToString())
+    lake = SmallLake(tmp_path / "lake", silver=silver | {"hmac_key_file": key_file(tmp_path)}, **KEYED)
+    lake.units.check_rules()
+    lake.learn(EVENTS, keys)
+    lake.take(batch_of([event("uno", "SECRET")], key=pa.array([key], pa.binary())))
+    assert "_key" not in columns(lake, UNO)
+    assert rows(lake, UNO, "gamer_id") == [(hashed("SECRET"),)]
+    assert faults(lake) == {}
 
 
 def test_a_key_is_the_content_of_a_file_without_one_newline(tmp_path: Path) -> None:

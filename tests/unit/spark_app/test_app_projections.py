@@ -386,3 +386,32 @@ def test_keys_and_wrappers_are_hidden_too(tmp_path: Path) -> None:
     assert "_wrapper" not in columns(lake, UNO)
     assert faults(lake) == {}
     assert places_of(tmp_path / "lake", "the key") == set()
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("[make_timestamp(latency_ms), NULL, TIMESTAMP '2020-01-01']", [None, None, "2020-01-01"]),
+        ("[DATE '20000-01-01', DATE '2020-01-01']", [None, "2020-01-01"]),
+        ("{'a': make_timestamp(latency_ms), 'b': [[DATE '20000-01-01']]}", {"a": None, "b": [[None]]}),
+        ("map(['x'], [make_timestamp(latency_ms)])", {"x": None}),
+        ("map([make_timestamp(latency_ms)], ['x'])", None),
+        ("gamer_id::TIMESTAMP_NS", "2020-01-01 00:00:00.123457+00:00"),
+        ("[gamer_id::TIMESTAMP_NS]", ["2020-01-01 00:00:00.123457+00:00"]),
+    ],
+)
+def test_moments_that_no_reader_knows_are_null_at_any_depth(tmp_path: Path, expression: str, expected: Any) -> None:
+    lake = lake_of(tmp_path / "lake", {"columns": {"made": expression}})
+    lake.take(batch_of([event("uno", "2020-01-01 00:00:00.123456789", latency_ms=2**62)]))
+    [(made,)] = rows(lake, UNO, "made")
+    assert _texts(made) == _texts(expected)
+    assert faults(lake) == {}
+
+
+def _texts(value: Any) -> Any:
+    """The value with times as text, and midnight as its date."""
+    if isinstance(value, dict):
+        return {name: _texts(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_texts(item) for item in value]
+    return None if value is None else str(value).removesuffix(" 00:00:00+00:00")

@@ -94,3 +94,20 @@ def test_a_renewal_keeps_the_comment_of_the_table(tmp_path: Path, said: str | No
     assert after.description
     assert (after.id, after.created_time) == (before.id, before.created_time)
     assert faults(later) == {}
+
+
+def test_a_renewal_keeps_the_comments_of_columns_that_stay(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path / "lake", EVENTS)
+    lake.take(batch_of([event("uno", "a", ssn="1", device_id="phone", latency_ms=3)]))
+    path = str(lake.lake.path(UNO))
+    for name in ("gamer_id", "device_id", "latency_ms"):
+        DeltaTable(path).alter.set_column_metadata(name, {"comment": f"what a person says of {name}"})
+    silver = {"columns": {"device_id": "left(device_id, 2)", "latency_ms": "latency_ms + 1"}, "drop": ["ssn"]}
+    later = lake_of(tmp_path / "lake", silver)
+    later.ends, later.kafka = lake.ends, lake.kafka
+    renew(later, "uno")
+    comments = {field.name: field.metadata.get("comment") for field in DeltaTable(path).schema().fields}
+    assert comments["gamer_id"] == "what a person says of gamer_id"
+    assert (comments["device_id"], comments["latency_ms"]) == (None, None)
+    assert comments["_offset"]
+    assert faults(later) == {}

@@ -26,8 +26,8 @@ MAY_USE_SPARK = (
         for name in ("replay", "replay_queue", "rebuild", "renewal", "classification", "executor", "offline")
     }
 )
-# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations`, `projections` and
-# `worker`, and nothing that is behind.
+# Each package imports only those before it. A worker loads `decode`, `kafka`, `expectations`, `projections`,
+# `references` and `worker`, and nothing that is behind.
 ORDER = (
     "model",
     "settings",
@@ -38,6 +38,7 @@ ORDER = (
     "kafka",
     "expectations",
     "projections",
+    "references",
     "worker",
     "store",
     "process",
@@ -145,6 +146,7 @@ NOT_OF_A_LAKE = {
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
     "recovery/replay_queue.py": "a temporary folder",
+    "references/source_table.py": "tables of other people",
     "schemas/descriptors.py": "the temporary folder of protoc",
     "schemas/rule_options.py": "the bundled options of protovalidate",
     "schemas/well_known.py": "the installed packages",
@@ -190,7 +192,7 @@ def test_keys_of_the_state_stand_in_one_place_and_in_the_readme() -> None:
         parts = [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
         elsewhere += [name] if any(text.startswith(f"{STATE}/") for text in texts) else []
         elsewhere += [name] if any("lake.state}/" in part for part in parts) else []
-    assert sorted(set(elsewhere)) == ["storage/failpoints.py"]
+    assert sorted(set(elsewhere)) == ["storage/failpoints.py", "storage/reference_files.py"]
 
 
 def test_only_state_files_and_committed_files_are_written() -> None:

@@ -1,0 +1,1 @@
+"""Reference tables: small tables whose columns are joined to the rows of silver."""
