@@ -47,9 +47,12 @@ def files_read(frame: DataFrame) -> int:
     return sum(int(found.apply("numFiles").value()) for found in metrics if found.contains("numFiles"))
 
 
+@pytest.mark.parametrize("by_id", ["false", "true"])
 @given(filters.units())
 @examples(0.01, least=3)
-def test_filters_find_every_row(spark: SparkSession, units: list[pa.Table]) -> None:
+def test_filters_find_every_row(spark: SparkSession, by_id: str, units: list[pa.Table]) -> None:
+    """The merged file has field ids, the other has none."""
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", by_id)
     with tempfile.TemporaryDirectory() as folder:
         lake = write(Path(folder) / "lake", units)
         rows = pa.concat_tables(units, promote_options="default")
