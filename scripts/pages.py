@@ -20,6 +20,7 @@ from spark_app.model.record_schemas import RESERVED
 from spark_app.schemas.descriptors import compile_sources
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.settings.models import Schemas
+from spark_app.worker.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
 
 PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -61,6 +62,18 @@ FIELDS = {
     "repeated int32": "an absent list is empty, not NULL",
     "map<string, Point>": "the order of the entries has no meaning; if a key is there twice, the last value counts",
 }
+# (the message's type, the column's) -> the values that are converted.
+CONVERTED = {
+    (INTEGER, BIG): "all",
+    (BIG, INTEGER): "up to 2^63 - 1",
+    (FLAG, INTEGER): "all, to 0 and 1",
+    (INTEGER, FLAG): "0 and 1",
+    (INTEGER, TEXT): "all, to decimal digits",
+    (TEXT, BYTES): "all, to UTF-8",
+    (BYTES, TEXT): "UTF-8",
+    (INTEGER, REAL): "from -2^53 to 2^53",
+    (REAL, INTEGER): "whole numbers from -2^53 to 2^53",
+}
 SAMPLE = """syntax = "proto3";
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
 import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
@@ -73,7 +86,7 @@ message Event { %s }"""
 
 def render(page: str) -> str:
     """The page with the tables of the current code."""
-    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
+    tables = {"conversions": conversions, "types": types, "causes": causes, "caps": caps, "columns": columns}
     return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
 
 
@@ -89,6 +102,13 @@ def types() -> str:
         for (declared, note), kind in zip(FIELDS.items(), kinds, strict=True)
     ]
     return _table(("Protobuf", "Arrow", "Delta", "note"), rows)
+
+
+def conversions() -> str:
+    """The conversions of values to the type of their column."""
+    rows = [(f"`{_delta(kind)}`", f"`{_delta(column)}`", CONVERTED[kind, column]) for kind, column in CONVERSIONS]
+    assert len(rows) == len(CONVERTED)
+    return _table(("value", "column", "which values"), rows)
 
 
 def causes() -> str:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from spark_app.audit.expected import Json, plain, told
 
+EXACT = 2**53  # a double has every whole number up to here
+
 
 class DoesNotFit(ValueError):
     """The column cannot hold the value unchanged."""
@@ -117,12 +119,19 @@ def _type_of(value: Any) -> pa.DataType:
 
 
 def _real(value: int) -> float:
-    if int(float(value)) != value:
+    if abs(value) > EXACT:
         raise ValueError
     return float(value)
 
 
-def _integer(value: float | Decimal) -> int:
+def _whole(value: float) -> int:
+    number = int(value)
+    if number != value or abs(number) > EXACT:
+        raise ValueError
+    return number
+
+
+def _integer(value: Decimal) -> int:
     number = int(value)
     if number != value or not -(2**63) <= number < 2**63:
         raise ValueError
@@ -156,5 +165,5 @@ CHANGES: dict[tuple[pa.DataType, pa.DataType], Any] = {
     (TEXT, BYTES): str.encode,
     (BYTES, TEXT): bytes.decode,
     (INTEGER, REAL): _real,
-    (REAL, INTEGER): _integer,
+    (REAL, INTEGER): _whole,
 }
