@@ -190,7 +190,7 @@ class _Walk:
 
     def _is_same_type(self, one: FieldDescriptor, column: str, place: _Place) -> bool:
         if place.message:
-            return True  # no type inside a column is converted
+            return True  # otherwise the whole column would have another type
         index = self.columns.get_field_index(column)
         own = column_type(one, place.above)
         return index >= 0 and grows(own, self.columns.field(index).type)
