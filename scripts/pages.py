@@ -57,6 +57,7 @@ FIELDS = {
     "google.protobuf.Empty": "true if it is present; the same for any message without fields",
     "google.type.Money": "decoded like any message; the same for all of `google/type`",
     "confluent.type.Decimal": "decoded like any message, because each value has its own scale",
+    "confluent.type.Decimal (10, 2)": "in new tables, if the field declares precision and scale, see below",
     "Point": "a message; also a group, or one that is `DELIMITED`",
     "Event": "a recursive message, or one that is 15 levels deep: JSON text, nothing is dropped",
     "repeated int32": "an absent list is empty, not NULL",
@@ -74,11 +75,13 @@ CONVERTED = {
     (INTEGER, REAL): "from -2^53 to 2^53",
     (REAL, INTEGER): "whole numbers from -2^53 to 2^53",
 }
+META = ' [(confluent.field_meta) = {params: [{key: "precision", value: "10"}, {key: "scale", value: "2"}]}]'
+DECLARED = {"confluent.type.Decimal (10, 2)": ("confluent.type.Decimal", META)}  # -> type, options
 SAMPLE = """syntax = "proto3";
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
 import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
 import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "google/type/money.proto";
-import "confluent/type/decimal.proto";
+import "confluent/meta.proto"; import "confluent/type/decimal.proto";
 enum Suit { CLUBS = 0; }
 message Point { int32 x = 1; }
 message Event { %s }"""
@@ -92,7 +95,8 @@ def render(page: str) -> str:
 
 def types() -> str:
     """The column type of each kind of field."""
-    fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
+    declared_as = [DECLARED.get(declared, (declared, "")) for declared in FIELDS]
+    fields = " ".join(f"{kind} f{number} = {number}{rest};" for number, (kind, rest) in enumerate(declared_as, 1))
     descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
     message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
     assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
@@ -108,6 +112,7 @@ def conversions() -> str:
     """The conversions of values to the type of their column."""
     rows = [(f"`{_delta(kind)}`", f"`{_delta(column)}`", CONVERTED[kind, column]) for kind, column in CONVERSIONS]
     assert len(rows) == len(CONVERTED)
+    rows.append(("`confluent.type.Decimal`", "any DECIMAL", "numbers of at most 38 digits that it has exactly"))
     return _table(("value", "column", "which values"), rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,8 @@ def held(value: Any, kind: pa.DataType) -> Any:
     """
     if value is None:
         return None
+    if pa.types.is_decimal(kind) and isinstance(value, dict):
+        return _held_decimal(value, kind)
     if pa.types.is_struct(kind):
         return _held_struct(value, kind)
     if pa.types.is_map(kind) and isinstance(value, list):
@@ -96,6 +99,19 @@ def _held_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
     if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
         raise DoesNotFit
     return {name: held(value.get(name), kind.field(name).type) for name in names}
+
+
+def _held_decimal(value: dict[str, Any], kind: pa.Decimal128Type) -> Decimal:
+    """The number of a `confluent.type.Decimal` whose integer has at most 38 digits."""
+    if value.keys() != {"value", "precision", "scale"} or not isinstance(value["value"] or b"", bytes):
+        raise DoesNotFit
+    integer, scale = int.from_bytes(value["value"] or b"", "big", signed=True), value["scale"] or 0
+    if abs(integer) >= 10**38 or (integer and abs(scale) > 100):
+        raise DoesNotFit
+    exact = integer and integer * Fraction(10) ** (kind.scale - scale)
+    if exact != int(exact) or abs(exact) >= 10**kind.precision:
+        raise DoesNotFit
+    return Decimal(f"{int(exact)}E-{kind.scale}")
 
 
 def _held_scalar(value: Any, kind: pa.DataType) -> Any:

@@ -2,7 +2,7 @@
 
 They cover the type changes that a registry accepts as compatible, and conversions between numbers, because the message
 types of one table may have different number types. A conversion is lossless if converting back gives the same value.
-Inside structs, lists and maps the same conversions apply.
+Inside structs, lists and maps the same conversions apply. For `confluent.type.Decimal` see `decimal_values`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_app.decode.decimals import DECODED
 from spark_app.decode.merged_columns import grows
+from spark_app.worker.decimal_values import convert_decimals
 
 INTEGER, BIG, FLAG, TEXT, BYTES = pa.int64(), pa.decimal128(20, 0), pa.bool_(), pa.string(), pa.binary()
 REAL = pa.float64()
@@ -76,6 +78,8 @@ def convert(values: pa.Array, kind: pa.DataType) -> Converted:
     fits if all of its values do."""
     if grows(values.type, kind):
         return values.cast(kind), np.ones(len(values), bool)
+    if values.type == DECODED and pa.types.is_decimal(kind):
+        return convert_decimals(values, kind)
     for is_alike, convert_alike in NESTED:
         if is_alike(values.type) and is_alike(kind):
             return convert_alike(values, kind)
