@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 PROTO2, PROTO3 = "proto2", "proto3"
 QUARANTINED, UNROUTED = "decode_type", "route_missing"  # where the records go that do not land
+DECIMAL = 'import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+META = '[(confluent.field_meta) = {params: [{key: "precision", value: "%d"}, {key: "scale", value: "%d"}]}]'
 POINT, COLOR = "message Point { int64 x = 1; }", "enum Color { RED = 0; BLUE = 1; }"
 
 
@@ -89,6 +92,14 @@ CASES = [
     Case("widen", "int32 a = 1;", "int64 a = 1;", [{"a": 1 << 40}], [{"a": 1 << 40}]),
     Case("sign", "int32 a = 1;", "uint32 a = 1;", [{"a": 1 << 31}], [{"a": 1 << 31}]),
     Case("sign", "int64 a = 1;", "uint64 a = 1;", [{"a": 5}, {"a": 1 << 63}], [{"a": 5}, QUARANTINED]),
+    Case(
+        "sign",
+        "Point a = 1;",
+        "Point a = 1;",
+        [{"a": {"x": 5}}, {"a": {"x": 1 << 63}}],
+        [{"a": {"x": 5}}, QUARANTINED],
+        types=(POINT, "message Point { uint64 x = 1; }"),
+    ),
     Case("sign", "uint64 a = 1;", "int64 a = 1;", [{"a": -5}], [{"a": -5}]),
     Case("bool", "int64 a = 1;", "bool a = 1;", [{"a": True}], [{"a": 1}]),
     Case("bool", "bool a = 1;", "int64 a = 1;", [{"a": 1}, {"a": 2}], [{"a": True}, QUARANTINED]),
@@ -96,7 +107,21 @@ CASES = [
     Case("enum", "int32 a = 1;", "Color a = 1;", [{"a": "BLUE"}, {}], [QUARANTINED, QUARANTINED], types=(COLOR, COLOR)),
     Case("bytes", "string a = 1;", "bytes a = 1;", [{"a": "YWI="}, {"a": "/w=="}], [{"a": "ab"}, QUARANTINED]),
     Case("bytes", "bytes a = 1;", "string a = 1;", [{"a": "ab"}], [{"a": b"ab"}]),
-    Case("bytes", "repeated string a = 1;", "repeated bytes a = 1;", [{"a": ["YWI="]}, {}], [QUARANTINED, QUARANTINED]),
+    Case(
+        "bytes",
+        "repeated string a = 1;",
+        "repeated bytes a = 1;",
+        [{"a": ["YWI="]}, {"a": ["YWI=", "/w=="]}, {}],
+        [{"a": ["ab"]}, QUARANTINED, {"a": []}],
+    ),
+    Case(
+        "decimal",
+        f"confluent.type.Decimal a = 1 {META % (4, 2)};",
+        f"confluent.type.Decimal a = 1 {META % (6, 4)};",
+        [{"a": {"value": "AQ==", "precision": 4, "scale": 2}}, {"a": {"value": "AQ==", "precision": 6, "scale": 4}}],
+        [{"a": Decimal("0.01")}, QUARANTINED],
+        types=(DECIMAL, DECIMAL),
+    ),
     Case(
         "message",
         "Point a = 1;",
@@ -115,6 +140,14 @@ CASES = [
     ),
     Case("incompatible", "int32 a = 1;", "sint32 a = 1;", [{"a": -5}], [{"a": -5}]),
     Case("incompatible", "int32 a = 1;", "string a = 1;", [{"a": "5"}, {}], [QUARANTINED, QUARANTINED]),
+    Case(
+        "incompatible",
+        "map<string, Point> a = 1;",
+        "map<string, Point> a = 1;",
+        [{"a": {"k": {"x": "5"}}}, {}],
+        [QUARANTINED, {"a": []}],
+        types=(POINT, "message Point { string x = 1; }"),
+    ),
     Case("incompatible", "int64 a = 1;", "double a = 1;", [{"a": 5}, {"a": 0.5}], [{"a": 5}, QUARANTINED]),
     Case("presence", "string a = 1;", "optional string a = 1;", [{}], [{"a": None}]),
     Case("no_presence", "optional string a = 1;", "string a = 1;", [{}], [{"a": ""}]),

@@ -11,6 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from spark_app.decode.decimals import DECODED
 from spark_app.decode.merged_columns import grows, type_at
 from spark_app.model.schema_findings import Kind, Policy, SchemaFinding, Severity
 from spark_app.model.text import one_line
@@ -117,11 +118,20 @@ def _fit(change: Change, table: pa.Schema, routing: str) -> Fit:
     kind = type_at(table, column.path)
     if kind is None:
         return "clash" if len(column.path) == 1 else "none"
-    if grows(column.type, kind):
-        return "fits"
-    if len(column.path) > 1 or (column.type, kind) not in CONVERSIONS:
+    return _conversion(column.decoded, kind)
+
+
+def _conversion(decoded: pa.DataType, kind: pa.DataType) -> Fit:
+    """Whether decoded values fit a column, or the values of one list those of another."""
+    while pa.types.is_list(decoded) and pa.types.is_list(kind):
+        decoded, kind = decoded.value_type, kind.value_type
+    if grows(decoded, kind) or (pa.types.is_struct(decoded) and pa.types.is_struct(kind)):
+        return "fits"  # what does not fit inside a struct is a difference of its own
+    if decoded == DECODED and pa.types.is_decimal(kind):
+        return "some"
+    if (decoded, kind) not in CONVERSIONS:
         return "none"
-    return "converted" if fits_always(column.type, kind) else "some"
+    return "converted" if fits_always(decoded, kind) else "some"
 
 
 def _names_tables(column: Column | None, routing: str) -> bool:
@@ -135,8 +145,7 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
     if fit == "unrouted":
         return "every new row goes to quarantine as route_missing, because this field names the table of a row"
     if fit == "none":
-        column = change.after.path[0] if change.after else ""
-        return f"every new row with a value in the column {_short(column)} goes to quarantine as decode_type"
+        return f"every new row with a value in {_column(change.after)} goes to quarantine as decode_type"
     said = OUTCOMES.get(change.kind, _goes_on)(change)
     if fit == "fits" or change.after is None:
         return said
@@ -235,6 +244,7 @@ DIFFERENCES: Mapping[Kind, Callable[[Change], str]] = {
     "default": lambda c: f"{_field(c)} has another default",
     "required": lambda c: f"{_field(c)} is required now, or is no longer",
     "shape": lambda c: f"{_field(c)} has a message that got its first field, lost its last, or contains itself",
+    "decimal": lambda c: f"{_field(c)} declares another precision or scale, or declares them no more",
     "enum_added": lambda c: f"{_value(c, c.new)} is new",
     "enum_removed": lambda c: f"{_value(c, c.old)} is gone",
     "enum_rename": lambda c: f"{_value(c, c.old)} was renamed to {_short(_name_and_number(c.new)[0])}",

@@ -66,6 +66,7 @@ class OpenLake:
             lambda table: units.committer.tables.columns(table),
             settings.touched,
             projected,
+            ledger.catalog,
         )
         units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
         registry = Registry(settings.registry, limits_of(settings.schemas))

@@ -27,6 +27,7 @@ Kind = Literal[
     "bytes",  # text became bytes, or the other way
     "message",  # another message type
     "shape",  # the same message became a struct, a flag or JSON text: it got its first field, or contains itself
+    "decimal",  # a `confluent.type.Decimal` declares another precision or scale, or declares them no more
     "incompatible",  # the bytes of one type cannot be read as the other
     "presence",  # an unset field can be told from its default now
     "no_presence",  # it could before

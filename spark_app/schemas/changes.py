@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from spark_app.decode.decimals import declared_type
 from spark_app.decode.numbering import index_within
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import (
@@ -23,6 +24,7 @@ from spark_app.decode.typemap import (
     is_map,
     map_fields,
     ordered_fields,
+    table_type,
     value_type,
 )
 from spark_app.model.record_schemas import RESERVED
@@ -37,10 +39,12 @@ class Column:
     Attributes:
         path: the names of the column and of the struct fields inside it; `key` and `value` are the parts of a map.
         type: the type by this version alone.
+        decoded: the type of the values before they are fitted to a table.
     """
 
     path: tuple[str, ...]
     type: pa.DataType
+    decoded: pa.DataType
 
 
 @dataclass(frozen=True)
@@ -162,10 +166,12 @@ class _Field:
 
     def parts(self) -> tuple[_Field, _Field]:
         """The key and the value of a map."""
-        kinds = self.column.type.key_type, self.column.type.item_type
-        named = zip(("key", "value"), map_fields(self.field), kinds, strict=True)
-        key, value = (_Field(part, Column((*self.column.path, name), kind), self.above) for name, part, kind in named)
-        return key, value
+        key, value = map_fields(self.field)
+        path, kind, decoded = self.column.path, self.column.type, self.column.decoded
+        return (
+            _Field(key, Column((*path, "key"), kind.key_type, decoded.key_type), self.above),
+            _Field(value, Column((*path, "value"), kind.item_type, decoded.item_type), self.above),
+        )
 
     @property
     def is_struct(self) -> bool:
@@ -180,9 +186,11 @@ class _Side:
         self.inside = (*above, message.full_name)
         names = column_names(message, frozenset() if path else RESERVED)
         self.fields = {
-            f.number: _Field(f, Column((*path, names[f.number]), column_type(f, self.inside)), self.inside)
-            for f in message.fields
+            f.number: _Field(f, self._column((*path, names[f.number]), f), self.inside) for f in message.fields
         }
+
+    def _column(self, path: tuple[str, ...], field: FieldDescriptor) -> Column:
+        return Column(path, table_type(field, self.inside), column_type(field, self.inside))
 
     def named(self, name: str) -> _Field | None:
         found = self.message.fields_by_name.get(name)
@@ -299,6 +307,8 @@ def _type_changes(one: _Field, other: _Field) -> Iterator[Kind]:
         yield from values
         if not values and one.is_struct != other.is_struct:
             yield "shape"
+        elif not values and declared_type(one.field) != declared_type(other.field):
+            yield "decimal"
 
 
 def _value_changes(one: FieldDescriptor, other: FieldDescriptor) -> Iterator[Kind]:

@@ -98,8 +98,8 @@ def test_a_change_says_what_was_declared_and_what_is() -> None:
     [change] = changes(event("map<string, int32> scores = 4"), event("repeated string scores = 4"))
     assert (change.kind, change.message, change.was, change.path) == ("incompatible", "Event", "Event", "scores")
     assert (change.old, change.new) == ("map<string, int32> scores = 4", "repeated string scores = 4")
-    assert change.before == Column(("scores",), pa.map_(pa.string(), pa.int64()))
-    assert change.after == Column(("scores",), pa.list_(pa.string()))
+    assert change.before == Column(("scores",), *[pa.map_(pa.string(), pa.int64())] * 2)
+    assert change.after == Column(("scores",), *[pa.list_(pa.string())] * 2)
     [change] = changes(event("int32 a = 1"), event("reserved 1"))
     assert (change.kind, change.old, change.new, change.after) == ("removed", "int32 a = 1", "reserved 1", None)
     [change] = changes(event("int32 a = 1"), event('reserved "a"'))
@@ -111,7 +111,10 @@ def test_a_change_says_what_was_declared_and_what_is() -> None:
 def test_columns_have_the_names_that_tables_have() -> None:
     found = changes(event("string a = 1"), event("string a = 1", "string A = 3", "string _offset = 4"))
     columns = [(c.path, c.after) for c in found]
-    assert columns == [("A", Column(("A_3",), pa.string())), ("_offset", Column(("_offset_4",), pa.string()))]
+    assert columns == [
+        ("A", Column(("A_3",), *[pa.string()] * 2)),
+        ("_offset", Column(("_offset_4",), *[pa.string()] * 2)),
+    ]
 
 
 def test_paths_lead_through_messages_lists_and_maps() -> None:
