@@ -19,7 +19,7 @@ WIDE = 60  # characters of a side
 
 
 def schema_lines(ledger: Ledger, diff: bool) -> list[str]:
-    """A line per schema, in the order in which they were resolved, and what its comparison found. With `diff` also the
+    """A line per schema, by subject and version, and what its comparison found. With `diff` also the
     changed lines of both versions, side by side."""
     lines = [f"{'schema':<38}{'version':<34}{'state':<11}message types"]
     for entry in _shown(ledger):
@@ -77,8 +77,10 @@ def side_by_side(old: list[str], new: list[str]) -> list[str]:
 
 
 def _shown(ledger: Ledger) -> list[Entry]:
-    """Without the ids that the registry does not know: corrupt frames can contain thousands."""
-    return [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
+    """By subject and version, without the ids that the registry does not know: corrupt frames can contain thousands.
+    Those without a subject come last, in the order in which they were resolved."""
+    known = [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
+    return sorted(known, key=lambda entry: (not entry.subjects, next(iter(entry.subjects.items()), ("", 0))))
 
 
 def _version(entry: Entry, compared: Comparison | None) -> str:
