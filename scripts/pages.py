@@ -12,14 +12,22 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
+from scripts.change_cases import CASES, Case
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema, ordered_fields
+from spark_app.driver.change_outcomes import Judgement, findings_of
+from spark_app.driver.schema_comparison import mark_readded
 from spark_app.driver.schema_resolver import limits_of
+from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.record_schemas import RESERVED
-from spark_app.schemas.descriptors import compile_sources
+from spark_app.model.schema_findings import SchemaFinding
+from spark_app.schemas.changes import changes_between
+from spark_app.schemas.descriptors import compile_sources, digest
+from spark_app.schemas.ledger import message_types
 from spark_app.schemas.registry import ROOT, Sources
 from spark_app.settings.models import Schemas
+from spark_app.worker.conversions import BIG, BYTES, CONVERSIONS, FLAG, INTEGER, REAL, TEXT
 
 PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
 BLOCK = re.compile(r"(<!-- (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -56,16 +64,31 @@ FIELDS = {
     "google.protobuf.Empty": "true if it is present; the same for any message without fields",
     "google.type.Money": "decoded like any message; the same for all of `google/type`",
     "confluent.type.Decimal": "decoded like any message, because each value has its own scale",
+    "confluent.type.Decimal (10, 2)": "in new tables, if the field declares precision and scale, see below",
     "Point": "a message; also a group, or one that is `DELIMITED`",
     "Event": "a recursive message, or one that is 15 levels deep: JSON text, nothing is dropped",
     "repeated int32": "an absent list is empty, not NULL",
     "map<string, Point>": "the order of the entries has no meaning; if a key is there twice, the last value counts",
 }
+# (the message's type, the column's) -> the values that are converted.
+CONVERTED = {
+    (INTEGER, BIG): "all",
+    (BIG, INTEGER): "up to 2^63 - 1",
+    (FLAG, INTEGER): "all, to 0 and 1",
+    (INTEGER, FLAG): "0 and 1",
+    (INTEGER, TEXT): "all, to decimal digits",
+    (TEXT, BYTES): "all, to UTF-8",
+    (BYTES, TEXT): "UTF-8",
+    (INTEGER, REAL): "from -2^53 to 2^53",
+    (REAL, INTEGER): "whole numbers from -2^53 to 2^53",
+}
+META = ' [(confluent.field_meta) = {params: [{key: "precision", value: "10"}, {key: "scale", value: "2"}]}]'
+DECLARED = {"confluent.type.Decimal (10, 2)": ("confluent.type.Decimal", META)}  # -> type, options
 SAMPLE = """syntax = "proto3";
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
 import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
 import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "google/type/money.proto";
-import "confluent/type/decimal.proto";
+import "confluent/meta.proto"; import "confluent/type/decimal.proto";
 enum Suit { CLUBS = 0; }
 message Point { int32 x = 1; }
 message Event { %s }"""
@@ -73,14 +96,22 @@ message Event { %s }"""
 
 def render(page: str) -> str:
     """The page with the tables of the current code."""
-    tables = {"types": types, "causes": causes, "caps": caps, "columns": columns}
+    tables = {
+        "conversions": conversions,
+        "types": types,
+        "causes": causes,
+        "caps": caps,
+        "columns": columns,
+        "changes": changes,
+    }
     return BLOCK.sub(lambda block: f"{block[1]}{tables[block[2]]()}{block[3]}", page)
 
 
 def types() -> str:
     """The column type of each kind of field."""
-    fields = " ".join(f"{declared} f{number} = {number};" for number, declared in enumerate(FIELDS, 1))
-    descriptor_set = compile_sources(Sources(texts={ROOT: SAMPLE % fields}), limits_of(Schemas()))
+    declared_as = [DECLARED.get(declared, (declared, "")) for declared in FIELDS]
+    fields = " ".join(f"{kind} f{number} = {number}{rest};" for number, (kind, rest) in enumerate(declared_as, 1))
+    descriptor_set = compile_text(SAMPLE % fields)
     message = next(m for m in load_files(descriptor_set)[1] if m.full_name == "Event")
     assert [f.number for f in ordered_fields(message)] == list(range(1, len(FIELDS) + 1))
     kinds = [field.type for field in arrow_schema(message)]
@@ -89,6 +120,14 @@ def types() -> str:
         for (declared, note), kind in zip(FIELDS.items(), kinds, strict=True)
     ]
     return _table(("Protobuf", "Arrow", "Delta", "note"), rows)
+
+
+def conversions() -> str:
+    """The conversions of values to the type of their column."""
+    rows = [(f"`{_delta(kind)}`", f"`{_delta(column)}`", CONVERTED[kind, column]) for kind, column in CONVERSIONS]
+    assert len(rows) == len(CONVERTED)
+    rows.append(("`confluent.type.Decimal`", "any DECIMAL", "numbers of at most 38 digits that it has exactly"))
+    return _table(("value", "column", "which values"), rows)
 
 
 def causes() -> str:
@@ -103,6 +142,27 @@ def caps() -> str:
 
 def columns() -> str:
     return ", ".join(f"`{name}`" for name in sorted(RESERVED))
+
+
+def changes() -> str:
+    """What each kind of difference between two versions does."""
+    rows = []
+    for case in CASES:
+        finding = next(finding for finding in findings(case) if finding.kind == case.kind)
+        old, new = (f"`{text}`" if text else "-" for text in case.shown)
+        rows.append((f"`{case.kind}`", old, new, finding.severity, finding.said.partition(": ")[2]))
+    return _table(("kind", "before", "now", "severity", "what happens to the tables"), rows)
+
+
+def findings(case: Case) -> list[SchemaFinding]:
+    """What the app finds in a case."""
+    *earlier, old, new = map(compile_text, case.versions)
+    known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate((*earlier, old, new), 1))
+    return findings_of(mark_readded(changes_between(old, new), earlier), known, Judgement(routing="game_name"))
+
+
+def compile_text(text: str) -> bytes:
+    return compile_sources(Sources(texts={ROOT: text}), limits_of(Schemas()))
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

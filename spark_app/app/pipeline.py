@@ -126,6 +126,7 @@ class Pipeline:
         self.status.set_rows(initial_counts.count_rows(opened), opened.tables.admitted)
         self.status.set_quarantine(initial_counts.count_open_causes(opened))
         self.status.versions_of = opened.schemas.ledger.versions
+        self.status.warnings_of = opened.schemas.ledger.warnings
         self.status.paused_of = opened.paused.describe
         self.status.references_of = opened.projections.joins.references.describe
         return opened
@@ -200,6 +201,7 @@ class Pipeline:
                 raise
             # Records with known schemas are decoded; others are deferred.
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
+        self._compare_schemas(opened)
 
     def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
         units = UnitRunner(spark, opened)
@@ -259,6 +261,7 @@ class Pipeline:
         self._disk.retry(self._service.step)
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
+            self._compare_schemas(opened)
         if self._is_due("forget", FORGET_EVERY_S):
             opened.units.manifests.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.oldest)
 
@@ -274,6 +277,9 @@ class Pipeline:
         if versions:  # only now, because a batch may hold the lock for long and would delay all other chores
             with self._unit_lock:
                 opened.schemas.ledger.set_versions(versions)
+
+    def _compare_schemas(self, opened: OpenLake) -> None:
+        self._disk.retry(lambda: opened.schemas.comparer.step(self._unit_lock))
 
     def _decode_deferred(self) -> bool:
         report = self._deferred.step(None if self._available_now else RETRY_WAIT_S)

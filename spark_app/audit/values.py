@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.audit.expected import Json, plain, told
+
+EXACT = 2**53  # a double has every whole number up to here
 
 
 class DoesNotFit(ValueError):
@@ -78,6 +81,8 @@ def held(value: Any, kind: pa.DataType) -> Any:
     """
     if value is None:
         return None
+    if pa.types.is_decimal(kind) and isinstance(value, dict):
+        return _held_decimal(value, kind)
     if pa.types.is_struct(kind):
         return _held_struct(value, kind)
     if pa.types.is_map(kind) and isinstance(value, list):
@@ -94,6 +99,19 @@ def _held_struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
     if not isinstance(value, dict) or not {name for name, one in value.items() if one is not None} <= set(names):
         raise DoesNotFit
     return {name: held(value.get(name), kind.field(name).type) for name in names}
+
+
+def _held_decimal(value: dict[str, Any], kind: pa.Decimal128Type) -> Decimal:
+    """The number of a `confluent.type.Decimal` whose integer has at most 38 digits."""
+    if value.keys() != {"value", "precision", "scale"} or not isinstance(value["value"] or b"", bytes):
+        raise DoesNotFit
+    integer, scale = int.from_bytes(value["value"] or b"", "big", signed=True), value["scale"] or 0
+    if abs(integer) >= 10**38 or (integer and abs(scale) > 100):
+        raise DoesNotFit
+    exact = integer and integer * Fraction(10) ** (kind.scale - scale)
+    if exact != int(exact) or abs(exact) >= 10**kind.precision:
+        raise DoesNotFit
+    return Decimal(f"{int(exact)}E-{kind.scale}")
 
 
 def _held_scalar(value: Any, kind: pa.DataType) -> Any:
@@ -117,12 +135,19 @@ def _type_of(value: Any) -> pa.DataType:
 
 
 def _real(value: int) -> float:
-    if int(float(value)) != value:
+    if abs(value) > EXACT:
         raise ValueError
     return float(value)
 
 
-def _integer(value: float | Decimal) -> int:
+def _whole(value: float) -> int:
+    number = int(value)
+    if number != value or abs(number) > EXACT:
+        raise ValueError
+    return number
+
+
+def _integer(value: Decimal) -> int:
     number = int(value)
     if number != value or not -(2**63) <= number < 2**63:
         raise ValueError
@@ -156,5 +181,5 @@ CHANGES: dict[tuple[pa.DataType, pa.DataType], Any] = {
     (TEXT, BYTES): str.encode,
     (BYTES, TEXT): bytes.decode,
     (INTEGER, REAL): _real,
-    (REAL, INTEGER): _integer,
+    (REAL, INTEGER): _whole,
 }

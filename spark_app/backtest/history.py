@@ -102,7 +102,9 @@ def _read(lake: Lake, settings: Settings) -> History:
         tables.get(table)
     projections = projections_of(lake)
     projected = {name for projection in projections.values() for name in projection.names}
-    admission = TableAdmission(lake, settings.event, settings.tables, tables.columns, settings.touched, projected)
+    admission = TableAdmission(
+        lake, settings.event, settings.tables, tables.columns, settings.touched, projected, lambda: ledger.catalog()
+    )
     names = sorted(set(admission.admitted.values()))
     for name in names:
         tables.get(layout.silver_of(name))

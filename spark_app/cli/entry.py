@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from spark_app import __version__
-from spark_app.cli import examining, expecting, recovering, running
+from spark_app.cli import comparing, examining, expecting, recovering, running
 from spark_app.cli.exits import say
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
 from spark_app.ops.log import log
@@ -39,6 +39,10 @@ for command, example in COMMANDS:
 expect = typer.Typer(no_args_is_help=True, help="Expectations: `expect check` tries them on the rows of the past.")
 expect.command(epilog="Example: protolake expect check known_player --since 2026-11-01")(expecting.check)
 app.add_typer(expect, name="expect")
+schemas = typer.Typer()
+schemas.callback(invoke_without_command=True, epilog="Example: protolake schemas --diff --lake ./lake")(comparing.show)
+schemas.command(epilog="Example: protolake schemas check orders.proto --subject orders-value")(comparing.check)
+app.add_typer(schemas, name="schemas")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from spark_app.decode.json_text import to_json
 from spark_app.decode.timestamps import OutOfRange, duration, timestamp
-from spark_app.decode.typemap import WRAPPERS, arrow_schema, enum_names, is_json, is_map, map_fields, ordered_fields
+from spark_app.decode.typemap import WRAPPERS, decoded_schema, enum_names, is_json, is_map, map_fields, ordered_fields
 from spark_app.model.causes import Cause, Reject
 
 NO_TEXT = "a string of the message is not UTF-8"
@@ -27,7 +27,7 @@ class ColumnBuilder:
     """Builds the columns of one message type; its converters are created once."""
 
     def __init__(self, message: Descriptor):
-        self.schema = arrow_schema(message)
+        self.schema = decoded_schema(message)
         self.row = _struct_converter(message, (message.full_name,))
 
     def build(self, rows: list[tuple[int, Message]]) -> tuple[pa.Table, list[int], list[Reject]]:

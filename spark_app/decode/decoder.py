@@ -25,7 +25,7 @@ from spark_app.decode.json_text import to_json
 from spark_app.decode.numbering import name
 from spark_app.decode.reference import ReferenceParser, Refused, load_files
 from spark_app.decode.timestamps import OUT_OF_RANGE
-from spark_app.decode.typemap import arrow_schema
+from spark_app.decode.typemap import decoded_schema
 from spark_app.model.catalog import Decodable, DecodeOptions, MessageIndex
 from spark_app.model.causes import Cause, Reject
 
@@ -56,7 +56,7 @@ class Decoder:
         self._keep_alive = keep_alive
         self.message = message
         self.full_name = message.full_name
-        self.schema = arrow_schema(message)
+        self.schema = decoded_schema(message)
         self._parser = ReferenceParser(message)
         self._builder = ColumnBuilder(message)
         self._fast = fast_columns(message, self._parser.batch)

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor
 from ptars import HandlerPool, PtarsConfig
 
 from spark_app.decode.timestamps import any_out_of_range
-from spark_app.decode.typemap import arrow_schema, suits_ptars
+from spark_app.decode.typemap import decoded_schema, suits_ptars
 
 CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", timestamp_tz="UTC", enum_repr="string")
 
@@ -22,7 +22,7 @@ class FastColumns:
     """Builds the columns of batches of one message type."""
 
     def __init__(self, message: Descriptor, handler: Any):
-        self._schema = arrow_schema(message)
+        self._schema = decoded_schema(message)
         self._handler = handler
 
     def build(self, batches: list[bytes]) -> tuple[pa.Table, np.ndarray] | None:

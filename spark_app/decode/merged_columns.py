@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from spark_app.model.record_schemas import RESERVED
@@ -44,6 +46,24 @@ def grows(kind: pa.DataType, column: pa.DataType) -> bool:
     if pa.types.is_map(kind) and pa.types.is_map(column):
         return grows(kind.key_type, column.key_type) and grows(kind.item_type, column.item_type)
     return bool(kind == column)
+
+
+def type_at(columns: pa.Schema, path: Sequence[str]) -> pa.DataType | None:
+    """The type of a column, or of the struct field or the part of a map that the path leads to inside it: the names of
+    the column and the struct fields, and `key` and `value`. None if there is none."""
+    if columns.get_field_index(path[0]) < 0:
+        return None
+    kind = columns.field(path[0]).type
+    for name in path[1:]:
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_map(kind):
+            kind = kind.key_type if name == "key" else kind.item_type
+        elif pa.types.is_struct(kind) and kind.get_field_index(name) >= 0:
+            kind = kind.field(name).type
+        else:
+            return None
+    return kind
 
 
 def find_clash(columns: pa.Schema) -> str | None:

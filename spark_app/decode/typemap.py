@@ -1,4 +1,4 @@
-"""The type mapping: Protobuf field to the Arrow type of its column in Delta.
+"""The type mapping: Protobuf field to the Arrow type of its column, as it is decoded and as a table has it.
 
 A compatible change of a field never changes the type of its column: all integers up to 64 bits are LONG (uint64 is
 DECIMAL(20,0)), float is DOUBLE, and an enum becomes its name. All columns are nullable.
@@ -12,6 +12,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from spark_app.decode import decimals
 from spark_app.model.record_schemas import RESERVED
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -44,7 +45,38 @@ JSON_MESSAGES = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct"
 
 
 def arrow_schema(message: Descriptor) -> pa.Schema:
-    """The columns of a message, in field number order."""
+    """The columns of a message in a table, in field number order."""
+    columns = zip(ordered_fields(message), decoded_schema(message), strict=True)
+    return pa.schema([column.with_type(_with_decimals(field, column.type)) for field, column in columns])
+
+
+def table_type(field: FieldDescriptor, above: tuple[str, ...]) -> pa.DataType:
+    """The type of a field's column in a table; `above` as for `column_type`."""
+    return _with_decimals(field, column_type(field, above))
+
+
+def _with_decimals(field: FieldDescriptor, kind: pa.DataType) -> pa.DataType:
+    """The type of a decoded field with the DECIMALs that it, or a field inside, declares."""
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _value_with_decimals(field, map_fields(field)[1], kind.item_type))
+    if field.is_repeated:
+        return pa.list_(_value_with_decimals(field, field, kind.value_type))
+    return _value_with_decimals(field, field, kind)
+
+
+def _value_with_decimals(declaring: FieldDescriptor, field: FieldDescriptor, kind: pa.DataType) -> pa.DataType:
+    """As `_with_decimals` for one value; `declaring` is the field of the message, which for a map is another one."""
+    message = field.message_type
+    if message is None or not pa.types.is_struct(kind):
+        return kind
+    if message.full_name == decimals.MESSAGE and kind == decimals.DECODED:
+        return decimals.declared_type(declaring) or kind
+    inner = zip(ordered_fields(message), kind, strict=True)
+    return pa.struct([column.with_type(_with_decimals(one, column.type)) for one, column in inner])
+
+
+def decoded_schema(message: Descriptor) -> pa.Schema:
+    """The columns of decoded messages, in field number order. They become those of their table in `worker/fit`."""
     names = column_names(message, RESERVED)
     above = (message.full_name,)
     return pa.schema([pa.field(names[f.number], column_type(f, above)) for f in ordered_fields(message)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.paused_tables import PausedTables, say_changes
 from spark_app.driver.rules_in_force import RulesInForce
@@ -65,10 +66,11 @@ class OpenLake:
             lambda table: units.committer.tables.columns(table),
             settings.touched,
             projected,
+            ledger.catalog,
         )
         units = UnitLog(lake, settings, TableComments(ledger, tables, settings.tables.layout).of)
         registry = Registry(settings.registry, limits_of(settings.schemas))
-        schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings))
+        schemas = SchemaResolver(ledger, registry, settings.schemas, subjects_of(settings), Judgement.of(settings))
         rules = RulesInForce(lake, settings, ledger, tables)
         paused = PausedTables(lake, units.manifests, rules)
         projections = TableProjections(lake, settings, wrapper_of(settings), tables.written, projected)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from spark_app.model.comments import Path
 from spark_app.model.table_names import TableNames
@@ -90,6 +90,12 @@ def own_comments(layout: TableNames, table: str) -> dict[Path, str]:
         layout.lost: ("Offsets that Kafka lost and a person has accepted as lost", LOST),
     }
     return _with_table(*tables[table]) if table in tables else {}
+
+
+def own_columns() -> Iterator[str]:
+    """The paths of the columns of these tables, and of all that they contain."""
+    yield from LINEAGE | QUARANTINE | DEFERRED | RESOLVED | DROPPED | LOST
+    yield "rules.element"
 
 
 def _with_table(text: str, columns: Mapping[str, str]) -> dict[Path, str]:

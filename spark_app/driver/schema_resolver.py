@@ -18,7 +18,9 @@ from dataclasses import fields
 
 from spark_app.decode.numbering import depends_on_writer
 from spark_app.decode.reference import load_files
+from spark_app.driver.change_outcomes import BY_OUTCOME, Judgement
 from spark_app.driver.resolver_pool import RESOLVERS, Answer, ResolverPool
+from spark_app.driver.schema_comparison import SchemaComparer
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.ops.log import log
@@ -47,13 +49,21 @@ def subjects_of(settings: Settings) -> Subjects:
 class SchemaResolver:
     """Resolves schema ids and enters their outcomes in the ledger."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, settings: Schemas, subjects: Subjects):
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        settings: Schemas,
+        subjects: Subjects,
+        judgement: Judgement = BY_OUTCOME,
+    ):
         self.ledger = ledger
         self._registry = registry
         self._settings = settings
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
         self._resolvers = ResolverPool(registry, limits_of(settings))
+        self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects, judgement)
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
         self._newly_waiting = 0  # schemas that began to wait since the last retry
@@ -250,7 +260,8 @@ class SchemaResolver:
         if answer.subjects is None:
             self._unnamed.add(key)
         version, resolved = self._subjects.version(self._found[key]), answer.resolved
-        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, resolved.comments)
+        kept = self._subjects.kept(self._found[key])
+        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, resolved.comments, kept)
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):
             log.warning(

@@ -7,13 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
+from spark_app.decode import decimals
+from spark_app.model.catalog import Catalog
 from spark_app.model.errors import UsageError
 from spark_app.ops.log import log
+from spark_app.schemas.ledger import message_schemas
 from spark_app.settings.models import Event, Tables
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 from spark_app.worker.fit import NOTHING, table_columns
 from spark_app.worker.route import By, Routing, name_of, normalize
+
+NO_SCHEMAS = Catalog({}, {}, frozenset(), {})
 
 
 class TableAdmission:
@@ -28,6 +33,7 @@ class TableAdmission:
         columns: Callable[[str], pa.Schema | None] = lambda table: None,
         touched: Callable[[str], frozenset[str]] = lambda name: frozenset(),
         projected: Collection[str] = (),
+        catalog: Callable[[], Catalog] = lambda: NO_SCHEMAS,
     ):
         """
         Args:
@@ -35,6 +41,7 @@ class TableAdmission:
             touched: returns the columns, casefolded, that rows of a silver table may have otherwise than they were
                 sent.
             projected: the columns, casefolded, that some definition of the lake has made.
+            catalog: returns the current catalog.
         """
         self._lake = lake
         self._event = event
@@ -45,6 +52,8 @@ class TableAdmission:
         self._columns = columns
         self.touched = touched
         self._projected = frozenset(projected)
+        self._catalog = catalog
+        self._decimals: tuple[Catalog, frozenset[str]] = NO_SCHEMAS, frozenset()
         self.renewing: frozenset[str] = frozenset()  # routing names of the tables that are made anew
         stored = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
         self.admitted: dict[str, str] = stored["names"]  # routing value -> routing name
@@ -83,15 +92,26 @@ class TableAdmission:
 
     def fixed(self, name: str) -> pa.Schema | None:
         """The columns of `written`, if the message type alone does not give their types: the table has several
-        types, or a column that only projections of before have made. Those of its projection are left out."""
-        several = len(self.messages.get(name, ())) > 1
-        columns = self.written(self._layout.silver_of(name)) if several or self._projected else None
+        types, or a column that only projections of before have made, or maybe a struct of an earlier release where a
+        new table has a DECIMAL. Those of its projection are left out."""
+        messages = self.messages.get(name, ())
+        mixed = len(messages) > 1 or self._may_have_decimals(messages)
+        columns = self.written(self._layout.silver_of(name)) if mixed or self._projected else None
         if columns is None:
             return None
         touched = self.touched(name)
         kept = [field for field in columns if field.name.casefold() not in touched]
         former = any(field.name.casefold() in self._projected for field in kept)
-        return pa.schema(kept) if several or former else None
+        return pa.schema(kept) if mixed or former else None
+
+    def _may_have_decimals(self, messages: Iterable[str]) -> bool:
+        """Whether a schema of one of the message types uses `confluent.type.Decimal`."""
+        catalog = self._catalog()
+        if catalog is not self._decimals[0]:
+            schemas = [one for one in catalog.decodable.values() if decimals.MESSAGE.encode() in one.descriptor_set]
+            types = (catalog.type_of(one.key, name) for one in schemas for name in message_schemas(one.descriptor_set))
+            self._decimals = catalog, frozenset(types)
+        return any(not self._decimals[1].isdisjoint(message.split("/")) for message in messages)
 
     def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
         """The columns that gold can name in a silver table; `known` is the catalog's. Where projections make columns,
@@ -100,7 +120,7 @@ class TableAdmission:
         written = self._columns(self._layout.silver_of(name)) if self._projected or self.touched(name) else None
         if written is not None:
             return written
-        if len(messages) == 1:
+        if len(messages) == 1 and not self._may_have_decimals(messages):
             return known.get(messages[0].rpartition("/")[2], NOTHING)
         return table_columns(messages, known, fixed=self.fixed(name))
 

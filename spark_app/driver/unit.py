@@ -18,16 +18,19 @@ from pyspark.sql import SparkSession
 from spark_app.driver.decode_plan import make_plan, wrapper_of
 from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.own_comments import own_columns
 from spark_app.driver.rule_types import check_rules_fit
 from spark_app.model.catalog import Catalog, read_schema_key
 from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import SchemaBump
+from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
+from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
 
@@ -64,6 +67,9 @@ class UnitRunner:
         self._rules_in_force = opened.rules
         self._paused = opened.paused
         self._projections = opened.projections
+        self._ids = opened.units.committer.tables.column_ids
+        self._catalog: Catalog | None = None
+        self._catalog_of: tuple[object, ...] = ()
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records
@@ -88,10 +94,11 @@ class UnitRunner:
         while True:
             plan = self._plan(sequence, origin, failing)
             report = self._execute(records, replace(plan, defer_new=not rounds))
-            if not (report.new_ids or report.new_values or report.failing):
+            if not (report.new_ids or report.new_values or report.new_columns or report.failing):
                 self._tables_per_unit = max(1, len(report.silver))
                 return replace(report, failing=failing)
             self.discard(report, origin.root)
+            self._ids.assign(report.new_columns)
             failing |= report.failing
             if rounds:
                 rounds = rounds - 1 if self._resolve_new(report, origin) or report.failing else 0
@@ -169,10 +176,11 @@ class UnitRunner:
             land_only=origin.land_only,
             definitions=self._definitions_of(origin, routing),
             held=self._held(origin, failing),
+            field_ids=origin.root is None,
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
-        catalog = self._share(self._schemas.ledger.catalog())
+        catalog = self._share(self.catalog_for(plan))
         try:
             with failpoints.around("pass"):
                 return records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
@@ -181,6 +189,22 @@ class UnitRunner:
             if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise
+
+    def catalog_for(self, plan: TaskPlan) -> Catalog:
+        """The ledger's catalog, with the field ids for the files of the plan: those of all columns that the tables are
+        known to get. A task reports the others, such as those of a projection, and then the unit runs again.
+
+        The same object until something changes.
+        """
+        known, kinds = self._schemas.ledger.catalog(), set(self._tables.messages.values())
+        if not plan.field_ids:
+            return known
+        if self._catalog is None or self._catalog_of != (known, kinds, self._ids.assigned):
+            wrapper = wrapper_of(self._settings)
+            sent = (path for kind in kinds for path in paths_of(table_columns(kind, known.columns, wrapper)))
+            ids = self._ids.assign(itertools.chain(own_columns(), sent))
+            self._catalog, self._catalog_of = replace(known, field_ids=ids), (known, kinds, ids)
+        return self._catalog
 
     def _share(self, catalog: Catalog) -> Any:
         """The catalog as a Spark broadcast, sent once per change. The previous broadcast is destroyed to free its file.

@@ -51,8 +51,9 @@ class UnitLog:
     def write(self, table: str, rows: pa.Table) -> FileEntry:
         """Write a file of the next unit, by the driver; nothing is committed."""
         name = f"{unit_file_prefix(self.manifests.last + 1)}-driver.parquet"
+        ids = self.committer.tables.field_ids(table, rows.schema)
         return files.write_file(
-            self._lake.storage, self._lake.table(table), name, rows, self._settings.lake.compression
+            self._lake.storage, self._lake.table(table), name, rows, self._settings.lake.compression, ids=ids
         )
 
     def commit(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from spark_app.decode.merged_columns import grows
-from spark_app.decode.typemap import WRAPPERS, column_names, column_type, is_json, is_map, map_fields
+from spark_app.decode.typemap import WRAPPERS, column_names, is_json, is_map, map_fields, table_type
 from spark_app.expectations.field_presence import (
     IF_ZERO,
     TIMES,
@@ -190,9 +190,9 @@ class _Walk:
 
     def _is_same_type(self, one: FieldDescriptor, column: str, place: _Place) -> bool:
         if place.message:
-            return True  # no type inside a column is converted
+            return True  # otherwise the whole column would have another type
         index = self.columns.get_field_index(column)
-        own = column_type(one, place.above)
+        own = table_type(one, place.above)
         return index >= 0 and grows(own, self.columns.field(index).type)
 
     def _field(self, one: FieldDescriptor, column: str, place: _Place, in_group: bool) -> None:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from spark_app.model.field_ids import NO_IDS, FieldIds
+
 # A message index of Confluent's frame: the path from the file to the message; [0] is the first message.
 MessageIndex = tuple[int, ...]
 
@@ -69,6 +71,7 @@ class Catalog:
     columns: Mapping[str, pa.Schema]  # message type -> the columns of all its versions
     # (schema, full name) -> message type, where it is not the full name
     types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
+    field_ids: FieldIds = NO_IDS  # of the columns that the files of a task have
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:
         """The message type: the full name, plus a number if schemas with this name contradict each other."""

@@ -41,6 +41,7 @@ class Report:
     spans: dict[str, list[int]] = field(default_factory=dict)  # "topic/partition" -> [first, last, records]
     new_ids: dict[str, int] = field(default_factory=dict)  # schema key -> records
     new_values: dict[str, dict[str, int]] = field(default_factory=dict)  # routing value -> message type -> records
+    new_columns: dict[str, int] = field(default_factory=dict)  # path without a field id -> times that a task met it
     newest: int | None = None  # Kafka timestamp of the newest record, microseconds since 1970
     value_bytes: int = 0
     expectations: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # name -> rule -> [passed, failed]
@@ -54,7 +55,7 @@ class Report:
             self.files.setdefault(table, []).extend(files)
         for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("silver", "quarantine", "new_ids", "held"):
+        for name in ("silver", "quarantine", "new_ids", "new_columns", "held"):
             add_counts(getattr(self, name), getattr(other, name))
         for name in ("schema_ids", "new_values", "by_action"):
             for key, counts in getattr(other, name).items():

@@ -45,6 +45,7 @@ class Status:
         self._thread: threading.Thread | None = None
         self.lag_of: Callable[[], int | None] = lambda: None
         self.versions_of: Callable[[], dict[str, int]] = dict
+        self.warnings_of: Callable[[], dict[str, Any]] = lambda: self.value["schema_warnings"]
         self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
         self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
         self.seconds_without_progress: Callable[[], float] = float
@@ -71,6 +72,7 @@ class Status:
             "dropped": old.get("dropped", 0),
             "expectations": {},
             "paused": old.get("paused", {}),
+            "schema_warnings": old.get("schema_warnings", {"count": 0, "newest": []}),
             "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
@@ -233,7 +235,7 @@ class Status:
 
     def _write(self) -> None:
         lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
-        references = self.references_of()
+        references, warnings = self.references_of(), self.warnings_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -243,6 +245,7 @@ class Status:
             quiet = round(self.seconds_without_progress(), 1)
             self.value.update(rate=round(rows / span, 1), lag=lag, quiet_s=quiet, paused=paused, updated_at=now())
             self.value["versions"] = versions or self.value["versions"]
+            self.value["schema_warnings"] = warnings
             self.value["references"] = references
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 

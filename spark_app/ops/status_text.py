@@ -23,6 +23,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
         *(_reference(name, one) for name, one in sorted(value.get("references", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
+        *_schema_warnings(value.get("schema_warnings") or {}),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
@@ -41,6 +42,14 @@ def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 def _paused(name: str, pause: Mapping[str, Any]) -> str:
     how = "are let in" if pause["let_in"] else f"wait: {pause['record']} fails {pause['rule']}"
     return f"paused      {name}: {pause['rows']:,} rows {how}"
+
+
+def _schema_warnings(warnings: Mapping[str, Any]) -> list[str]:
+    """The number of warnings about schema versions, and the newest ones."""
+    if not warnings.get("count"):
+        return []
+    newest = [f"            {said}" for said in warnings["newest"]]
+    return [f"schemas     {warnings['count']:,} warnings about new versions, see `protolake schemas`", *newest]
 
 
 def _reference(name: str, reference: Mapping[str, Any]) -> str:

@@ -169,11 +169,13 @@ def _finish_units(lake: Lake, settings: Settings) -> str:
 
 
 def _names(lake: Lake) -> list[Finding]:
-    try:
-        read_durable(lake.storage, lake.admitted)
-    except ContractError as error:
-        return [Finding(error.what, "Restore it from a backup of the lake")]
-    return []
+    found = []
+    for key in (lake.admitted, lake.field_ids):
+        try:
+            read_durable(lake.storage, key)
+        except ContractError as error:
+            found.append(Finding(error.what, "Restore it from a backup of the lake"))
+    return found
 
 
 def _inventory(patient: LakeUnderCheck) -> list[Finding]:

@@ -1,7 +1,7 @@
 """The schema ledger: every schema id (or GUID) seen so far and its outcome. An id in the ledger is never a bump again.
 
-It is one JSON file in the lake, replaced durably. The compiled descriptor sets and the comments of their messages are
-beside it, named by their digest.
+It is one JSON file in the lake, replaced durably. The compiled descriptor sets, the comments of their messages and the
+comparisons with the versions before are beside it, named by their digest.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
@@ -24,12 +24,14 @@ from spark_app.decode.typemap import arrow_schema
 from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numbering, SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
+from spark_app.model.schema_findings import Comparison
 from spark_app.schemas.descriptors import digest
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 
 Outcome = Literal["decodable", "refused", "waiting"]
 MOST_UNKNOWN = 10_000  # most entries of ids unknown to the registry: corrupt frames can contain billions of ids
+NEWEST_WARNINGS = 3  # that the status shows
 MOST_WAITING = 10_000  # most waiting entries: the ledger must stay small even if the registry is down for a day
 
 
@@ -45,6 +47,9 @@ class Entry:
         form: the registered form of the file with its messages, if it is decodable; None = an earlier release added
             the entry.
         comments: the digest of its comments; "" = it has none, or an earlier release added the entry.
+        subjects: its version in each of its subjects, as far as they are known; the topics' own come first.
+        comparison: the digest of its comparison with the version before; "" = it is not compared yet. None = an earlier
+            release added the entry, which is never compared.
     """
 
     key: SchemaKey
@@ -56,6 +61,8 @@ class Entry:
     version: int | None = None
     form: Form | None = None
     comments: str = ""
+    subjects: Mapping[str, int] = field(default_factory=dict)
+    comparison: str | None = None
 
     @functools.cached_property
     def text(self) -> str:
@@ -80,6 +87,7 @@ class Ledger:
         self.entries: dict[SchemaKey, Entry] = {}
         self._waiting: dict[SchemaKey, None] = {}  # waiting schemas, the one with the oldest request first
         self._unknown: dict[SchemaKey, None] = {}  # schemas that the registry does not know, oldest first
+        self._comparisons: dict[str, Comparison | None] = {}  # those that were read, by their digests
         self._catalog: Catalog | None = None
         self._decodable: Catalog | None = None  # the part of the catalog that rarely changes
         for item in stored:
@@ -94,19 +102,55 @@ class Ledger:
         form: Form | None = None,
         version: int | None = None,
         comments: Mapping[str, str] = MappingProxyType({}),
+        subjects: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`comments`: full name of a message or field -> comment."""
-        kept = self._keep(descriptor_set)
-        noted = self._keep_comments(comments)
-        self._put(Entry(key, "decodable", met_at, digest=kept, version=version, form=form, comments=noted))
+        """`comments`: full name of a message or field -> comment. `subjects`: see `Entry`."""
+        entry = Entry(
+            key,
+            "decodable",
+            met_at,
+            digest=self.keep(descriptor_set),
+            version=version,
+            form=form,
+            comments=self._keep_comments(comments),
+            subjects=dict(subjects),
+            comparison="",
+        )
+        self._put(entry)
 
     def set_form(self, key: SchemaKey, descriptor_set: bytes, form: Form) -> None:
         """Set the registered form of a schema that an earlier release added. The entry keeps its position."""
-        self.entries[key] = replace(self.entries[key], digest=self._keep(descriptor_set), form=form)
+        self.entries[key] = replace(self.entries[key], digest=self.keep(descriptor_set), form=form)
         self._catalog = self._decodable = None
         self._saved = False
 
-    def _keep(self, descriptor_set: bytes) -> str:
+    def set_comparison(self, key: SchemaKey, comparison: Comparison) -> None:
+        """Set the comparison of a schema with the version before it. The entry keeps its position."""
+        stored = self._store(json.dumps(asdict(comparison)).encode(), ".comparison")
+        self.entries[key] = replace(self.entries[key], comparison=stored)
+        self._saved = False
+
+    def comparison_of(self, entry: Entry) -> Comparison | None:
+        """The comparison of a schema with the version before it; None without one, or if its file is missing or was
+        altered: the app goes on correctly without."""
+        if entry.comparison and entry.comparison not in self._comparisons:
+            text = self._read(entry.comparison, ".comparison")
+            self._comparisons[entry.comparison] = Comparison.from_json(json.loads(text)) if text else None
+        return self._comparisons.get(entry.comparison or "")
+
+    def warnings(self) -> dict[str, Any]:
+        """The number of warnings of all comparisons, and the newest ones. The status thread calls this, too."""
+        compared = [comparison for e in list(self.entries.values()) if (comparison := self.comparison_of(e))]
+        newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
+        count = sum(len(c.warnings) for c in compared)
+        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS))}
+
+    def uncompared(self) -> list[Entry]:
+        """The decodable schemas that are to be compared with the version before them."""
+        return [e for e in list(self.entries.values()) if e.outcome == "decodable" and e.comparison == ""]
+
+    def keep(self, descriptor_set: bytes) -> str:
+        """Store a descriptor set; returns its digest."""
         return self._store(descriptor_set, ".fds")
 
     def _keep_comments(self, comments: Mapping[str, str]) -> str:
@@ -141,11 +185,11 @@ class Ledger:
         entry = self.entries.get(key)
         if entry is None or entry.outcome != "decodable":
             return []
-        return [message.full_name for _, message in _messages(self._descriptor_set(entry.digest))]
+        return [message.full_name for _, message in _messages(self.descriptor_set(entry.digest))]
 
     def message(self, key: SchemaKey, full_name: str) -> Descriptor | None:
         """A message of a decodable schema's own file; None if it has no such message."""
-        found = _messages(self._descriptor_set(self.entries[key].digest))
+        found = _messages(self.descriptor_set(self.entries[key].digest))
         return next((message for _, message in found if message.full_name == full_name), None)
 
     def commented(self) -> list[Entry]:
@@ -157,9 +201,14 @@ class Ledger:
     def comments_of(self, entry: Entry) -> dict[str, str]:
         """Full name -> comment, for messages and fields. Empty if the file is missing or was altered: the app goes on
         correctly without comments."""
-        file = self._key(entry.comments, ".comments")
+        text = self._read(entry.comments, ".comments")
+        return dict(json.loads(text)) if text else {}
+
+    def _read(self, name: str, ending: str) -> bytes:
+        """The data that was stored under a digest; empty if the file is missing or was altered."""
+        file = self._key(name, ending)
         data = self._storage.get(file) if self._storage.exists(file) else b""
-        return dict(json.loads(data)) if digest(data) == entry.comments else {}
+        return data if digest(data) == name else b""
 
     def _put(self, entry: Entry) -> None:
         old = self.entries.pop(entry.key, None)
@@ -209,7 +258,7 @@ class Ledger:
 
     def _build_decodable(self) -> Catalog:
         decodable = {
-            e.key: Decodable(e.key, self._descriptor_set(e.digest), e.digest, e.form, self.numbering)
+            e.key: Decodable(e.key, self.descriptor_set(e.digest), e.digest, e.form, self.numbering)
             for e in self.entries.values()
             if e.outcome == "decodable"
         }
@@ -241,15 +290,19 @@ class Ledger:
         schemas = [d for d in known if d.counts_entries is None] if uncommitted else known
         return [d for d in schemas if depends_on_writer(load_files(d.descriptor_set)[1])]
 
-    def _key(self, name: str, ending: str = ".fds") -> str:
+    def _key(self, name: str, ending: str) -> str:
         return f"{self._lake.schemas}/{name}{ending}"
 
-    def _descriptor_set(self, key: str) -> bytes:
-        file = self._key(key)
-        data = self._storage.get(file) if self._storage.exists(file) else b""
-        if digest(data) != key:
+    def descriptor_set(self, name: str) -> bytes:
+        """The descriptor set of this digest.
+
+        Raises:
+            ContractError: its file is missing or was altered.
+        """
+        data = self._read(name, ".fds")
+        if not data:
             raise ContractError(
-                f"{self._storage.uri(file)} is missing or was altered",
+                f"{self._storage.uri(self._key(name, '.fds'))} is missing or was altered",
                 "restore it from a backup, or run `doctor --repair`, which creates a new ledger",
             )
         return data

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -121,6 +121,19 @@ class Registry:
                 if isinstance(schema_id, int):
                     found.setdefault(schema_id, version)
         return found
+
+    def versions_before(self, subject: str, version: int) -> Iterator[tuple[int, int]]:
+        """(version, schema id) of the earlier versions of a subject of the context, the newest first.
+
+        Raises:
+            RegistryUnreachable
+        """
+        path = f"subjects/{quote(qualify(subject, self._context), safe='')}/versions"
+        for earlier in sorted((number for number in self._list(path, int) if number < version), reverse=True):
+            with suppress(SchemaNotFound, SchemaInvalid):  # deleted since the list was read, or over the size limit
+                schema_id = self._get_schema(f"{path}/{earlier}").schema_id
+                if isinstance(schema_id, int):
+                    yield earlier, schema_id
 
     def subjects_of(self, key: int | str) -> dict[str, int]:
         """subject -> version of the schema in it; the subjects without their context. Empty if the registry does not

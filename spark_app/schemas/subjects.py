@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from spark_app.settings.contexts import name_in_context
 
+MOST_KEPT = 16  # most subjects of a schema that are kept: one that is shared widely may be in thousands
+
 
 @dataclass(frozen=True)
 class Subjects:
@@ -30,6 +32,17 @@ class Subjects:
         """
         names = map(name_in_context, self.configured)
         return next((found[name] for name in names if name in found), None)
+
+    def is_of_keys(self, subject: str) -> bool:
+        """Whether it is the subject of the record keys; `subject` is without context."""
+        return subject in map(name_in_context, self.configured[1:])
+
+    def kept(self, found: Mapping[str, int]) -> dict[str, int]:
+        """At most `MOST_KEPT` of a schema's subjects: those of the settings first, then by name. The first one is that
+        in which the schema is compared with the version before it."""
+        configured = [name_in_context(name) for name in self.configured]
+        names = [*(name for name in configured if name in found), *sorted(found.keys() - set(configured))]
+        return {name: found[name] for name in dict.fromkeys(names[:MOST_KEPT])}
 
     def own(self, found: Mapping[str, int], messages: Collection[str], known: Collection[str]) -> bool:
         """Whether a schema belongs to the topics.

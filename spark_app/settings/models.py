@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.definitions import MAX_RULES
+from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.references import Reference, ReferenceName, joined_names
@@ -166,15 +167,14 @@ class Schemas(Section):
         "off",
         description="what becomes of a row that fails a rule of protovalidate in its schema; off = none is checked",
     )
+    changes: dict[Kind, Policy] = Field({}, description="kind of change -> accept or warn, see docs/decoding.md")
     unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
     )
     resolve_timeout_s: PositiveFloat = Field(
         5.0, description="seconds that a batch waits for its new schemas; after that their records are deferred"
     )
-    max_unknown_ids_per_batch: PositiveInt = Field(
-        16, description="most unknown ids that a batch asks the registry for"
-    )
+    max_unknown_ids_per_batch: PositiveInt = Field(16, description="most unknown ids a batch asks the registry for")
     max_compile_cpu_s: PositiveFloat = Field(
         5.0, description="CPU seconds that protoc may take for one schema; elapsed time may be three times as long"
     )

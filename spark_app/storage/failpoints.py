@@ -33,6 +33,7 @@ STEPS = (
     "rules",
     "definitions",
     "reference",
+    "field_ids",
     "began",
     "checkpoint",
     "batch",

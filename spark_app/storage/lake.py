@@ -40,6 +40,7 @@ class Lake:
     ledger = f"{STATE}/schemas/ledger.json"
     admitted = f"{STATE}/tables.json"
     definitions = f"{STATE}/definitions.json"
+    field_ids = f"{STATE}/field_ids.json"
     gold = f"{STATE}/gold.json"
     synced = f"{STATE}/synced.json"
     statistics = f"{STATE}/statistics.json"

@@ -126,11 +126,11 @@ class Maintainer:
     def _write(self, name: str, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
         """Write one file per bin. After a failure all of them are removed, because nothing else would remove them."""
         adds: list[FileEntry] = []
+        storage, compression = self._tables.storage, self._tables.compression_of(name)
+        ids = self._tables.field_ids(name, columns)
         try:
             for paths in bins:
-                adds.append(
-                    rewrite.merge(self._tables.storage, name, paths, columns, self._tables.compression_of(name))
-                )
+                adds.append(rewrite.merge(storage, name, paths, columns, compression, ids))
         except BaseException:
             self._tables.storage.delete(*(f"{name}/{entry.path}" for entry in adds))
             raise

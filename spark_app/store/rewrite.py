@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from spark_app.model.field_ids import NO_IDS, FieldIds
 from spark_app.model.reports import FileEntry
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import files
@@ -50,13 +51,21 @@ def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
     return [paths for paths in bins if len(paths) > 1]
 
 
-def merge(storage: LocalStorage, table: str, paths: Sequence[str], columns: pa.Schema, compression: str) -> FileEntry:
+def merge(
+    storage: LocalStorage,
+    table: str,
+    paths: Sequence[str],
+    columns: pa.Schema,
+    compression: str,
+    ids: FieldIds = NO_IDS,
+) -> FileEntry:
     """Write the rows of the table's files, in order, into one new file; nothing is committed."""
     name = f"merged-{uuid.uuid4().hex}.parquet"
     keys = [f"{table}/{path}" for path in paths]
     nullable_texts = files.find_nullable_texts((_read_footer(storage, key) for key in keys), columns)
     rows = (piece for key in keys for piece in read(storage, key, columns))
-    return files.write_row_groups(storage, table, name, columns, _row_groups(rows), compression, nullable_texts)
+    pieces = _row_groups(rows)
+    return files.write_row_groups(storage, table, name, columns, pieces, compression, nullable_texts, ids=ids)
 
 
 def _read_footer(storage: LocalStorage, key: str) -> pq.FileMetaData:

@@ -99,12 +99,13 @@ def renew(tables: Tables, name: str, inside: bool) -> int:
     if table is None:
         return 0
     storage, columns = tables.storage, columns_of(table)
+    ids, compression = tables.field_ids(name, columns), tables.compression_of(name)
     adds: list[FileEntry] = []
     removes = []
     for path, size in rewrite.live(table):
         with storage.open_input(f"{name}/{path}") as source, pq.ParquetFile(source) as file:
             if inside and _hides_nan(file):
-                adds.append(rewrite.merge(storage, name, [path], columns, tables.compression_of(name)))
+                adds.append(rewrite.merge(storage, name, [path], columns, compression, ids))
                 removes.append(path)
             else:
                 stats = files.statistics_of(file.metadata)

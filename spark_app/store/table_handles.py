@@ -12,12 +12,14 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
 from spark_app.model.comments import NO_COMMENTS, Comments
+from spark_app.model.field_ids import NO_IDS, FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import log_entry
+from spark_app.store.column_ids import ColumnIds
 from spark_app.store.delta_log import entry_key
 from spark_app.store.manifest import Manifest
 from spark_app.store.table_schema import columns_of
@@ -27,7 +29,11 @@ INDEXED = "delta.dataSkippingNumIndexedCols"  # without it readers look for boun
 
 
 class Tables:
-    """Open handles of the lake's tables. A caller that commits through a handle must refresh it."""
+    """Open handles of the lake's tables. A caller that commits through a handle must refresh it.
+
+    Attributes:
+        column_ids: the field ids of the lake.
+    """
 
     def __init__(self, lake: Lake, settings: LakeSettings, layout: TableNames | None = None):
         self._lake = lake
@@ -37,7 +43,8 @@ class Tables:
         self._checkpoints: dict[str, Future[None]] = {}  # running
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._settings = settings
-        self._bronze = (layout or TableNames()).bronze
+        self._layout = layout or TableNames()
+        self.column_ids = ColumnIds(lake)
         self._checkpoint_every = settings.checkpoint_every
         seconds = max(1, int(settings.log_retention_hours * 3600))
         self.configuration: dict[str, str | None] = {
@@ -49,7 +56,11 @@ class Tables:
 
     def compression_of(self, name: str) -> str:
         """The compression of the table's files."""
-        return self._settings.compression_of_bronze if name == self._bronze else self._settings.compression
+        return self._settings.compression_of_bronze if name == self._layout.bronze else self._settings.compression
+
+    def field_ids(self, name: str, columns: pa.Schema) -> FieldIds:
+        """The field ids for a file of the table with these columns; gold, which delta-rs writes too, has none."""
+        return NO_IDS if self._layout.is_gold(name) else self.column_ids.assign(paths_of(columns))
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle, up to date; None if the table does not exist."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from spark_app.model.field_ids import FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.storage.local import LocalStorage
 from spark_app.worker import files, table_rows
@@ -21,9 +22,10 @@ class Buffers:
         bytes: of all rows that are buffered.
     """
 
-    def __init__(self, plan: TaskPlan, task: str):
+    def __init__(self, plan: TaskPlan, ids: FieldIds, task: str):
         """`task` is part of the file names and must be unique."""
         self._plan = plan
+        self._ids = ids
         self._storage = LocalStorage(plan.root)
         self._prefix = f"{plan.prefix}-{task}"
         self._written = 0  # files, so far
@@ -43,6 +45,12 @@ class Buffers:
         """Buffer rows of silver tables, each with the number of its table."""
         self._silver.setdefault(rows.schema, []).append(rows)
         self.bytes += rows.nbytes
+
+    def new_columns(self) -> list[str]:
+        """The paths of the columns that have no field id yet."""
+        own = {rows.schema for parts in self._own.values() for rows in parts}
+        paths = (path for schema in (*own, *self._silver) for path in paths_of(schema) if path != table_rows.NUMBER)
+        return self._ids.lacking(paths)
 
     def write(self, names: list[str]) -> Iterator[tuple[str, FileEntry]]:
         """Write the files side by side, because they wait for the disk more than for the processor.
@@ -67,4 +75,4 @@ class Buffers:
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:
         plan = self._plan
         compression = plan.bronze_compression if table == plan.layout.bronze else plan.compression
-        return table, files.write_file(self._storage, table, name, rows, compression)
+        return table, files.write_file(self._storage, table, name, rows, compression, ids=self._ids)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Schema
 
+from spark_app.model.field_ids import NO_IDS, FieldIds
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
 from spark_app.storage import failpoints
@@ -44,6 +45,7 @@ class Columns:
     """Properties of all files with the same columns.
 
     Attributes:
+        with_ids: the columns with these field ids. It keeps its last result, because the ids rarely change.
         schema: the columns as Delta's schema JSON.
         dictionaries: chooses the columns with a dictionary.
         measured: Parquet paths of the columns with statistics in Parquet; True = all.
@@ -51,6 +53,7 @@ class Columns:
         texts: Parquet paths of the text columns with statistics in Parquet.
     """
 
+    with_ids: Callable[[FieldIds], pa.Schema]
     schema: str
     dictionaries: Dictionaries
     measured: list[str] | bool
@@ -59,16 +62,23 @@ class Columns:
 
 
 def write_file(
-    storage: LocalStorage, folder: str, name: str, rows: pa.Table, compression: str, durable: bool = True
+    storage: LocalStorage,
+    folder: str,
+    name: str,
+    rows: pa.Table,
+    compression: str,
+    durable: bool = True,
+    ids: FieldIds = NO_IDS,
 ) -> FileEntry:
-    """Write rows to the file `name` in the folder of a table, with fsync if `durable`, and describe the file.
+    """Write rows to the file `name` in the folder of a table, with fsync if `durable`, and describe the file. Its
+    columns have the field ids `ids`.
 
     The driver makes the folder entry durable, once per folder, before the unit is committed.
     """
     rows = _decode_dictionaries(rows)
     compression = compression if rows.nbytes > SMALL_BYTES else "snappy"
     nullable_texts = [path for path in _describe(rows.schema).texts if _leaf(rows, path).null_count]
-    return write_row_groups(storage, folder, name, rows.schema, [rows], compression, nullable_texts, durable)
+    return write_row_groups(storage, folder, name, rows.schema, [rows], compression, nullable_texts, durable, ids)
 
 
 def write_row_groups(
@@ -80,6 +90,7 @@ def write_row_groups(
     compression: str,
     nullable_texts: Collection[str],
     durable: bool = True,
+    ids: FieldIds = NO_IDS,
 ) -> FileEntry:
     """As `write_file`; each piece becomes a row group, or several if it has more than a million rows.
 
@@ -99,7 +110,7 @@ def write_row_groups(
         "metadata_collector": footer,
     }
     with failpoints.around("file"), storage.put_file(f"{folder}/{name}", durable) as file:
-        with pq.ParquetWriter(file, schema, **options) as writer:
+        with pq.ParquetWriter(file, columns.with_ids(ids), **options) as writer:
             for piece in itertools.chain([first], rest):
                 writer.write_table(piece)
         size = file.tell()
@@ -146,12 +157,15 @@ def _decode_dictionaries(table: pa.Table) -> pa.Table:
 
 @functools.lru_cache(maxsize=1024)
 def _describe(schema: pa.Schema) -> Columns:
-    schema = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
+    # Rows that were read from a file have its field ids, which delta-rs would write into the schema of the table.
+    bare = NO_IDS.apply_to(schema)
+    schema = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in bare])
     footer: list[pq.FileMetaData] = []
     pq.write_table(schema.empty_table(), pa.BufferOutputStream(), metadata_collector=footer)
     leaves = [footer[0].schema.column(number) for number in range(footer[0].num_columns)]
     measured = [leaf.path for leaf in leaves if _is_measured(leaf)]
     return Columns(
+        with_ids=functools.lru_cache(maxsize=1)(lambda ids: ids.apply_to(bare)),
         schema=Schema.from_arrow(schema).to_json(),
         dictionaries=Dictionaries([leaf.path for leaf in leaves if leaf.path not in UNIQUE]),
         measured=measured if len(measured) < len(leaves) else True,

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from spark_app.decode.merged_columns import find_clash, grows, merge_columns
+from spark_app.decode.merged_columns import find_clash, merge_columns
 from spark_app.model.causes import Cause, Reject
 from spark_app.model.record_schemas import RESERVED
 from spark_app.worker import unwrap
-from spark_app.worker.conversions import CONVERSIONS
+from spark_app.worker.conversions import convert
 
 NOTHING = pa.schema([])
 CLASH = "its columns clash with those of the table's other message types: they differ only by case"
@@ -84,17 +83,7 @@ def _fit_column(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedA
     """(the column in the type `kind`, with NULL for each value that does not fit; the row numbers of these values)."""
     if column.type == kind:
         return column, []
-    if grows(column.type, kind):
-        return column.cast(kind), []
-    survives = CONVERSIONS.get((column.type, kind))
-    if survives is None:
-        return pa.chunked_array([pa.nulls(len(column), kind)]), _rows_where(column.is_valid())
-    fitting = pc.fill_null(survives(column), True)
-    if pc.all(fitting, min_count=0).as_py():
-        return column.cast(kind), []
-    return pc.if_else(fitting, column, pa.scalar(None, column.type)).cast(kind), _rows_where(pc.invert(fitting))
-
-
-def _rows_where(mask: pa.ChunkedArray) -> list[int]:
-    rows: list[int] = np.flatnonzero(mask.to_numpy()).tolist()
-    return rows
+    parts = [convert(chunk, kind) for chunk in column.chunks]
+    fits = np.concatenate([np.ones(0, bool), *(good for _, good in parts)])
+    misfits: list[int] = np.flatnonzero(~fits).tolist()
+    return pa.chunked_array([values for values, _ in parts], kind), misfits

@@ -37,9 +37,9 @@ class Tally:
 
     @property
     def met_new(self) -> bool:
-        """Whether the driver has to resolve schema ids or routing values, or to pause tables, before all records can be
-        placed."""
-        return bool(self.report.new_ids or self.report.new_values or self.report.failing)
+        """Whether the driver has to resolve schema ids or routing values, to give columns their field ids, or to pause
+        tables, before all records can be placed."""
+        return bool(self.report.new_ids or self.report.new_values or self.report.new_columns or self.report.failing)
 
     def count_records(self, records: pa.Table) -> None:
         report = self.report
@@ -68,6 +68,10 @@ class Tally:
     def count_new_id(self, key: SchemaKey, records: int) -> None:
         if str(key) in self.report.new_ids or len(self.report.new_ids) < MOST_REPORTED:
             add_counts(self.report.new_ids, {str(key): records})
+
+    def count_new_columns(self, paths: Iterable[str]) -> None:
+        """Count files with columns that have no field id yet."""
+        add_counts(self.report.new_columns, dict.fromkeys(paths, 1))
 
     def count_new_values(self, routed: Routed, message: str) -> None:
         """Count routing values and message types that have no table yet."""

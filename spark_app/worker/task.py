@@ -3,8 +3,8 @@
 In: Arrow batches of `SOURCE_SCHEMA`. Out: one `Report` that names every file written and counts every record. Nothing
 is committed here: no reader sees a file that no manifest names.
 
-A task works with the schema ids and tables of its plan and catalog. It reports all others; the driver resolves them
-and, if that added a schema or a table, runs the unit again. A run that met something new writes no files.
+A task works with the schema ids, tables and field ids of its plan and catalog. It reports all others; the driver
+resolves them and, if that added something, runs the unit again. A run that met something new writes no files.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _TaskRun:
         self._plan = plan
         self._catalog = catalog
         self._tally = Tally()
-        self._buffers = Buffers(plan, task)
+        self._buffers = Buffers(plan, catalog.field_ids, task)
         self._placement = Placement(plan, catalog)
         self._projections = RowProjections(plan.definitions, plan.hmac_key_file, LocalStorage(plan.root))
         # Of the Arrow batch at hand: the records as bronze has them, their lineage, and (row, cause, detail, message
@@ -129,6 +129,8 @@ class _TaskRun:
 
     def flush(self) -> None:
         """Write what is buffered. A unit whose task met something new is run again, so its rows are not worth it."""
+        if self._plan.field_ids:
+            self._tally.count_new_columns(self._buffers.new_columns())
         if not self._tally.met_new:
             for table, entry in self._buffers.write(self._tally.names):
                 self.report.files.setdefault(table, []).append(entry)

@@ -34,6 +34,7 @@ class TaskPlan:
         wrapper: the records' messages hold other messages; None = they are the events.
         definitions: the rules that rows must meet to land in silver, and the columns that they have there.
         hmac_key_file: the file with the key of `hmac()`; "" = no expression calls it.
+        field_ids: the files have field ids, and columns without one are reported.
         held: routing name of a paused table -> what its rows wait for.
         buffer_bytes: decoded bytes that a task holds before it writes files.
         own_file_bytes: a record whose value is larger has files of its own.
@@ -57,6 +58,7 @@ class TaskPlan:
     wrapper: Wrapper | None = None
     definitions: Definitions = NO_RULES
     hmac_key_file: str = ""
+    field_ids: bool = False
     held: Mapping[str, str] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     own_file_bytes: int = 16 << 20

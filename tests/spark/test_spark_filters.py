@@ -19,6 +19,7 @@ from tests.unit.spark_app.test_app_filters import TABLE, write
 from tests.unit.spark_app.test_app_statistics import UNITS, wide
 
 pytestmark = pytest.mark.spark
+BY_ID = "spark.sql.parquet.fieldId.read.enabled"
 MOST_ASKED = 40  # filters of a table: all of them are one query
 
 
@@ -29,7 +30,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
     for name, value in options.items():
         spark.conf.set(name, value)
     yield
-    for name in options:
+    for name in (*options, BY_ID):
         spark.conf.unset(name)
 
 
@@ -47,9 +48,12 @@ def files_read(frame: DataFrame) -> int:
     return sum(int(found.apply("numFiles").value()) for found in metrics if found.contains("numFiles"))
 
 
+@pytest.mark.parametrize("by_id", ["false", "true"])
 @given(filters.units())
 @examples(0.01, least=3)
-def test_filters_find_every_row(spark: SparkSession, units: list[pa.Table]) -> None:
+def test_filters_find_every_row(spark: SparkSession, by_id: str, units: list[pa.Table]) -> None:
+    """The merged file has field ids, the other has none."""
+    spark.conf.set(BY_ID, by_id)
     with tempfile.TemporaryDirectory() as folder:
         lake = write(Path(folder) / "lake", units)
         rows = pa.concat_tables(units, promote_options="default")

@@ -3,11 +3,13 @@
 import shutil
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry.confluent.type.decimal_utils import to_proto_decimal
 
 from spark_app.driver.job_input import Records
 from spark_app.model.catalog import SchemaKey
@@ -226,3 +228,40 @@ def test_replay_and_rebuild_know_wrappers_and_guids(new_parts: NewParts, answers
     found = rebuild(parts)
     assert found["tables"]["silver_a_events"]["added"] == 2
     assert parts.read("silver_a_events").sort("_offset").select(rows.columns).equals(rows)
+
+
+def bet(key: int, kind: Any, amount: str, **stack: Any) -> bytes:
+    message = kind(shop="uno", who="x", at={"seconds": 5}, stack=stack)
+    message.amount.MergeFromString(to_proto_decimal(Decimal(amount)).SerializeToString())
+    return frame(key, message.SerializeToString())
+
+
+def test_decimals_and_other_types_inside_are_summed_filtered_and_rebuilt(new_parts: NewParts, answers: Answers) -> None:
+    """What does not fit its column is refused again by a rebuild, and the rest is equal."""
+    option = '[(confluent.field_meta) = {params: [{key: "precision", value: "6"}, {key: "scale", value: "2"}]}]'
+    text = f"""{PROTO3} import "google/protobuf/timestamp.proto"; import "confluent/meta.proto";
+    import "confluent/type/decimal.proto"; message Bet {{ string shop = 1; string who = 2;
+    google.protobuf.Timestamp at = 3; confluent.type.Decimal amount = 4 {option}; Stack stack = 5; }}
+    message Stack {{ int64 chips = 1; }}"""
+    texts = {1: text, 2: text.replace("int64 chips", "uint64 chips")}
+    one, two = (message_class(compile_text(text), "Bet") for text in texts.values())
+    for key, schema in texts.items():
+        answers.schema(key, schema)
+    sums = {"total": {"function": "sum", "field": "amount"}}
+    parts = new_parts(answers.url, event=EVENT["event"], gold={"aggregates": sums})
+    take(parts, [bet(1, one, "1.5", chips=7), bet(1, one, "0.001")])
+    take(parts, [bet(2, two, "20", chips=8), bet(2, two, "1", chips=2**63)])
+    parts.gold.run()
+    rows = parts.spark.read.format("delta").load(str(parts.lake.path("silver_uno_events")))
+    assert [tuple(row) for row in rows.where("amount > 1.5 AND stack.chips = 8").select("amount").collect()] == [
+        (Decimal("20.00"),)
+    ]
+    assert parts.read("quarantine_events").sort("offset").select("offset", "cause").rows() == [
+        (1, "decode_type"),
+        (3, "decode_type"),
+    ]
+    assert parts.read("gold_uno_player_agg")["total"].to_list() == [Decimal("21.50")]
+    result = rebuild(parts)
+    assert result["tables"]["silver_uno_events"]["present"] == 2
+    assert (result["exit_code"], result["named"], result["replayable"]) == (0, {}, 0)
+    assert result["gold"]["gold_uno_player_agg"]["differing"] == 0

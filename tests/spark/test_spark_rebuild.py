@@ -19,6 +19,7 @@ from tests.spark.parts import ORIGIN, Killed, Parts, events
 from tests.support import ledger
 from tests.support.frames import frame
 from tests.support.protos import PROTO3, compile_text, message_class
+from tests.unit.spark_app.test_app_field_ids import ids_of
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -98,6 +99,7 @@ def test_a_sound_lake_stays_as_it_is(new_parts: NewParts) -> None:
 
 def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.CaptureFixture[str]) -> None:
     before = build(new_parts).read(UNO)
+    ids = ids_of(new_parts().lake.root)
     shutil.rmtree(new_parts().lake.path(UNO))
     parts = new_parts()
     assert "`rebuild` adds the missing rows" in capsys.readouterr().err
@@ -115,6 +117,7 @@ def test_a_table_removed_by_hand_comes_back(new_parts: NewParts, capsys: pytest.
     again.take(events(2, PLAYERS))
     again.gold.run()
     check(again)
+    assert ids_of(again.lake.root) == ids
 
 
 def test_a_table_removed_under_the_running_app_comes_back(new_parts: NewParts) -> None:

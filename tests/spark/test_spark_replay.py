@@ -25,6 +25,7 @@ from spark_app.recovery.requests import Request
 from tests.spark.parts import Killed, Parts, events, source
 from tests.support import ledger
 from tests.support.answers import Answers
+from tests.unit.spark_app.test_app_field_ids import ids_of
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -216,6 +217,7 @@ def test_a_widened_allow_list_lets_records_in_once(new_parts: NewParts) -> None:
     assert silver == {offset: landed[offset] for offset in (1, 3)}
     parts.gold.run()
     assert ledger.verify(parts.lake.root, truth(parts)).faults() == {}
+    assert "resolved_at" in ids_of(parts.lake.root)
 
     again = new_parts()
     assert replay(again)["resolved"] == {}

@@ -74,3 +74,27 @@ def test_comments_of_the_demo_reach_its_tables(new_stage: Callable[..., Stage]) 
     assert table.metadata().description == "One thing that a gamer did in a game."
     assert None not in found.values()
     assert stage.verify() == {}
+
+
+def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
+    stage = new_stage()
+    subject = f"{stage.topic}-value"
+    stage.produce(500, schema_version="1")
+    assert stage.drain() == [ExitCode.DONE]
+    client = SchemaRegistryClient({"url": registry.url})
+    text = client.get_latest_version(subject).schema.schema_str
+    assert text is not None
+    client.set_compatibility(subject, "NONE")
+    schema_id = register(registry, subject, text.replace("gamer_id", "player_id"))
+    assert stage.drain() == [ExitCode.DONE]
+    [line] = [line for line in stage.lines() if "a schema version changes its tables" in line]
+    said = (
+        "field gamer_id was renamed to player_id: new rows fill the column player_id, and gamer_id stays NULL for them"
+    )
+    assert f"schema={schema_id} subject={subject} version=2 before=1" in line
+    assert f'said="{said}"' in line
+    assert stage.status()["schema_warnings"] == {"count": 1, "newest": [f"v2 of {subject}: {said}"]}
+    listed = stage.command("schemas", "--diff")
+    assert (listed.returncode, said in listed.stdout) == (ExitCode.DONE, True)
+    assert stage.drain() == [ExitCode.DONE]
+    assert sum("a schema version changes its tables" in line for line in stage.lines()) == 1

@@ -94,7 +94,7 @@ class LocalUnits(UnitRunner):
         return 1
 
     def _execute(self, records: Any, plan: TaskPlan) -> Report:
-        return task.run(records.read(), plan, self._schemas.ledger.catalog(), "00000-0")
+        return task.run(records.read(), plan, self.catalog_for(plan), "00000-0")
 
 
 class SmallLake:

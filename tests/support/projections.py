@@ -83,3 +83,9 @@ def faults(lake: SmallLake) -> dict[tuple[str, str], int]:
 
 def columns(lake: SmallLake, table: str) -> list[str]:
     return [field.name for field in DeltaTable(str(lake.lake.path(table))).schema().fields]
+
+
+def quarantined(lake: SmallLake) -> list[tuple[int, str]]:
+    """(offset, cause) of the rows in quarantine."""
+    found = DeltaTable(str(lake.lake.path("quarantine_events"))).to_pyarrow_table().sort_by("offset")
+    return list(zip(found["offset"].to_pylist(), found["cause"].to_pylist(), strict=True))

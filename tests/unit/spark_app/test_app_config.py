@@ -45,6 +45,8 @@ def test_rendered_defaults_load_as_the_defaults() -> None:
         ("[tables]\nmax_tables = -1", "tables.max_tables"),
         ("[lake]\nbronze_compression = 'lz4'", "lake.bronze_compression"),
         ("[gold.aggregates.x]\nfunction = 'nope'", "gold.aggregates.x.function"),
+        ("[schemas.changes]\nrename = 'ignore'", "schemas.changes.rename"),
+        ("[schemas.changes]\nrenamed = 'warn'", "schemas.changes"),
         ("_env_file = 'x'", "_env_file"),
     ],
 )

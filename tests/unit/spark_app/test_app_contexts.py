@@ -76,3 +76,11 @@ def test_keys_and_values_of_two_contexts_are_refused() -> None:
     with pytest.raises(ValidationError, match="two contexts"):
         RegistrySettings(subject=":.a:t-value", key_subject=":.b:t-key")
     RegistrySettings(subject=":.a:t-value", key_subject=":.a:t-key")
+
+
+def test_earlier_versions_are_those_of_the_context_without_deleted_ones(answers: Answers) -> None:
+    answers[f"/subjects/{quote(f'{CONTEXT}orders-value')}/versions"] = (200, [1, 2, 3, 4])
+    for version, key in ((1, 7), (3, 9)):
+        answers.version(f"{CONTEXT}orders-value", version, PROTO3, id=key)
+    found = registry(answers, f"{CONTEXT}orders-value").versions_before("orders-value", 4)
+    assert list(found) == [(3, 9), (1, 7)]

@@ -112,6 +112,7 @@ LEFT: dict[str, Callable[[Lake], None]] = {
     "old manifest": lambda lake: cut(lake.path(lake.manifests) / "000000000002.json"),
     "missing manifest": lambda lake: (lake.path(lake.manifests) / "000000000004.json").unlink(),
     "tables": lambda lake: cut(lake.path(lake.state) / "tables.json"),
+    "field ids": lambda lake: lake.path(lake.field_ids).write_text("{") and None,
     "bronze": lambda lake: shutil.rmtree(lake.path("bronze_events")),
     "torn file of bronze": lambda lake: cut(last_file(lake, "bronze_events")),
     "missing file of bronze": lambda lake: last_file(lake, "bronze_events").unlink(),

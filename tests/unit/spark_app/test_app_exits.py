@@ -84,6 +84,15 @@ def test_a_wrong_option_is_64(lake: Lake) -> None:
     )
 
 
+def test_a_schema_to_warn_about_is_1(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "orders.proto"
+    assert end(lake.root, "schemas", "check", str(file))[0] == ExitCode.USAGE
+    file.write_text("nonsense")
+    assert end(lake.root, "schemas", "check", str(file))[0] == 1
+    file.write_text('syntax = "proto3"; message Event { string a = 1; }')
+    assert end(lake.root, "schemas", "check", str(file))[0] == ExitCode.DONE
+
+
 def test_a_wrong_setting_is_78(lake: Lake) -> None:
     code, said = end(lake.root, "run", KAFKA__TOPIC=" ")
     assert (code, "kafka.topic" in said) == (ExitCode.CONFIGURATION, True)

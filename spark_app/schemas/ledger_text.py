@@ -1,0 +1,109 @@
+"""The schemas of a lake as text and as JSON, and two versions of a schema side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from difflib import SequenceMatcher
+from typing import Any
+
+from spark_app.model.causes import Cause
+from spark_app.model.schema_findings import Comparison, SchemaFinding
+from spark_app.model.text import one_line
+from spark_app.schemas.declarations import file_lines
+from spark_app.schemas.ledger import Entry, Ledger
+
+MOST_NAMES = 3  # message types in a line
+CONTEXT = 2  # equal lines around a difference
+WIDE = 60  # characters of a side
+
+
+def schema_lines(ledger: Ledger, diff: bool) -> list[str]:
+    """A line per schema, by subject and version, and what its comparison found. With `diff` also the
+    changed lines of both versions, side by side."""
+    lines = [f"{'schema':<38}{'version':<34}{'state':<11}message types"]
+    for entry in _shown(ledger):
+        compared = ledger.comparison_of(entry)
+        version, names = _version(entry, compared), _names(ledger.message_names(entry.key))
+        lines.append(f"{entry.key!s:<38}{version:<34}{entry.outcome:<11}{names}".rstrip())
+        if entry.outcome != "decodable":
+            lines.append(one_line(f"    {entry.cause or 'waits'}: {entry.detail}"))
+        if compared is not None:
+            lines += _finding_lines(compared)
+            lines += _diff(ledger, entry, compared) if diff else []
+    unknown = len(ledger.entries) - len(_shown(ledger))
+    return lines + ([f"{unknown:,} more ids, which the registry does not know"] if unknown else [])
+
+
+def schemas_json(ledger: Ledger, diff: bool) -> list[dict[str, Any]]:
+    """The same as values; `differences` has the lines of the two versions."""
+    found = []
+    for entry in _shown(ledger):
+        compared = ledger.comparison_of(entry)
+        value: dict[str, Any] = {
+            "schema": entry.key,
+            "state": entry.outcome,
+            "version": entry.version,
+            "subjects": dict(entry.subjects),
+            "messages": ledger.message_names(entry.key),
+            "cause": entry.cause,
+            "detail": entry.detail,
+            "compared": None if compared is None else asdict(compared),
+        }
+        if diff:
+            value["differences"] = _diff(ledger, entry, compared) if compared else []
+        found.append(value)
+    return found
+
+
+def finding_lines(findings: Iterable[SchemaFinding]) -> Iterator[str]:
+    """A line per finding."""
+    for finding in findings:
+        yield f"    {finding.severity:<9}{finding.said}"
+
+
+def side_by_side(old: list[str], new: list[str]) -> list[str]:
+    """The lines that differ, with some equal ones around them: old ones at the left, new ones at the right."""
+    lines = []
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT):
+        lines.append(f"    {'-' * WIDE}---{'-' * WIDE}")
+        for tag, first, last, start, end in group:
+            for at in range(max(last - first, end - start)):
+                left = old[first + at] if first + at < last else ""
+                right = new[start + at] if start + at < end else ""
+                mark = " " if tag == "equal" else "|" if left and right else "<" if left else ">"
+                lines.append(one_line(f"    {left:<{WIDE}} {mark} {right}").rstrip())
+    return lines
+
+
+def _shown(ledger: Ledger) -> list[Entry]:
+    """By subject and version, without the ids that the registry does not know: corrupt frames can contain thousands.
+    Those without a subject come last, in the order in which they were resolved."""
+    known = [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
+    return sorted(known, key=lambda entry: (not entry.subjects, next(iter(entry.subjects.items()), ("", 0))))
+
+
+def _version(entry: Entry, compared: Comparison | None) -> str:
+    if compared is not None and compared.subject:
+        return compared.where
+    for subject, version in entry.subjects.items():
+        return one_line(f"v{version} of {subject}")
+    return f"v{entry.version}" if entry.version is not None else "-"
+
+
+def _names(messages: list[str]) -> str:
+    more = f" and {len(messages) - MOST_NAMES} more" if len(messages) > MOST_NAMES else ""
+    return one_line(", ".join(messages[:MOST_NAMES]) + more)
+
+
+def _finding_lines(compared: Comparison) -> list[str]:
+    left_out = [f"    {compared.left_out:,} more differences are not kept"] if compared.left_out else []
+    return [*finding_lines(compared.findings), *left_out]
+
+
+def _diff(ledger: Ledger, entry: Entry, compared: Comparison) -> list[str]:
+    if not compared.before:
+        return []
+    title = f"    {f'v{compared.before_version}':<{WIDE}}   v{compared.version}"
+    before, after = (file_lines(ledger.descriptor_set(digest)) for digest in (compared.before, entry.digest))
+    return [title, *side_by_side(before, after)]
