@@ -153,6 +153,8 @@ def normal(text: str, lake: Path, brokers: str) -> str:
 
 
 VARIES = [
+    # librdkafka words it by which of its timers ends first.
+    (r"Timed out waiting for controller", "Failed while waiting for controller: Local: Timed out"),
     (r"(?m)^(>>> |\.\.\. )+", ""),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d|Z)?", "TIME"),
     (r"\d+\.\d+ s\b", "N s"),
