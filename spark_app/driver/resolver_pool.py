@@ -8,7 +8,7 @@ expensive schema delays others only once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -20,24 +20,35 @@ from spark_app.schemas.resolution import Resolved, resolve
 
 RESOLVERS = 2  # schemas fetched and compiled in parallel
 MOST_CLOCKS = 48.0  # wall-clock seconds per CPU second, at most
+FindBefore = Callable[[SchemaKey, Mapping[str, int]], SchemaKey | None]  # of a schema and its subjects
 PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's time: a schema gets a fifth of a thread
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A schema that compiled. `subjects` is `Registry.subjects_of`; None if the registry did not answer that
-    request."""
+    """A schema that compiled.
+
+    Attributes:
+        subjects: `Registry.subjects_of`; None if the registry did not answer that request.
+        before: the version before it, if there is one and somebody wants to know.
+    """
 
     resolved: Resolved
     subjects: Mapping[str, int] | None
+    before: SchemaKey | None = None
 
 
 class ResolverPool:
     """Runs at most one lookup per schema at a time."""
 
-    def __init__(self, registry: Registry, caps: SchemaLimits):
+    def __init__(self, registry: Registry, caps: SchemaLimits, find_before: FindBefore | None = None):
+        """
+        Args:
+            find_before: finds the version before a schema. Without an answer to this the schema is not resolved.
+        """
         self._registry = registry
         self._caps = caps
+        self._find_before = find_before
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
@@ -82,7 +93,10 @@ class ResolverPool:
         except CompileTimedOut:
             self._clocks[key] = clocks
             raise
-        return Answer(resolved, self._subjects(key))
+        if self._find_before is None:
+            return Answer(resolved, self._subjects(key))
+        subjects = self._registry.subjects_of(key)
+        return Answer(resolved, subjects, self._find_before(key, subjects))
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:

@@ -21,10 +21,12 @@ from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import BY_OUTCOME, Judgement
 from spark_app.driver.resolver_pool import RESOLVERS, Answer, ResolverPool
 from spark_app.driver.schema_comparison import SchemaComparer
+from spark_app.driver.schema_decisions import MOST_EARLIER, SchemaDecider
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.ops.log import log
 from spark_app.schemas.descriptors import CompileUnavailable
+from spark_app.schemas.field_names import other_names, with_comments
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
@@ -62,7 +64,10 @@ class SchemaResolver:
         self._settings = settings
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
-        self._resolvers = ResolverPool(registry, limits_of(settings))
+        self._decider = SchemaDecider(ledger, registry, subjects, judgement)
+        find_before = self._decider.find_before if self._decider.decides else None
+        self._resolvers = ResolverPool(registry, limits_of(settings), find_before)
+        self._behind: list[SchemaKey] = []  # schemas that are resolved as soon as the version before is
         self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects, judgement)
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
@@ -234,6 +239,7 @@ class SchemaResolver:
     def resolve(self, key: SchemaKey, wait_s: float | None = None) -> None:
         """Fetch and compile a schema, and enter the outcome. After `wait_s` seconds (None = without limit) the lookup
         continues in its thread, and the schema is entered as waiting."""
+        deadline = None if wait_s is None else time.monotonic() + wait_s
         old = self.ledger.entries.get(key)
         met_at = min(old.met_at, time.time()) if old else time.time()  # the clock may have been set back
         answer = self._resolvers.ask(key)
@@ -253,7 +259,23 @@ class SchemaResolver:
         except SchemaNotFound as error:
             self._handle_not_found(key, str(error), met_at)
         else:
-            self._add_decodable(key, result, met_at)
+            if self._resolve_before(key, result.before, deadline):
+                self._add_decodable(key, result, met_at)
+            else:
+                said = f"the version before it, schema {result.before}, is not resolved yet"
+                self.ledger.add_waiting(key, said, met_at)
+
+    def _resolve_before(self, key: SchemaKey, before: SchemaKey | None, deadline: float | None) -> bool:
+        """Resolve the version before a schema, whose columns go on. False if that is not possible now; when it is
+        refused, the next attempt finds another version."""
+        if before is None or before in self._behind or len(self._behind) >= MOST_EARLIER:
+            return True
+        entry = self.ledger.entries.get(before)
+        if entry is None or entry.outcome == "waiting":
+            self._behind.append(key)
+            self.resolve(before, None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._behind.pop()
+        return self.ledger.entries[before].outcome == "decodable"
 
     def _add_decodable(self, key: SchemaKey, answer: Answer, met_at: float) -> None:
         self._found[key] = answer.subjects or {}
@@ -261,7 +283,9 @@ class SchemaResolver:
             self._unnamed.add(key)
         version, resolved = self._subjects.version(self._found[key]), answer.resolved
         kept = self._subjects.kept(self._found[key])
-        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, resolved.comments, kept)
+        decoded = self._decider.decide(key, resolved.descriptor_set, self._found[key], answer.before)
+        comments = with_comments(resolved.comments, other_names(resolved.descriptor_set, decoded))
+        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decoded)
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):
             log.warning(

@@ -49,7 +49,7 @@ class TableComments:
         name = kind.partition("#")[0]
         if self._ledger.catalog().type_of(entry.key, name) != kind:
             return {}
-        known = entry.digest, entry.comments, name
+        known = entry.decoded or entry.digest, entry.comments, name
         if known not in self._known:
             message = self._ledger.message(entry.key, name)
             self._known[known] = column_comments(message, self._ledger.comments_of(entry)) if message else {}

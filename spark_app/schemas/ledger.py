@@ -25,6 +25,7 @@ from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numb
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison
+from spark_app.schemas.changes import Version
 from spark_app.schemas.descriptors import digest
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
@@ -50,6 +51,8 @@ class Entry:
         subjects: its version in each of its subjects, as far as they are known; the topics' own come first.
         comparison: the digest of its comparison with the version before; "" = it is not compared yet. None = an earlier
             release added the entry, which is never compared.
+        decoded: the digest of its descriptor set with the names of the columns, with which its records are decoded. It
+            never changes. "" = all columns have the names of their fields.
     """
 
     key: SchemaKey
@@ -63,6 +66,7 @@ class Entry:
     comments: str = ""
     subjects: Mapping[str, int] = field(default_factory=dict)
     comparison: str | None = None
+    decoded: str = ""
 
     @functools.cached_property
     def text(self) -> str:
@@ -103,8 +107,14 @@ class Ledger:
         version: int | None = None,
         comments: Mapping[str, str] = MappingProxyType({}),
         subjects: Mapping[str, int] = MappingProxyType({}),
+        decoded: bytes = b"",
     ) -> None:
-        """`comments`: full name of a message or field -> comment. `subjects`: see `Entry`."""
+        """
+        Args:
+            comments: full name of a message or field -> comment, by the names of the columns.
+            subjects: see `Entry`.
+            decoded: the descriptor set with the names of the columns; empty = those of the fields.
+        """
         entry = Entry(
             key,
             "decodable",
@@ -115,6 +125,7 @@ class Ledger:
             comments=self._keep_comments(comments),
             subjects=dict(subjects),
             comparison="",
+            decoded=self.keep(decoded) if decoded not in (b"", descriptor_set) else "",
         )
         self._put(entry)
 
@@ -188,8 +199,8 @@ class Ledger:
         return [message.full_name for _, message in _messages(self.descriptor_set(entry.digest))]
 
     def message(self, key: SchemaKey, full_name: str) -> Descriptor | None:
-        """A message of a decodable schema's own file; None if it has no such message."""
-        found = _messages(self.descriptor_set(self.entries[key].digest))
+        """A message of a decodable schema's own file with the names of its columns; None if it has no such message."""
+        found = _messages(self.decoded_set(self.entries[key]))
         return next((message for _, message in found if message.full_name == full_name), None)
 
     def commented(self) -> list[Entry]:
@@ -258,7 +269,7 @@ class Ledger:
 
     def _build_decodable(self) -> Catalog:
         decodable = {
-            e.key: Decodable(e.key, self.descriptor_set(e.digest), e.digest, e.form, self.numbering)
+            e.key: Decodable(e.key, self.decoded_set(e), e.decoded or e.digest, e.form, self.numbering)
             for e in self.entries.values()
             if e.outcome == "decodable"
         }
@@ -292,6 +303,21 @@ class Ledger:
 
     def _key(self, name: str, ending: str) -> str:
         return f"{self._lake.schemas}/{name}{ending}"
+
+    def version(self, entry: Entry) -> Version:
+        """
+        Raises:
+            ContractError: as `descriptor_set`.
+        """
+        return Version(self.descriptor_set(entry.digest), self.decoded_set(entry))
+
+    def decoded_set(self, entry: Entry) -> bytes:
+        """The descriptor set with the names of the columns.
+
+        Raises:
+            ContractError: as `descriptor_set`.
+        """
+        return self.descriptor_set(entry.decoded or entry.digest)
 
     def descriptor_set(self, name: str) -> bytes:
         """The descriptor set of this digest.

@@ -296,7 +296,7 @@ def test_a_schema_that_cannot_be_compared_stops_nobody(
     def fail(*_: bytes) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("spark_app.driver.schema_comparison.changes_between", fail)
+    monkeypatch.setattr("spark_app.driver.schema_comparison.differences", fail)
     Subject(answers, V1, V2)
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([11, 12])
