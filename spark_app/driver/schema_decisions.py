@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import Judgement
@@ -33,7 +33,7 @@ class SchemaDecider:
         self._ledger = ledger
         self._registry = registry
         self._subjects = subjects
-        self._rules = Rules(judgement.policies, judgement.named)
+        self._judgement = judgement
         self.decides = judgement.decides
 
     def find_before(self, key: SchemaKey, found: Mapping[str, int]) -> SchemaKey | None:
@@ -74,13 +74,11 @@ class SchemaDecider:
             return own
         known = (self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:])
         try:
-            decoded = with_names(own, decide_columns(own, beside, known, self._rules))
-            load_files(decoded)
+            return decided(own, beside, known, self._judgement)
         except Exception as error:  # one schema must not stop the app at every start
             reason = f"{type(error).__name__}: {error}"
             log.warning("the columns of a schema keep the names of its fields", schema=key, reason=reason)
             return own
-        return decoded
 
     def _beside(self, before: SchemaKey | None, later: list[Entry], subject: str) -> Version | None:
         """The version from which the columns go on."""
@@ -88,6 +86,16 @@ class SchemaDecider:
         if entry is None and later:
             entry = min(later, key=lambda one: one.subjects[subject])
         return self._ledger.version(entry) if entry is not None and entry.outcome == "decodable" else None
+
+
+def decided(own: bytes, beside: Version, known: Iterable[bytes], judgement: Judgement) -> bytes:
+    """The descriptor set of a schema with the names of its columns; see `decide_columns`."""
+    if not judgement.decides:
+        return own
+    rules = Rules(judgement.policies, judgement.named)
+    decoded = with_names(own, decide_columns(own, beside, known, rules))
+    load_files(decoded)  # fails unless the names are possible
+    return decoded
 
 
 def _first(subjects: Mapping[str, int]) -> tuple[str, int]:

@@ -23,29 +23,9 @@ from spark_app.settings.models import Schemas, Tables
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
+from tests.support.subjects import SUBJECT, Subject
 
-SUBJECT = "orders-value"
 V1, V2, V3 = (f"string {name} = 1;" for name in ("score", "points", "total"))
-
-
-class Subject:
-    """A subject of a registry: version n has the schema id 10 + n."""
-
-    def __init__(self, answers: Answers, *versions: str, name: str = SUBJECT):
-        self._answers = answers
-        self._name = name
-        self._texts: list[str] = []
-        for fields in versions:
-            self.register(fields)
-
-    def register(self, fields: str) -> None:
-        text = f"{PROTO3}message Event {{ {fields} }}"
-        self._texts.append(text)
-        number = len(self._texts)
-        self._answers.schema(10 + number, text)
-        self._answers[f"/schemas/ids/{10 + number}/versions"] = (200, [{"subject": self._name, "version": number}])
-        self._answers.version(self._name, number, text, id=10 + number)
-        self._answers[f"/subjects/{self._name}/versions"] = (200, list(range(1, number + 1)))
 
 
 def desk(answers: Answers, folder: Path, *subjects: str, **changes: str) -> SchemaResolver:
