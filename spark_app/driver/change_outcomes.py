@@ -6,7 +6,7 @@ The types of the tables' columns, and whether values fit them, come from the cod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -17,10 +17,12 @@ from spark_app.model.schema_findings import (
     DECIDING,
     DEFAULTS,
     NEW_TYPE,
+    STOPPING,
     Kind,
     Policy,
     SchemaFinding,
     Severity,
+    suited,
 )
 from spark_app.model.text import one_line
 from spark_app.schemas.changes import Change, Column
@@ -30,6 +32,10 @@ from spark_app.worker.fit import table_columns
 
 LONGEST_NAME = 100  # characters of a path or type in a sentence
 LONGEST_DECLARATION = 200
+STOPPED: Mapping[Policy | None, str] = {
+    "quarantine": "every record of the schema goes to quarantine as schema_change",
+    "pause": "every record of the schema waits until a person decides with accept-schema",
+}
 UNSIGNED = {"uint32", "uint64", "fixed32", "fixed64"}
 Fit = Literal["fits", "converted", "some", "none", "clash", "unrouted"]
 # Kinds that change what a column means, even if all values fit it.
@@ -70,6 +76,17 @@ class Judgement:
     def decides(self) -> bool:
         """Whether a policy needs a decision before records of a schema are decoded."""
         return not DECIDING.isdisjoint(self.policies.values())
+
+    def accepting(self, policy: Policy | Literal[""], kinds: Iterable[Kind]) -> Judgement:
+        """The judgement of a schema about which a person decided: with this policy for these kinds; "" = nobody has."""
+        if not policy:
+            return self
+        return replace(self, policies={**self.policies, **{kind: suited(kind, policy) for kind in kinds}})
+
+    def stopping(self, changes: Iterable[Change]) -> list[Change]:
+        """The changes that keep a schema from being decoded, those that pause it first."""
+        found = [change for change in changes if self.policies.get(change.kind) in STOPPING]
+        return sorted(found, key=lambda change: self.policies[change.kind] != "pause")
 
     @staticmethod
     def of(settings: Settings) -> Judgement:
@@ -112,7 +129,8 @@ def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFi
     fit = _fit(change, table, judgement.routing)
     policy = judgement.policies.get(change.kind)
     wrong = policy not in ("accept", "alias") if policy else change.kind in MEANING or fit != "fits"
-    return _said(change, "warning" if wrong else "info", _outcome(change, fit, table))
+    outcome = STOPPED.get(policy) or _outcome(change, fit, table)
+    return _said(change, "warning" if wrong else "info", outcome)
 
 
 def _finding_of_key(change: Change) -> SchemaFinding:
@@ -120,10 +138,15 @@ def _finding_of_key(change: Change) -> SchemaFinding:
 
 
 def _said(change: Change, severity: Severity, outcome: str) -> SchemaFinding:
-    said = f"{DIFFERENCES.get(change.kind, _retyped)(change)}: {outcome}"
+    said = f"{difference(change)}: {outcome}"
     old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
     path, message = _short(change.path), _short(change.message)
     return SchemaFinding(change.kind, message, path, old, new, severity, said)
+
+
+def difference(change: Change) -> str:
+    """What has changed, in a few words."""
+    return DIFFERENCES.get(change.kind, _retyped)(change)
 
 
 def _fit(change: Change, table: pa.Schema, routing: str) -> Fit:

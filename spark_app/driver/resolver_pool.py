@@ -8,10 +8,11 @@ expensive schema delays others only once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from spark_app.driver.schema_decisions import SchemaDecider
 from spark_app.model.catalog import SchemaKey
 from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.limits import SchemaLimits
@@ -20,7 +21,6 @@ from spark_app.schemas.resolution import Resolved, resolve
 
 RESOLVERS = 2  # schemas fetched and compiled in parallel
 MOST_CLOCKS = 48.0  # wall-clock seconds per CPU second, at most
-FindBefore = Callable[[SchemaKey, Mapping[str, int]], SchemaKey | None]  # of a schema and its subjects
 PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's time: a schema gets a fifth of a thread
 
 
@@ -41,14 +41,14 @@ class Answer:
 class ResolverPool:
     """Runs at most one lookup per schema at a time."""
 
-    def __init__(self, registry: Registry, caps: SchemaLimits, find_before: FindBefore | None = None):
+    def __init__(self, registry: Registry, caps: SchemaLimits, decider: SchemaDecider | None = None):
         """
         Args:
-            find_before: finds the version before a schema. Without an answer to this the schema is not resolved.
+            decider: finds the version before a schema. Without an answer to this the schema is not resolved.
         """
         self._registry = registry
         self._caps = caps
-        self._find_before = find_before
+        self._decider = decider
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
@@ -93,10 +93,10 @@ class ResolverPool:
         except CompileTimedOut:
             self._clocks[key] = clocks
             raise
-        if self._find_before is None:
+        if self._decider is None or not self._decider.needs_before(key):
             return Answer(resolved, self._subjects(key))
         subjects = self._registry.subjects_of(key)
-        return Answer(resolved, subjects, self._find_before(key, subjects))
+        return Answer(resolved, subjects, self._decider.find_before(key, subjects))
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:

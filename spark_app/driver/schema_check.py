@@ -21,7 +21,8 @@ from spark_app.model.schema_findings import SchemaFinding
 from spark_app.model.text import one_line
 from spark_app.schemas.changes import Version, differences
 from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import Entry, Ledger, message_types
+from spark_app.schemas.ledger import Ledger, message_types
+from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.ledger_text import finding_lines
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, check_name
 from spark_app.schemas.registry import ROOT, Sources

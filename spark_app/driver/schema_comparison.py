@@ -23,7 +23,8 @@ from spark_app.model.schema_findings import Comparison
 from spark_app.ops.log import log
 from spark_app.schemas.changes import Change, Version, differences
 from spark_app.schemas.descriptors import CompileUnavailable
-from spark_app.schemas.ledger import Entry, Ledger, message_schemas
+from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.resolution import resolve
@@ -177,7 +178,9 @@ class SchemaComparer:
         changes = differences(Version(before.registered, before.decoded), own)
         changes = mark_readded(changes, earlier[-MOST_EARLIER:])
         of_keys = self._subjects.is_of_keys(before.subject)
-        found = findings_of(changes, catalog.columns, self._judgement, of_keys)
+        found = findings_of(
+            changes, catalog.columns, self._judgement.accepting(entry.accepted, entry.stopped_by), of_keys
+        )
         return Comparison(
             before.subject,
             before.version,

@@ -11,19 +11,39 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from spark_app.decode.reference import load_files
-from spark_app.driver.change_outcomes import Judgement
+from spark_app.driver.change_outcomes import Judgement, difference
 from spark_app.model.catalog import SchemaKey
+from spark_app.model.schema_findings import Kind, Policy
 from spark_app.ops.log import log
-from spark_app.schemas.changes import Version
+from spark_app.schemas.changes import Version, differences
 from spark_app.schemas.column_decisions import Rules, decide_columns
 from spark_app.schemas.field_names import with_names
-from spark_app.schemas.ledger import Entry, Ledger
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 
 MOST_EARLIER = 100  # earlier versions that are looked at
+
+
+@dataclass(frozen=True)
+class Decision:
+    """
+    Attributes:
+        decoded: the descriptor set with the names of the columns.
+        stopped: the policy that keeps the schema from being decoded; "" = it is decoded.
+        stopped_by: the kinds of changes for which it does.
+        said: the first of these changes.
+    """
+
+    decoded: bytes
+    stopped: Policy | Literal[""] = ""
+    stopped_by: tuple[Kind, ...] = ()
+    said: str = ""
 
 
 class SchemaDecider:
@@ -34,7 +54,11 @@ class SchemaDecider:
         self._registry = registry
         self._subjects = subjects
         self._judgement = judgement
-        self.decides = judgement.decides
+
+    def needs_before(self, key: SchemaKey) -> bool:
+        """Whether a schema cannot be decided without the version before it."""
+        entry = self._ledger.entries.get(key)
+        return self._judgement.decides or bool(entry is not None and entry.accepted)
 
     def find_before(self, key: SchemaKey, found: Mapping[str, int]) -> SchemaKey | None:
         """The key of the version before a schema, which may not be in the ledger yet; None = it is the first. Versions
@@ -49,36 +73,60 @@ class SchemaDecider:
         subject, version = _first(self._subjects.kept(found))
         if version <= 1:
             return None
-        for entry in list(self._ledger.entries.values()):
-            if entry.subjects.get(subject) == version - 1 and entry.key != key:
-                return entry.key
+        known = self._known_before(key, subject, version)
+        if known is not None:
+            return known
         for _, earlier in itertools.islice(self._registry.versions_before(subject, version), MOST_EARLIER):
-            known = self._ledger.entries.get(earlier)
-            if earlier != key and (known is None or known.outcome != "refused"):
+            entry = self._ledger.entries.get(earlier)
+            if earlier != key and (entry is None or entry.outcome != "refused"):
                 return earlier
         return None
 
-    def decide(self, key: SchemaKey, own: bytes, found: Mapping[str, int], before: SchemaKey | None) -> bytes:
-        """The descriptor set of a schema with the names of its columns.
+    def _known_before(self, key: SchemaKey, subject: str, version: int) -> SchemaKey | None:
+        """The key of the version before by the ledger; None if that does not say."""
+        for entry in list(self._ledger.entries.values()):
+            if entry.subjects.get(subject) == version - 1 and entry.key != key and entry.outcome != "refused":
+                return entry.key
+        return None
+
+    def decide(
+        self,
+        key: SchemaKey,
+        own: bytes,
+        found: Mapping[str, int],
+        before: SchemaKey | None,
+    ) -> Decision:
+        """Decide about a schema. Those of keys have no columns.
 
         Args:
             own: the descriptor set.
-            before: the version before it, which is in the ledger.
+            before: the version before it, which is in the ledger; None = nobody has asked the registry, or it is the
+                first.
         """
-        if not self.decides:
-            return own
         subject, version = _first(self._subjects.kept(found))
+        if self._subjects.is_of_keys(subject):
+            return Decision(own)
+        before = self._known_before(key, subject, version) if before is None else before
         others = [e for e in self._ledger.entries.values() if e.outcome == "decodable" and subject in e.subjects]
         beside = self._beside(before, [e for e in others if e.subjects[subject] > version], subject)
         if beside is None:
-            return own
+            return Decision(own)
         known = (self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:])
         try:
-            return decided(own, beside, known, self._judgement)
+            judgement = self._judgement_of(key)
+            stopping = judgement.stopping(differences(beside, Version(own, own)))
+            if not stopping:
+                return Decision(decided(own, beside, known, judgement))
+            kinds = tuple(dict.fromkeys(change.kind for change in stopping))
+            return Decision(own, judgement.policies[kinds[0]], kinds, difference(stopping[0]))
         except Exception as error:  # one schema must not stop the app at every start
             reason = f"{type(error).__name__}: {error}"
             log.warning("the columns of a schema keep the names of its fields", schema=key, reason=reason)
-            return own
+            return Decision(own)
+
+    def _judgement_of(self, key: SchemaKey) -> Judgement:
+        entry = self._ledger.entries.get(key)
+        return self._judgement.accepting(entry.accepted, entry.stopped_by) if entry is not None else self._judgement
 
     def _beside(self, before: SchemaKey | None, later: list[Entry], subject: str) -> Version | None:
         """The version from which the columns go on."""
@@ -90,7 +138,7 @@ class SchemaDecider:
 
 def decided(own: bytes, beside: Version, known: Iterable[bytes], judgement: Judgement) -> bytes:
     """The descriptor set of a schema with the names of its columns; see `decide_columns`."""
-    if not judgement.decides:
+    if not judgement.decides and beside.registered == beside.decoded:
         return own
     rules = Rules(judgement.policies, judgement.named)
     decoded = with_names(own, decide_columns(own, beside, known, rules))

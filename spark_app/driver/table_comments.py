@@ -9,7 +9,8 @@ from spark_app.driver.own_comments import own_comments
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.comments import Comments, Path
 from spark_app.model.table_names import TableNames
-from spark_app.schemas.ledger import Entry, Ledger
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_entry import Entry
 
 MOST_OF_TABLE = 200_000  # characters of a table's comments: each commit of columns and each checkpoint repeats them
 

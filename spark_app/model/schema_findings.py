@@ -47,6 +47,8 @@ Policy = Literal[
     "warn",  # the rows go on as they are
     "alias",  # the column keeps its first name
     "new_column",  # the field fills another column
+    "quarantine",  # the records of the schema go to quarantine
+    "pause",  # the records of the schema wait until a person decides
 ]
 # What is done with differences that the settings do not name. It loses nothing, and no values of another kind get into
 # a column.
@@ -78,7 +80,16 @@ NEW_TYPE: frozenset[Kind] = frozenset(
         "incompatible",
     }
 )
-DECIDING: frozenset[Policy] = frozenset({"alias", "new_column"})  # they are decided before a record is decoded
+STOPPING: frozenset[Policy] = frozenset({"quarantine", "pause"})
+# They are decided before a record is decoded.
+DECIDING: frozenset[Policy] = STOPPING | {"alias", "new_column"}
+
+
+def suited(kind: Kind, policy: Policy) -> Policy:
+    """The policy, or for a kind that it does not suit the next weaker one."""
+    if policy == "alias" and kind != "rename":
+        policy = "new_column"
+    return "warn" if policy == "new_column" and kind not in NEW_NAME | NEW_TYPE else policy
 
 
 @dataclass(frozen=True)

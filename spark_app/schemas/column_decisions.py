@@ -28,7 +28,7 @@ from spark_app.schemas.well_known import is_well_known
 Use = tuple[str, int, str]  # name of a column, number and type of the field that fills it
 Uses = Mapping[str, Mapping[str, Collection[Use]]]  # message -> name in lower case -> its uses
 PASSES = 15  # the deepest structs inside structs whose fields get other names
-STRENGTH: tuple[Policy | None, ...] = (None, "accept", "warn", "alias", "new_column")
+STRENGTH: tuple[Policy | None, ...] = (None, "accept", "warn", "alias", "new_column", "quarantine", "pause")
 
 
 @dataclass(frozen=True)

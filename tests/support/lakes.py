@@ -107,12 +107,12 @@ class SmallLake:
         self.settings = Settings(lake=lake, registry=registry, **sections)  # type: ignore[arg-type]
         self.lake = Lake(root)
         self.lake.prepare()
-        self.restart()
+        self.reopen()
         self.kafka = Batches()
         self.ends: dict[int, int] = {}
         self.learn(*decodables)
 
-    def restart(self, **sections: dict[str, Any]) -> None:
+    def reopen(self, **sections: dict[str, Any]) -> None:
         """Open the lake again, with other settings in these sections."""
         changed = {name: getattr(self.settings, name).model_dump() | given for name, given in sections.items()}
         self.settings = Settings(**{**dict(self.settings), **changed})

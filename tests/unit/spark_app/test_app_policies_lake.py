@@ -11,6 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from google.protobuf import json_format
 
+from spark_app.driver.deferred import DeferredDecoder
+from spark_app.model.errors import UsageError
+from spark_app.model.reports import Report
+from spark_app.recovery.acceptance import Acceptance
+from spark_app.recovery.requests import Request
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
@@ -150,7 +155,7 @@ def test_names_that_are_swapped_are_no_aliases(answers: Answers, tmp_path: Path)
 def test_a_decision_outlives_the_setting_and_a_restart(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, V1, V2, V3, rename="alias")
     game.lake.opened.schemas.resolve_new([11, 12])  # the app ends before the unit
-    game.lake.restart(schemas={"changes": {"rename": "new_column"}})
+    game.lake.reopen(schemas={"changes": {"rename": "new_column"}})
     game.send(1, {"score": 1})
     game.send(2, {"points": 2})
     game.send(3, {"total": 3})  # decided by the new setting
@@ -163,7 +168,7 @@ def test_a_schema_of_an_earlier_release_stays_as_it_is(answers: Answers, tmp_pat
     for number, text in enumerate(game.subject.texts, 1):
         if number < 3:
             game.lake.learn(compile_text(text, schema_id=10 + number))
-    game.lake.restart(schemas={"changes": {"rename": "alias"}})
+    game.lake.reopen(schemas={"changes": {"rename": "alias"}})
     game.send(1, {"score": 1})
     game.send(2, {"points": 2})
     game.send(3, {"total": 3})
@@ -193,4 +198,110 @@ def test_fields_inside_structs_are_aliases_too(answers: Answers, tmp_path: Path)
         event = json_format.ParseDict({"game_name": "uno", "gamer_id": "g", "at": [{name: version}]}, kind())
         game.lake.take(batch_of([frame(10 + version, event.SerializeToString(), (1,))], first=version - 1))
     assert game.rows("at") == [([{"x": 1}],), ([{"x": 2}],)]
+    game.check()
+
+
+def accept(game: Game, version: int, policy: str) -> dict[str, Any]:
+    """A person decides; a crash may come after any step."""
+    request = Request("accept", {"schema": str(10 + version), "policy": policy})
+    job = Acceptance(game.lake.opened, request)
+    assert job.step() == (Report(), {})
+    again = Acceptance(game.lake.opened, request)
+    assert again.step() is None
+    assert job.step() is None
+    return again.conclude()
+
+
+def drain(game: Game) -> None:
+    deferred = DeferredDecoder(None, game.lake.opened, game.lake.units)  # type: ignore[arg-type]
+    while deferred.step() is not None:
+        pass
+
+
+def waiting(game: Game) -> list[str]:
+    return DeltaTable(str(game.lake.lake.path("deferred_events"))).to_pyarrow_table()["waits_for"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("policy", "columns", "rows"),
+    [
+        ("alias", ["score"], [(1,), (2,), (3,), (1,), (2,)]),
+        ("new_column", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
+        ("warn", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
+    ],
+)
+def test_records_wait_for_a_decision_and_others_flow(
+    answers: Answers, tmp_path: Path, policy: str, columns: list[str], rows: list[tuple[Any, ...]]
+) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2}, {"points": 3})
+    game.send(1, {"score": 1})
+    drain(game)
+    assert waiting(game) == ["change:12", "change:12"]
+    assert game.rows("score") == [(1,), (1,)]
+    game.check()
+    game.lake.reopen(schemas={"changes": {"rename": "accept"}})  # another setting does not decide
+    drain(game)
+    assert waiting(game) == ["change:12", "change:12"]
+    assert accept(game, 2, policy) == {
+        "schema": 12,
+        "policy": policy,
+        "change": "field score was renamed to points",
+        "state": "decodable",
+    }
+    game.lake.reopen()
+    drain(game)
+    game.send(2, {"points": 2})
+    assert waiting(game) == []
+    assert game.rows(*columns) == rows
+    game.check()
+
+
+def test_records_that_wait_may_go_to_quarantine(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    assert accept(game, 2, "quarantine")["state"] == "refused"
+    drain(game)
+    assert (waiting(game), game.quarantined()) == ([], ["schema_change"])
+    game.check()
+
+
+def test_records_of_a_quarantined_change_name_it(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="quarantine")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    path = str(game.lake.lake.path("quarantine_events"))
+    [row] = DeltaTable(path).to_pyarrow_table().select(["cause", "detail"]).to_pylist()
+    assert row == {"cause": "schema_change", "detail": "field score was renamed to points"}
+    game.check()
+    assert accept(game, 2, "alias")["state"] == "decodable"
+    game.send(2, {"points": 3})
+    assert game.rows("score") == [(1,), (3,)]
+    game.check()
+
+
+def test_nobody_decides_about_a_schema_that_is_decoded(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, V3, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    with pytest.raises(UsageError, match="schema 11 waits for no decision; schemas that do: 12"):
+        accept(game, 1, "alias")
+    accept(game, 2, "alias")
+    with pytest.raises(UsageError, match="schema 12 waits for no decision; schemas that do: none"):
+        accept(game, 2, "warn")
+
+
+def test_a_decision_waits_for_the_registry(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    answer, answers["/schemas/ids/12"] = answers["/schemas/ids/12"], (503, "")
+    game.lake.reopen()
+    assert accept(game, 2, "alias")["state"] == "waiting"
+    answers["/schemas/ids/12"] = answer
+    game.lake.reopen(schemas={"changes": {"rename": "quarantine"}})
+    drain(game)
+    assert game.rows("score") == [(1,), (2,)]
     game.check()

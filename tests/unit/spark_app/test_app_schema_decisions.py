@@ -126,3 +126,56 @@ def test_a_finding_says_what_was_decided(
     assert (finding.kind, finding.severity) == ("rename", severity)
     assert finding.said == f"field score was renamed to points: {said}"
     assert compared.before == schemas.ledger.entries[11].digest
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("quarantine", "refused"), ("pause", "waiting")])
+def test_a_schema_is_kept_out_until_a_person_decides(
+    answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, outcome: str
+) -> None:
+    Subject(answers, V1, V2)
+    changes = {**DEFAULTS, "rename": policy}
+    schemas = desk(answers, tmp_path, changes)
+    assert schemas.resolve_new([12]) == []
+    entry = schemas.ledger.entries[12]
+    assert (entry.outcome, entry.cause, entry.detail) == (
+        outcome,
+        "schema_change",
+        "field score was renamed to points",
+    )
+    assert "accept-schema 12" in capsys.readouterr().err
+    later = desk(answers, tmp_path, SILENT)  # another setting decides nothing
+    later.retry_waiting()
+    later.resolve(12)
+    assert later.ledger.entries[12].outcome == outcome
+    later.ledger.accept(12, "alias")
+    later.ledger.save()
+    last = desk(answers, tmp_path, changes)
+    last.resolve(12)
+    assert last.ledger.entries[12].outcome == "decodable"
+    assert columns(last) == ["score"]
+
+
+def test_a_version_after_one_that_waits_for_a_decision_waits_too(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V2, V2 + "int32 more = 2;")
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "pause"})
+    schemas.resolve_new([13])
+    assert outcomes(schemas) == {11: "decodable", 12: "waiting", 13: "waiting"}
+    schemas.ledger.accept(12, "alias")
+    for _ in range(2):
+        schemas.resolve(13)
+    assert outcomes(schemas) == {11: "decodable", 12: "decodable", 13: "decodable"}
+    assert columns(schemas) == ["score", "more"]
+
+
+def test_a_change_without_such_a_policy_keeps_nothing_out(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V1 + "int32 more = 2;")
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "pause"})
+    assert schemas.resolve_new([12]) == [12]
+
+
+def test_columns_go_on_although_no_policy_decides_any_more(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V2, V2 + "int32 more = 2;")
+    desk(answers, tmp_path, ALIAS).resolve_new([12])
+    later = desk(answers, tmp_path, SILENT)
+    later.resolve_new([13])
+    assert columns(later) == ["score", "more"]
