@@ -112,11 +112,13 @@ class Ledger:
         return self._comparisons.get(entry.comparison or "")
 
     def warnings(self) -> dict[str, Any]:
-        """The number of warnings of all comparisons, and the newest ones. The status thread calls this, too."""
+        """The number of warnings of all comparisons, the newest ones, and the schemas about which a person decides with
+        their changes. The status thread calls this, too."""
         compared = [comparison for e in list(self.entries.values()) if (comparison := self.comparison_of(e))]
         newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
         count = sum(len(c.warnings) for c in compared)
-        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS))}
+        stopped = {str(e.key): e.detail for e in list(self.entries.values()) if e.is_stopped}
+        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS)), "stopped": stopped}
 
     def uncompared(self) -> list[Entry]:
         """The decodable schemas that are to be compared with the version before them."""

@@ -16,6 +16,7 @@ from spark_app.model.errors import UsageError
 from spark_app.model.reports import Report
 from spark_app.recovery.acceptance import Acceptance
 from spark_app.recovery.requests import Request
+from spark_app.recovery.result_text import accept_line
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
@@ -305,3 +306,9 @@ def test_a_decision_waits_for_the_registry(answers: Answers, tmp_path: Path) -> 
     drain(game)
     assert game.rows("score") == [(1,), (2,)]
     game.check()
+
+
+@pytest.mark.parametrize("state", ["decodable", "waiting", "refused"])
+def test_the_command_says_what_becomes_of_the_records(state: str) -> None:
+    said = accept_line({"schema": 12, "policy": "alias", "change": "field a is gone", "state": state})
+    assert said.startswith("schema 12, field a is gone: alias; its ")

@@ -299,7 +299,7 @@ def test_a_ledger_of_an_earlier_release_has_no_comparisons_and_gets_none(
     later = desk(answers, tmp_path)
     step(later)
     assert (later.ledger.uncompared(), answers.asked, capsys.readouterr().err.count("WARNING")) == ([], asked, 0)
-    assert later.ledger.warnings() == {"count": 0, "newest": []}
+    assert later.ledger.warnings() == {"count": 0, "newest": [], "stopped": {}}
 
 
 def test_a_new_version_after_an_upgrade_is_compared_with_an_entry_of_the_earlier_release(

@@ -11,6 +11,7 @@ from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.model.schema_findings import DEFAULTS
 from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_text import schema_lines
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
@@ -143,6 +144,8 @@ def test_a_schema_is_kept_out_until_a_person_decides(
         "field score was renamed to points",
     )
     assert "accept-schema 12" in capsys.readouterr().err
+    assert schemas.ledger.warnings()["stopped"] == {"12": entry.detail}
+    assert any(line.split()[:2] == ["12", "-"] and outcome in line for line in schema_lines(schemas.ledger, True))
     later = desk(answers, tmp_path, SILENT)  # another setting decides nothing
     later.retry_waiting()
     later.resolve(12)
@@ -151,6 +154,7 @@ def test_a_schema_is_kept_out_until_a_person_decides(
     later.ledger.save()
     last = desk(answers, tmp_path, changes)
     last.resolve(12)
+    assert last.ledger.warnings()["stopped"] == {}
     assert last.ledger.entries[12].outcome == "decodable"
     assert columns(last) == ["score"]
 
