@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -25,7 +26,21 @@ from spark_app.schemas.declarations import reserved_names, type_name
 from spark_app.schemas.field_names import Place, declared_names, with_names
 from spark_app.schemas.well_known import is_well_known
 
-Use = tuple[str, int, str]  # name of a column, number and type of the field that fills it
+
+class Use(NamedTuple):
+    """A column, and a field that fills it.
+
+    Attributes:
+        declared: the type of the field, and of a message also what it becomes.
+        column: the type of the column; of a struct only that it is one, because it may get more fields.
+    """
+
+    name: str
+    number: int
+    declared: str
+    column: str
+
+
 Uses = Mapping[str, Mapping[str, Collection[Use]]]  # message -> name in lower case -> its uses
 PASSES = 15  # the deepest structs inside structs whose fields get other names
 STRENGTH: tuple[Policy | None, ...] = (None, "accept", "warn", "alias", "new_column", "quarantine", "pause")
@@ -136,16 +151,24 @@ def _uses(versions: Iterable[bytes]) -> Uses:
             columns = column_names(message)
             for field in message.fields:
                 column = columns[field.number]
-                uses[name][column.casefold()].add((column, field.number, _type_of(field)))
+                uses[name][column.casefold()].add(_use(field, column))
     return uses
 
 
-def _type_of(field: FieldDescriptor) -> str:
-    """What values of a column have in common: the declared type, and of a message also what it becomes."""
-    kind = table_type(field, (field.containing_type.full_name,))  # type: ignore[union-attr]
-    shape = "struct" if pa.types.is_struct(kind) else str(kind) if field.message_type and not is_map(field) else ""
+def _use(field: FieldDescriptor, name: str) -> Use:
+    column = _outline(table_type(field, (field.containing_type.full_name,)))  # type: ignore[union-attr]
     label = "repeated " if field.is_repeated and not is_map(field) else ""
-    return f"{label}{type_name(field)} {shape}".strip()
+    shape = column if field.message_type and not is_map(field) else ""
+    return Use(name, field.number, f"{label}{type_name(field)} {shape}", column)
+
+
+def _outline(kind: pa.DataType) -> str:
+    """The type without the fields of structs."""
+    if pa.types.is_struct(kind):
+        return "struct"
+    if pa.types.is_list(kind):
+        return f"list of {_outline(kind.value_type)}"
+    return f"map of {kind.key_type}, {_outline(kind.item_type)}" if pa.types.is_map(kind) else str(kind)
 
 
 class _Fields:
@@ -202,12 +225,20 @@ class _Fields:
         plain = self._plain[field.number]
         taken = {name.casefold() for name in found.values()}
         if policy not in ("alias", "new_column") and plain.casefold() not in taken:
-            return plain
+            is_added = policy is None and field.number not in self._before
+            if not is_added or self._takes(field, plain):
+                return plain
         taken |= {name.casefold() for number, name in self._plain.items() if number not in (field.number, *found)}
         names = itertools.chain([plain], (f"{field.name}_{number}" for number in itertools.count(2)))
         return next(name for name in names if name.casefold() not in taken and self._is_free(field, name))
 
     def _is_free(self, field: FieldDescriptor, name: str) -> bool:
         """Whether nothing has used the name, or a field of this number and type has."""
-        use = name, field.number, _type_of(field)
+        use = _use(field, name)
         return name not in self._declared and use in self._used.get(name.casefold(), (use,))
+
+    def _takes(self, field: FieldDescriptor, name: str) -> bool:
+        """Whether the column of this name, if there is one, is of the field's type, whatever field it had."""
+        use = _use(field, name)
+        used = {(one.name, one.column) for one in self._used.get(name.casefold(), (use,))}
+        return (use.name, use.column) in used

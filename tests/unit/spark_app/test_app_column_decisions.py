@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from spark_app.decode.merged_columns import find_clash
 from spark_app.decode.typemap import arrow_schema
-from spark_app.model.schema_findings import DEFAULTS, Kind, Policy
+from spark_app.model.catalog import Decodable
+from spark_app.model.schema_findings import DEFAULTS, NEW_NAME, NEW_TYPE, Kind, Policy
 from spark_app.schemas.changes import Version
 from spark_app.schemas.column_decisions import Rules, decide_columns
+from spark_app.schemas.descriptors import digest
 from spark_app.schemas.field_names import with_names
+from spark_app.schemas.ledger import message_types
 from tests.support.protos import PROTO3, compile_text, load_files
 
 ALIAS: dict[Kind, Policy] = {**DEFAULTS, "rename": "alias"}
@@ -109,6 +115,12 @@ def test_a_new_column_never_has_a_name_that_is_taken() -> None:
     assert names("string a = 1; int32 a_2 = 2;", "string a = 1;", "bytes a = 1;")[2] == ["a_3"]
 
 
+def test_a_new_field_never_fills_a_column_of_another_type() -> None:
+    assert names("string a = 1; int32 b = 2;", "int32 b = 2;", "int32 b = 2; int64 a = 3;")[2] == ["b", "a_2"]
+    assert names("int32 a = 1; int32 b = 2;", "int32 b = 2;", "int32 b = 2; int64 a = 3;")[2] == ["b", "a"]
+    assert names("int32 a = 1; int32 b = 2;", "int32 b = 2;", "int32 b = 2; int32 A = 3;")[2] == ["b", "A_2"]
+
+
 def test_names_that_are_json_names_of_other_fields_are_possible() -> None:
     assert names("int32 fooBar = 1;", "int32 b = 1;", "int32 b = 1; int32 foo_bar = 2;")[2] == ["fooBar", "foo_bar"]
 
@@ -164,3 +176,44 @@ def test_a_message_that_moved_keeps_the_columns_of_its_fields() -> None:
 def test_versions_without_a_difference_are_decoded_as_they_are_registered() -> None:
     _, second = chain("int32 a = 1;", "int32 a = 1; int32 b = 2;")
     assert second.decoded == second.registered
+
+
+APART: dict[Kind, Policy] = dict.fromkeys(NEW_NAME | NEW_TYPE, "new_column")
+TYPES = (
+    "string",
+    "bytes",
+    "int32",
+    "sint64",
+    "uint64",
+    "bool",
+    "repeated string",
+    "map<string, int32>",
+    "Point",
+    "Suit",
+)
+POINTS = ("message Point { int64 x = 1; }", "message Point { string y = 1; }", "message Point {}")
+
+
+def file_of(fields: dict[int, tuple[str, str]], point: str) -> str:
+    named: dict[str, str] = {}
+    for number, (name, kind) in fields.items():
+        named.setdefault(name, f"{kind} {name} = {number};")
+    return f"enum Suit {{ CLUBS = 0; }} {point} message Event {{ {' '.join(named.values())} }}"
+
+
+def any_file(chance: random.Random) -> str:
+    numbers = chance.sample(range(1, 6), chance.randint(1, 5))
+    return file_of({n: (chance.choice("aAbc"), chance.choice(TYPES)) for n in numbers}, chance.choice(POINTS))
+
+
+@pytest.mark.parametrize("rename", ["alias", "new_column"])
+@pytest.mark.parametrize("seed", range(6))
+def test_no_version_contradicts_another_one(rename: Policy, seed: int) -> None:
+    chance = random.Random(seed)
+    versions = [any_file(chance) for _ in range(4)]
+    decided = chain(*versions, policies={**APART, "rename": rename})
+    columns, others = message_types(
+        Decodable(number, version.decoded, digest(version.decoded)) for number, version in enumerate(decided)
+    )
+    assert others == {}
+    assert find_clash(columns["Event"]) is None
