@@ -27,22 +27,14 @@ class ReferenceTables:
     def __init__(self, storage: LocalStorage, settings: Mapping[str, Reference]):
         self._tables = {name: _Followed(storage, name, own) for name, own in sorted(settings.items())}
 
-    def load(self) -> None:
-        """Look at the tables for the first time. One that cannot be joined now keeps the version that the lake has.
+    def versions(self) -> dict[str, Version]:
+        """The versions in force, by the names of the reference tables. The first call looks at the tables; one that
+        cannot be joined now keeps the version that the lake has. Later calls look in the background at the tables that
+        are due, and wait for the look only after a long time without units.
 
         Raises:
             ConfigurationError: a table cannot be joined, and the lake has no version of it.
             ContractError: a file about the versions is damaged.
-        """
-        for table in self._tables.values():
-            table.load()
-
-    def versions(self) -> dict[str, Version]:
-        """The versions in force, by the names of the reference tables. Looks at the tables that are due in the
-        background, and waits for the look only after a long time without units.
-
-        Raises:
-            as `load`.
         """
         return {name: table.current() for name, table in self._tables.items()}
 
@@ -64,22 +56,22 @@ class _Followed:
         self._looked_at = 0.0
         self._thread: threading.Thread | None = None
 
-    def load(self) -> None:
+    def _load(self) -> Version:
         self._version = self._snapshots.newest()
         self._look()
         if self._version is None:
             raise ConfigurationError(one_line(f"reference.{self._name}: {self._settings.path}: {self._refused}"))
+        return self._version
 
     def current(self) -> Version:
         if self._version is None:
-            self.load()
+            return self._load()
         age = time.monotonic() - self._looked_at
         if age >= self._settings.refresh_s and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(target=self._look, name=f"reference {self._name}", daemon=True)
             self._thread.start()
             if age >= 2 * self._settings.refresh_s:
                 self._thread.join(WAIT_S)
-        assert self._version is not None
         return self._version
 
     def describe(self) -> dict[str, Any]:
@@ -116,8 +108,7 @@ class _Followed:
         """Silver has the columns by now, and a column keeps its type."""
         if self._version is None:
             return
-        names = dict(zip(self._settings.columns, self._settings.names, strict=True))
-        for name, new in [(self._settings.key, KEY), *names.items()]:
+        for name, new in [(self._settings.key, KEY), *self._settings.renamed.items()]:
             before, now = self._version.schema.field(new).type, table.schema.field(name).type
             if before != now:
                 raise ReferenceRefused(

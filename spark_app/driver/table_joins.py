@@ -34,7 +34,7 @@ class TableJoins:
         """Take the newest versions of the reference tables; True if a version is another one than before.
 
         Raises:
-            ConfigurationError, ContractError: as `ReferenceTables.load`.
+            ConfigurationError, ContractError: as `ReferenceTables.versions`.
         """
         before, self._versions = self._versions, self.references.versions()
         return before != self._versions

@@ -90,9 +90,7 @@ class TableProjections:
         """
         if not self._settings.are_columns_changed:
             return base
-        if self.joins.follow():
-            self._numbers = {}
-            self.forget()
+        self._follow_references()
         key = self._fingerprint()
         resolved = {name: _with_key(self._resolve(name, catalog, routing), key) for name in routing.messages}
         projections = {name: projection for name, projection in resolved.items() if projection}
@@ -104,6 +102,12 @@ class TableProjections:
             found = base.by_origin.get(name, {})
             by_origin[name] = {origin: self._numbers[one.rules, projection] for origin, one in found.items()}
         return replace(base, own=own, by_origin=by_origin)
+
+    def _follow_references(self) -> None:
+        """What was found for other versions of the reference tables is found anew."""
+        if self.joins.follow():
+            self._numbers = {}
+            self.forget()
 
     def forget(self) -> None:
         """Compare the settings with the tables again before the next unit."""
@@ -206,7 +210,7 @@ class TableProjections:
         """
         if not self._settings.are_columns_changed and not self._projected:
             return
-        self.joins.follow()
+        self._follow_references()
         for setting, own in self._silver.parts():
             for name, text in own.columns.items():
                 columns_of(f"{setting}.columns.{name}", text)

@@ -72,8 +72,8 @@ class Snapshots:
         Args:
             table: the key, then the columns of the settings.
         """
-        names = dict(zip(self._settings.columns, self._settings.names, strict=True))
-        columns = {KEY: table[self._settings.key], **{new: table[name] for name, new in names.items()}}
+        joined = {new: table[name] for name, new in self._settings.renamed.items()}
+        columns = {KEY: table[self._settings.key], **joined}
         data = _as_file(pa.table(columns))
         content = content_of(data)
         self._storage.create_folders(f"{FOLDER}/{self._name}")

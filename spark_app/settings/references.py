@@ -48,6 +48,11 @@ class Reference(Section):
         """The names of `columns` in silver."""
         return tuple(f"{self.prefix}{column}" for column in self.columns)
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The name of each column -> its name in silver."""
+        return dict(zip(self.columns, self.names, strict=True))
+
 
 def joined_names(references: Mapping[str, Reference]) -> frozenset[str]:
     """The columns, casefolded, that the reference tables give.

@@ -49,7 +49,7 @@ ANN, BOB = {KEY: "ann", "country": "FR", "tier": 1}, {KEY: "bob", "country": Non
 
 def test_a_new_version_is_taken_over(stand: Stand) -> None:
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     assert stand.rows(tables) == [ANN, BOB]
     write(stand.folder, ("ann", "FR", 7))
     assert stand.rows(tables) == [ANN | {"tier": 7}]
@@ -59,7 +59,7 @@ def test_a_new_version_is_taken_over(stand: Stand) -> None:
 
 def test_a_table_is_not_read_before_it_is_due(stand: Stand) -> None:
     tables = stand.follow(refresh_s=3600)
-    tables.load()
+    tables.versions()
     write(stand.folder, ("ann", "FR", 7))
     assert stand.rows(tables) == [ANN, BOB]
 
@@ -75,7 +75,7 @@ def test_the_same_rows_are_the_same_version(stand: Stand) -> None:
 
 def test_what_cannot_be_joined_leaves_the_last_good_version(stand: Stand, capfd: pytest.CaptureFixture[str]) -> None:
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     write(stand.folder, ("ann", "FR", 1), ("ann", "IT", 2))
     for _ in range(3):
         assert stand.rows(tables) == [ANN, BOB]
@@ -85,7 +85,7 @@ def test_what_cannot_be_joined_leaves_the_last_good_version(stand: Stand, capfd:
     assert stand.rows(tables) == [ANN, BOB]
     assert "no Delta table and no Parquet file" in tables.describe()["players"]["refused"]
     again = stand.follow()
-    again.load()
+    again.versions()
     assert stand.rows(again) == [ANN, BOB]
     write(stand.folder, ("cy", "IT", 3))
     assert stand.rows(again) == [{KEY: "cy", "country": "IT", "tier": 3}]
@@ -94,7 +94,7 @@ def test_what_cannot_be_joined_leaves_the_last_good_version(stand: Stand, capfd:
 
 def test_a_column_keeps_its_type(stand: Stand) -> None:
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     write(stand.folder, ("ann", "FR", "gold"), kind=pa.string())
     assert stand.rows(tables) == [ANN, BOB]
     why = "its column tier is string now, and was int64: set another prefix to take it"
@@ -107,7 +107,7 @@ def test_a_column_keeps_its_type(stand: Stand) -> None:
 
 def test_a_key_keeps_its_type(stand: Stand) -> None:
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     write(stand.folder, (7, "FR", 1), key=pa.int64())
     assert stand.rows(tables) == [ANN, BOB]
     assert tables.describe()["players"]["refused"].startswith("its column player is int64 now, and was string")
@@ -116,14 +116,14 @@ def test_a_key_keeps_its_type(stand: Stand) -> None:
 def test_a_first_start_needs_the_table(stand: Stand) -> None:
     shutil.rmtree(stand.path)
     with pytest.raises(ConfigurationError, match=f"^reference.players: {stand.path}: there is no Delta table"):
-        stand.follow().load()
+        stand.follow().versions()
 
 
 def test_other_settings_need_the_table_again(stand: Stand) -> None:
-    stand.follow().load()
+    stand.follow().versions()
     shutil.rmtree(stand.path)
     with pytest.raises(ConfigurationError, match="there is no Delta table"):
-        stand.follow(columns=["country"]).load()
+        stand.follow(columns=["country"]).versions()
 
 
 def test_old_copies_are_removed_and_a_reader_of_one_goes_on(stand: Stand) -> None:
@@ -151,12 +151,12 @@ def test_a_lost_copy_is_made_again_and_a_damaged_list_is_named(stand: Stand) -> 
         assert stand.rows(stand.follow()) == [ANN, BOB]
     stand.storage.replace("_protolake/references/players.json", b"{")
     with pytest.raises(ContractError, match="damaged"):
-        stand.follow().load()
+        stand.follow().versions()
 
 
 def test_a_full_disk_leaves_the_last_good_version(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     write(stand.folder, ("ann", "FR", 7))
 
     def full(*args: Any, **options: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_table_that_does_not_answer_holds_up_one_unit(stand: Stand, monkeypatc
     answers = threading.Event()
     version = source_table.SourceTable.version
     tables = stand.follow()
-    tables.load()
+    tables.versions()
     monkeypatch.setattr("spark_app.driver.reference_tables.WAIT_S", 0.2)
     monkeypatch.setattr(source_table.SourceTable, "version", lambda self: answers.wait(30) and version(self))
     write(stand.folder, ("ann", "FR", 7))
