@@ -12,7 +12,7 @@ from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
 from spark_app.audit.verdict import ALTERED, MISPLACED
 from spark_app.model.causes import Cause
 
-NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH}
 BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 

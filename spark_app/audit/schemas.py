@@ -86,7 +86,7 @@ class Schemas:
 
     def _own(self, key: SchemaKey) -> list[Descriptor]:
         """The top-level messages of the schema's own file, or of the file that it re-exports if it declares no type."""
-        digest = self._entries[key]["digest"]
+        digest = self._entries[key].get("decoded") or self._entries[key]["digest"]
         files = FileDescriptorSet.FromString((self._folder / f"{digest}.fds").read_bytes()).file
         if digest not in self._pools:
             self._pools[digest] = DescriptorPool()

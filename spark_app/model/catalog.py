@@ -17,9 +17,19 @@ MessageIndex = tuple[int, ...]
 SchemaKey = int | str
 
 
+OF_CHANGE = "change:"
+
+
 def read_schema_key(text: str) -> SchemaKey:
-    """The inverse of `str` for a schema key: decimal digits give an id, any other text is a GUID."""
+    """The inverse of `str` and of `wait_for_change` for a schema key: decimal digits give an id, any other text is a
+    GUID."""
+    text = text.removeprefix(OF_CHANGE)
     return int(text) if text.isdecimal() else text
+
+
+def wait_for_change(key: SchemaKey) -> str:
+    """What the records of a schema wait for until a person has decided about its changes."""
+    return f"{OF_CHANGE}{key}"
 
 
 Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `decode/numbering`
@@ -67,11 +77,12 @@ class Catalog:
 
     decodable: Mapping[SchemaKey, Decodable]
     refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
-    waiting: frozenset[SchemaKey]  # schemas that cannot be resolved now
+    waiting: frozenset[SchemaKey]  # schemas that cannot be decoded now
     columns: Mapping[str, pa.Schema]  # message type -> the columns of all its versions
     # (schema, full name) -> message type, where it is not the full name
     types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
     field_ids: FieldIds = NO_IDS  # of the columns that the files of a task have
+    paused: frozenset[SchemaKey] = frozenset()  # waiting schemas about whose changes a person has to decide
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:
         """The message type: the full name, plus a number if schemas with this name contradict each other."""

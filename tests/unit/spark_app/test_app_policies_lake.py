@@ -1,0 +1,314 @@
+"""Whole lakes whose schemas change: which columns the rows get by policy, in any order, read back by three readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from google.protobuf import json_format
+
+from spark_app.driver.deferred import DeferredDecoder
+from spark_app.model.errors import UsageError
+from spark_app.model.reports import Report
+from spark_app.recovery.acceptance import Acceptance
+from spark_app.recovery.requests import Request
+from spark_app.recovery.result_text import accept_line
+from tests.support.answers import Answers
+from tests.support.frames import batch_of, frame
+from tests.support.lakes import SmallLake
+from tests.support.protos import compile_text, message_class
+from tests.support.subjects import Subject
+
+HEAD = "string game_name = 1; string gamer_id = 2; "
+
+
+class Game:
+    """A lake of one subject. A version is the fields that follow those of `HEAD`, or a whole file."""
+
+    def __init__(self, answers: Answers, root: Path, *versions: str, **changes: str):
+        self.subject = Subject(
+            answers, *(text if "message" in text else HEAD + text for text in versions), name="t-value"
+        )
+        self.lake = SmallLake(root, registry={"url": answers.url}, schemas={"changes": changes})
+
+    def send(self, version: int, *values: dict[str, Any]) -> None:
+        """A unit of records of a version."""
+        kind = message_class(compile_text(self.subject.texts[version - 1]), "Event")
+        common = {} if "game" in str(values) else {"game_name": "uno", "gamer_id": "g"}
+        payloads = [json_format.ParseDict(common | value, kind()).SerializeToString() for value in values]
+        framed = [frame(10 + version, payload) for payload in payloads]
+        self.lake.take(batch_of(framed, first=self.lake.ends.get(0, 0), topic=self.lake.topic))
+
+    @property
+    def silver(self) -> DeltaTable:
+        return DeltaTable(str(self.lake.lake.path("silver_uno_events")))
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The values of these columns in the order of the records, which all readers find alike."""
+        table = self.silver.to_pyarrow_table().sort_by("_offset").select(columns)
+        found = [tuple(row.values()) for row in table.to_pylist()]
+        frame_ = pl.read_delta(str(self.lake.lake.path("silver_uno_events"))).sort("_offset").select(columns)
+        assert frame_.rows() == found
+        names = ", ".join(f'"{name}"' for name in columns)
+        query = f"SELECT {names} FROM read_parquet(?, union_by_name = true) ORDER BY _offset"
+        assert duckdb.execute(query, [self.silver.file_uris()]).fetchall() == found
+        return found
+
+    def columns(self) -> set[str]:
+        return {field.name for field in self.silver.schema().fields if not field.name.startswith("_")} - {
+            "game_name",
+            "gamer_id",
+        }
+
+    def quarantined(self) -> list[str]:
+        path = str(self.lake.lake.path("quarantine_events"))
+        return DeltaTable(path).to_pyarrow_table()["cause"].to_pylist() if DeltaTable.is_deltatable(path) else []
+
+    def check(self) -> None:
+        """The second reader agrees."""
+        assert self.lake.audit().faults() == {}
+
+
+V1, V2, V3 = (f"int32 {name} = 3;" for name in ("score", "points", "total"))
+ORDERS = [(1, 2, 3), (3, 2, 1), (2, 3, 1), (3, 1, 2)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_alias_is_one_column_in_any_order(answers: Answers, tmp_path: Path, order: tuple[int, ...]) -> None:
+    game = Game(answers, tmp_path, V1, V2, V3, rename="alias")
+    for version in order:
+        game.send(version, {("score", "points", "total")[version - 1]: version})
+    assert game.columns() == {"score"}
+    assert game.rows("score") == [(version,) for version in order]
+    game.check()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_rename_by_default_loses_nothing(answers: Answers, tmp_path: Path, order: tuple[int, ...]) -> None:
+    game = Game(answers, tmp_path, V1, V2, V1)
+    for version in order:
+        game.send(version, {("score", "points", "score")[version - 1]: version})
+    expected = [(None, 2) if version == 2 else (version, None) for version in order]
+    assert game.rows("score", "points") == expected
+    game.check()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_list_of_text_by_default_is_another_column(answers: Answers, tmp_path: Path, order: tuple[int, ...]) -> None:
+    game = Game(answers, tmp_path, "string a = 3;", "repeated string a = 3;", "string a = 3; int32 b = 4;")
+    for version in order:
+        game.send(version, {"a": ["x", "y"] if version == 2 else "x"})
+    assert game.quarantined() == []
+    assert game.columns() == {"a", "a_2", "b"}
+    assert [(a, a_2 or None) for a, a_2 in game.rows("a", "a_2")] == [
+        (None, ["x", "y"]) if version == 2 else ("x", None) for version in order
+    ]
+    game.check()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "column", "landed"),
+    [
+        ("string a = 3;", "bytes a = 3;", "/w==", "a_2", b"\xff"),
+        ("int32 a = 3;", "sint32 a = 3;", -5, "a_2", -5),
+        ("int32 a = 3;", "string a = 3;", "x", "a_2", "x"),
+        ("int64 a = 3;", "double a = 3;", 0.5, "a_2", 0.5),
+        ("map<string, int32> a = 3;", "map<string, string> a = 3;", {"k": "v"}, "a_2", [("k", "v")]),
+        ("int32 a = 3;", "uint32 a = 3;", 1 << 31, "a", 1 << 31),
+        ("int64 a = 3;", "int32 a = 3;", -5, "a", -5),
+        ("int32 a = 3;", "int64 a = 3;", 1 << 40, "a", 1 << 40),
+    ],
+)
+def test_changes_of_a_type_by_default(
+    answers: Answers, tmp_path: Path, old: str, new: str, value: Any, column: str, landed: Any
+) -> None:
+    game = Game(answers, tmp_path, old, new)
+    game.send(1, {})
+    game.send(2, {"a": value})
+    assert game.quarantined() == []
+    row = game.silver.to_pyarrow_table().sort_by("_offset").to_pylist()[-1]
+    assert row[column] == landed
+    game.check()
+
+
+def test_a_renamed_routing_field_keeps_its_table_as_an_alias(answers: Answers, tmp_path: Path) -> None:
+    texts = [f"message Event {{ string {name} = 1; string gamer_id = 2; }}" for name in ("game_name", "game")]
+    game = Game(answers, tmp_path, *texts, rename="alias")
+    game.send(1, {"game_name": "uno"})
+    game.send(2, {"game": "uno"})
+    assert game.rows("game_name") == [("uno",), ("uno",)]
+    assert game.quarantined() == []
+    game.check()
+
+
+def test_names_that_are_swapped_are_no_aliases(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, "int32 a = 3; int32 b = 4;", "int32 b = 3; int32 a = 4;", rename="alias")
+    game.send(1, {"a": 1, "b": 2})
+    game.send(2, {"a": 1, "b": 2})
+    assert game.rows("a", "b") == [(1, 2), (1, 2)]
+    game.check()
+
+
+def test_a_decision_outlives_the_setting_and_a_restart(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, V3, rename="alias")
+    game.lake.opened.schemas.resolve_new([11, 12])  # the app ends before the unit
+    game.lake.reopen(schemas={"changes": {"rename": "new_column"}})
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    game.send(3, {"total": 3})  # decided by the new setting
+    assert game.rows("score", "total") == [(1, None), (2, None), (None, 3)]
+    game.check()
+
+
+def test_a_schema_of_an_earlier_release_stays_as_it_is(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, V3, rename="accept")
+    for number, text in enumerate(game.subject.texts, 1):
+        if number < 3:
+            game.lake.learn(compile_text(text, schema_id=10 + number))
+    game.lake.reopen(schemas={"changes": {"rename": "alias"}})
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    game.send(3, {"total": 3})
+    assert game.rows("score", "points") == [(1, None), (None, 2), (None, 3)]
+    game.check()
+
+
+def test_an_older_version_that_the_registry_no_longer_lists_goes_by_the_one_after_it(
+    answers: Answers, tmp_path: Path
+) -> None:
+    game = Game(
+        answers, tmp_path, "string a = 3; int32 score = 4;", "repeated string a = 3; int32 points = 4;", rename="alias"
+    )
+    answers["/subjects/t-value/versions"] = (200, [2])
+    game.send(2, {"a": ["x"], "points": 2})
+    game.send(1, {"a": "x", "score": 1})
+    assert game.columns() == {"a", "a_2", "points"}
+    assert game.rows("a_2", "points") == [(None, 2), ("x", 1)]
+    game.check()
+
+
+def test_fields_inside_structs_are_aliases_too(answers: Answers, tmp_path: Path) -> None:
+    text = "message Point {{ int64 {} = 1; }} message Event {{ {} repeated Point at = 3; }}"
+    game = Game(answers, tmp_path, *(text.format(name, HEAD) for name in "xz"), rename="alias")
+    for version, name in ((1, "x"), (2, "z")):
+        kind = message_class(compile_text(game.subject.texts[version - 1]), "Event")
+        event = json_format.ParseDict({"game_name": "uno", "gamer_id": "g", "at": [{name: version}]}, kind())
+        game.lake.take(batch_of([frame(10 + version, event.SerializeToString(), (1,))], first=version - 1))
+    assert game.rows("at") == [([{"x": 1}],), ([{"x": 2}],)]
+    game.check()
+
+
+def accept(game: Game, version: int, policy: str) -> dict[str, Any]:
+    """A person decides; a crash may come after any step."""
+    request = Request("accept", {"schema": str(10 + version), "policy": policy})
+    job = Acceptance(game.lake.opened, request)
+    assert job.step() == (Report(), {})
+    again = Acceptance(game.lake.opened, request)
+    assert again.step() is None
+    assert job.step() is None
+    return again.conclude()
+
+
+def drain(game: Game) -> None:
+    deferred = DeferredDecoder(None, game.lake.opened, game.lake.units)  # type: ignore[arg-type]
+    while deferred.step() is not None:
+        pass
+
+
+def waiting(game: Game) -> list[str]:
+    return DeltaTable(str(game.lake.lake.path("deferred_events"))).to_pyarrow_table()["waits_for"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("policy", "columns", "rows"),
+    [
+        ("alias", ["score"], [(1,), (2,), (3,), (1,), (2,)]),
+        ("new_column", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
+        ("warn", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
+    ],
+)
+def test_records_wait_for_a_decision_and_others_flow(
+    answers: Answers, tmp_path: Path, policy: str, columns: list[str], rows: list[tuple[Any, ...]]
+) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2}, {"points": 3})
+    game.send(1, {"score": 1})
+    drain(game)
+    assert waiting(game) == ["change:12", "change:12"]
+    assert game.rows("score") == [(1,), (1,)]
+    game.check()
+    game.lake.reopen(schemas={"changes": {"rename": "accept"}})  # another setting does not decide
+    drain(game)
+    assert waiting(game) == ["change:12", "change:12"]
+    assert accept(game, 2, policy) == {
+        "schema": 12,
+        "policy": policy,
+        "change": "field score was renamed to points",
+        "state": "decodable",
+    }
+    game.lake.reopen()
+    drain(game)
+    game.send(2, {"points": 2})
+    assert waiting(game) == []
+    assert game.rows(*columns) == rows
+    game.check()
+
+
+def test_records_that_wait_may_go_to_quarantine(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    assert accept(game, 2, "quarantine")["state"] == "refused"
+    drain(game)
+    assert (waiting(game), game.quarantined()) == ([], ["schema_change"])
+    game.check()
+
+
+def test_records_of_a_quarantined_change_name_it(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="quarantine")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    path = str(game.lake.lake.path("quarantine_events"))
+    [row] = DeltaTable(path).to_pyarrow_table().select(["cause", "detail"]).to_pylist()
+    assert row == {"cause": "schema_change", "detail": "field score was renamed to points"}
+    game.check()
+    assert accept(game, 2, "alias")["state"] == "decodable"
+    game.send(2, {"points": 3})
+    assert game.rows("score") == [(1,), (3,)]
+    game.check()
+
+
+def test_nobody_decides_about_a_schema_that_is_decoded(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, V3, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    with pytest.raises(UsageError, match="schema 11 waits for no decision; schemas that do: 12"):
+        accept(game, 1, "alias")
+    accept(game, 2, "alias")
+    with pytest.raises(UsageError, match="schema 12 waits for no decision; schemas that do: none"):
+        accept(game, 2, "warn")
+
+
+def test_a_decision_waits_for_the_registry(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, V1, V2, rename="pause")
+    game.send(1, {"score": 1})
+    game.send(2, {"points": 2})
+    answer, answers["/schemas/ids/12"] = answers["/schemas/ids/12"], (503, "")
+    game.lake.reopen()
+    assert accept(game, 2, "alias")["state"] == "waiting"
+    answers["/schemas/ids/12"] = answer
+    game.lake.reopen(schemas={"changes": {"rename": "quarantine"}})
+    drain(game)
+    assert game.rows("score") == [(1,), (2,)]
+    game.check()
+
+
+@pytest.mark.parametrize("state", ["decodable", "waiting", "refused"])
+def test_the_command_says_what_becomes_of_the_records(state: str) -> None:
+    said = accept_line({"schema": 12, "policy": "alias", "change": "field a is gone", "state": state})
+    assert said.startswith("schema 12, field a is gone: alias; its ")
