@@ -77,6 +77,11 @@ class Judgement:
         """Whether a policy needs a decision before records of a schema are decoded."""
         return not DECIDING.isdisjoint(self.policies.values())
 
+    @property
+    def stops(self) -> bool:
+        """Whether a policy may keep a schema out until a person decides."""
+        return not STOPPING.isdisjoint(self.policies.values())
+
     def accepting(self, policy: Policy | Literal[""], kinds: Iterable[Kind]) -> Judgement:
         """The judgement of a schema about which a person decided: with this policy for these kinds; "" = nobody has."""
         if not policy:

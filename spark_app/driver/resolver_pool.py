@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from spark_app.driver.schema_decisions import SchemaDecider
 from spark_app.model.catalog import SchemaKey
+from spark_app.ops.log import log
 from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.limits import SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable
@@ -21,6 +22,7 @@ from spark_app.schemas.resolution import Resolved, resolve
 
 RESOLVERS = 2  # schemas fetched and compiled in parallel
 MOST_CLOCKS = 48.0  # wall-clock seconds per CPU second, at most
+FORBIDDEN = 403  # the HTTP status
 PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's time: a schema gets a fifth of a thread
 
 
@@ -29,7 +31,7 @@ class Answer:
     """A schema that compiled.
 
     Attributes:
-        subjects: `Registry.subjects_of`; None if the registry did not answer that request.
+        subjects: `Registry.subjects_of`; None if the registry did not answer that request, or forbids it.
         before: the version before it, if there is one and somebody wants to know.
     """
 
@@ -95,8 +97,14 @@ class ResolverPool:
             raise
         if self._decider is None or not self._decider.needs_before(key):
             return Answer(resolved, self._subjects(key))
-        subjects = self._registry.subjects_of(key)
-        return Answer(resolved, subjects, self._decider.find_before(key, subjects))
+        try:
+            subjects = self._registry.subjects_of(key)
+            return Answer(resolved, subjects, self._decider.find_before(key, subjects))
+        except RegistryUnreachable as error:
+            if error.status != FORBIDDEN or self._decider.must_compare(key):
+                raise
+            log.warning("the registry forbids to list versions: no policy for changes", schema=key, reason=str(error))
+            return Answer(resolved, None)
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:

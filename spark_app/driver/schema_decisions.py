@@ -18,7 +18,7 @@ from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import Judgement, difference
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.schema_findings import Kind, Policy
-from spark_app.ops.log import log
+from spark_app.model.text import one_line
 from spark_app.schemas.changes import Version, differences
 from spark_app.schemas.column_decisions import Rules, decide_columns
 from spark_app.schemas.field_names import with_names
@@ -27,6 +27,7 @@ from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 
+LONGEST_REASON = 300  # characters of an error
 MOST_EARLIER = 100  # earlier versions that are looked at
 
 
@@ -57,8 +58,12 @@ class SchemaDecider:
 
     def needs_before(self, key: SchemaKey) -> bool:
         """Whether a schema cannot be decided without the version before it."""
-        entry = self._ledger.entries.get(key)
-        return self._judgement.decides or bool(entry is not None and entry.accepted)
+        return self._judgement.decides or self._is_accepted(key)
+
+    def must_compare(self, key: SchemaKey) -> bool:
+        """Whether a schema waits for ever if the registry never says what the version before is: somebody wants to
+        decide about its changes. The other policies decide nothing about it then."""
+        return self._judgement.stops or self._is_accepted(key)
 
     def find_before(self, key: SchemaKey, found: Mapping[str, int]) -> SchemaKey | None:
         """The key of the version before a schema, which may not be in the ledger yet; None = it is the first. Versions
@@ -112,17 +117,27 @@ class SchemaDecider:
         if beside is None:
             return Decision(own)
         known = (self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:])
+        judgement = self._judgement_of(key)
         try:
-            judgement = self._judgement_of(key)
             stopping = judgement.stopping(differences(beside, Version(own, own)))
             if not stopping:
                 return Decision(decided(own, beside, known, judgement))
             kinds = tuple(dict.fromkeys(change.kind for change in stopping))
             return Decision(own, judgement.policies[kinds[0]], kinds, difference(stopping[0]))
         except Exception as error:  # one schema must not stop the app at every start
-            reason = f"{type(error).__name__}: {error}"
-            log.warning("the columns of a schema keep the names of its fields", schema=key, reason=reason)
-            return Decision(own)
+            return self._undecided(key, own, f"{type(error).__name__}: {error}")
+
+    def _undecided(self, key: SchemaKey, own: bytes, error: str) -> Decision:
+        """A person decides instead: whether the columns keep the names of the fields, or the records stay out."""
+        entry = self._ledger.entries.get(key)
+        said = f"its columns cannot be decided: {one_line(error)[:LONGEST_REASON]}"
+        if entry is None or not entry.accepted:
+            return Decision(own, "pause", (), said)
+        return Decision(own, "quarantine", (), said) if entry.accepted == "quarantine" else Decision(own)
+
+    def _is_accepted(self, key: SchemaKey) -> bool:
+        entry = self._ledger.entries.get(key)
+        return entry is not None and bool(entry.accepted)
 
     def _judgement_of(self, key: SchemaKey) -> Judgement:
         entry = self._ledger.entries.get(key)

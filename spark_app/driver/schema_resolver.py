@@ -31,6 +31,7 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.subjects import Subjects
+from spark_app.settings.contexts import name_in_context
 from spark_app.settings.models import Schemas, Settings
 
 RETRY_S = 20.0  # longest wait between two lookups of a schema that is cheap to compile
@@ -80,9 +81,10 @@ class SchemaResolver:
         """
         for subject in self._subjects.configured:
             versions = self._registry.subject_versions(subject)
+            self.ledger.set_versions(versions, name_in_context(subject))  # decisions about the new ones need them
             for schema_id in versions:
                 self._resolve_if_open(schema_id)
-            self.ledger.set_versions(versions)
+            self.ledger.set_versions(versions, name_in_context(subject))
             self._unnamed.difference_update(versions)
             self.ledger.save()
 

@@ -158,12 +158,19 @@ class Ledger:
         """Note how a person decided about a schema that is stopped. The next `resolve` goes by it."""
         self._put(replace(self.entries[key], accepted=policy))
 
-    def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
-        """Set the versions of the schemas that are in the ledger: schema id -> version."""
+    def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int], subject: str = "") -> None:
+        """Set the versions of the schemas that are in the ledger.
+
+        Args:
+            versions: schema id -> version.
+            subject: that of the versions, without context, for schemas that an earlier release added; "" = unknown.
+        """
         for key, version in versions.items():
-            if key in self.entries:
-                self.entries[key] = replace(self.entries[key], version=version)
-                self._saved = False
+            old = self.entries.get(key)
+            if old is not None:
+                subjects = old.subjects or ({subject: version} if subject else {})
+                self.entries[key] = replace(old, version=version, subjects=subjects)
+                self._saved &= self.entries[key] == old
 
     def message_names(self, key: SchemaKey) -> list[str]:
         """Full names of the messages in a schema's own file; none if the schema is not decodable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of
-from spark_app.model.schema_findings import DEFAULTS
+from spark_app.model.schema_findings import DEFAULTS, Policy
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_text import schema_lines
 from spark_app.schemas.registry import Registry
@@ -72,6 +73,56 @@ def test_no_schema_waits_if_changes_are_only_accepted_or_warned_of(answers: Answ
     schemas = desk(answers, tmp_path, SILENT)
     assert schemas.resolve_new([12]) == [12]
     assert columns(schemas) == ["points"]
+
+
+@pytest.mark.parametrize("path", ["/schemas/ids/12/versions", f"/subjects/{SUBJECT}/versions"])
+def test_a_registry_that_forbids_to_list_versions_stops_no_schema(
+    answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str
+) -> None:
+    Subject(answers, V1, V2)
+    answers[path] = (403, {"message": "no"})
+    schemas = desk(answers, tmp_path, ALIAS)
+    assert schemas.resolve_new([12]) == [12]
+    assert columns(schemas) == ["points"]
+    assert "forbids to list versions" in capsys.readouterr().err
+
+
+def test_a_schema_waits_for_what_is_forbidden_if_a_person_wants_to_decide(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V2)
+    answers["/schemas/ids/12/versions"] = (403, {"message": "no"})
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "pause"})
+    assert schemas.resolve_new([12]) == []
+    assert "403" in schemas.ledger.entries[12].detail
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("warn", "decodable"), ("quarantine", "refused")])
+def test_a_person_decides_if_the_code_cannot(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, outcome: str
+) -> None:
+    Subject(answers, V1, V2)
+    schemas = desk(answers, tmp_path, ALIAS)
+    monkeypatch.setattr("spark_app.driver.schema_decisions.decide_columns", lambda *_: {}["missing"])
+    assert schemas.resolve_new([12]) == []
+    assert schemas.ledger.entries[12].is_paused
+    assert "cannot be decided: KeyError" in schemas.ledger.entries[12].detail
+    schemas.ledger.accept(12, policy)
+    schemas.resolve(12)
+    assert outcomes(schemas)[12] == outcome
+
+
+def test_schemas_of_an_earlier_release_get_their_subject_when_its_versions_are_listed(
+    answers: Answers, tmp_path: Path
+) -> None:
+    """Else a new column could take the name that one of them has used for another type."""
+    Subject(answers, "string a = 1; string b = 2;", "string a = 1;")
+    desk(answers, tmp_path, SILENT).load_subject_versions()
+    file = tmp_path / "_protolake" / "schemas" / "ledger.json"
+    file.write_text(json.dumps([{**entry, "subjects": {}} for entry in json.loads(file.read_text())]))
+    Subject(answers, "string a = 1; string b = 2;", "string a = 1;", "string a = 1; int64 b = 3;")
+    later = desk(answers, tmp_path, DEFAULTS)
+    later.load_subject_versions()
+    assert [entry.subjects for entry in later.ledger.entries.values()] == [{SUBJECT: n} for n in (1, 2, 3)]
+    assert columns(later) == ["a", "b", "b_2"]
 
 
 def test_a_version_before_that_is_refused_does_not_count(answers: Answers, tmp_path: Path) -> None:
