@@ -16,6 +16,7 @@ from typing import Literal
 
 from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import Judgement, difference
+from spark_app.driver.schema_comparison import MOST_EARLIER, mark_readded
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.text import one_line
@@ -28,7 +29,6 @@ from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 
 LONGEST_REASON = 300  # characters of an error
-MOST_EARLIER = 100  # earlier versions that are looked at
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,12 @@ class SchemaDecider:
         beside = self._beside(before, [e for e in others if e.subjects[subject] > version], subject)
         if beside is None:
             return Decision(own)
-        known = (self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:])
+        known = [self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:]]
+        older = [e for e in others[-MOST_EARLIER:] if e.subjects[subject] < version and e.key != before]
         judgement = self._judgement_of(key)
         try:
-            stopping = judgement.stopping(differences(beside, Version(own, own)))
+            changes = mark_readded(differences(beside, Version(own, own)), map(self._ledger.decoded_set, older))
+            stopping = judgement.stopping(changes)
             if not stopping:
                 return Decision(decided(own, beside, known, judgement))
             kinds = tuple(dict.fromkeys(change.kind for change in stopping))

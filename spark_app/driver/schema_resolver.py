@@ -20,8 +20,8 @@ from spark_app.decode.numbering import depends_on_writer
 from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import BY_OUTCOME, Judgement
 from spark_app.driver.resolver_pool import RESOLVERS, Answer, ResolverPool
-from spark_app.driver.schema_comparison import SchemaComparer
-from spark_app.driver.schema_decisions import MOST_EARLIER, Decision, SchemaDecider
+from spark_app.driver.schema_comparison import MOST_EARLIER, SchemaComparer
+from spark_app.driver.schema_decisions import Decision, SchemaDecider
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.ops.log import log

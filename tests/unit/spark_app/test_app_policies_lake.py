@@ -11,13 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from google.protobuf import json_format
 
-from spark_app.driver.deferred import DeferredDecoder
 from spark_app.model.errors import UsageError
-from spark_app.model.reports import Report
-from spark_app.recovery.acceptance import Acceptance
-from spark_app.recovery.requests import Request
 from spark_app.recovery.result_text import accept_line
 from tests.support.answers import Answers
+from tests.support.decisions import accept, drain, waiting
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import compile_text, message_class
@@ -202,27 +199,6 @@ def test_fields_inside_structs_are_aliases_too(answers: Answers, tmp_path: Path)
     game.check()
 
 
-def accept(game: Game, version: int, policy: str) -> dict[str, Any]:
-    """A person decides; a crash may come after any step."""
-    request = Request("accept", {"schema": str(10 + version), "policy": policy})
-    job = Acceptance(game.lake.opened, request)
-    assert job.step() == (Report(), {})
-    again = Acceptance(game.lake.opened, request)
-    assert again.step() is None
-    assert job.step() is None
-    return again.conclude()
-
-
-def drain(game: Game) -> None:
-    deferred = DeferredDecoder(None, game.lake.opened, game.lake.units)  # type: ignore[arg-type]
-    while deferred.step() is not None:
-        pass
-
-
-def waiting(game: Game) -> list[str]:
-    return DeltaTable(str(game.lake.lake.path("deferred_events"))).to_pyarrow_table()["waits_for"].to_pylist()
-
-
 @pytest.mark.parametrize(
     ("policy", "columns", "rows"),
     [
@@ -238,23 +214,23 @@ def test_records_wait_for_a_decision_and_others_flow(
     game.send(1, {"score": 1})
     game.send(2, {"points": 2}, {"points": 3})
     game.send(1, {"score": 1})
-    drain(game)
-    assert waiting(game) == ["change:12", "change:12"]
+    drain(game.lake)
+    assert waiting(game.lake) == ["change:12", "change:12"]
     assert game.rows("score") == [(1,), (1,)]
     game.check()
     game.lake.reopen(schemas={"changes": {"rename": "accept"}})  # another setting does not decide
-    drain(game)
-    assert waiting(game) == ["change:12", "change:12"]
-    assert accept(game, 2, policy) == {
+    drain(game.lake)
+    assert waiting(game.lake) == ["change:12", "change:12"]
+    assert accept(game.lake, 12, policy) == {
         "schema": 12,
         "policy": policy,
         "change": "field score was renamed to points",
         "state": "decodable",
     }
     game.lake.reopen()
-    drain(game)
+    drain(game.lake)
     game.send(2, {"points": 2})
-    assert waiting(game) == []
+    assert waiting(game.lake) == []
     assert game.rows(*columns) == rows
     game.check()
 
@@ -263,9 +239,9 @@ def test_records_that_wait_may_go_to_quarantine(answers: Answers, tmp_path: Path
     game = Game(answers, tmp_path, V1, V2, rename="pause")
     game.send(1, {"score": 1})
     game.send(2, {"points": 2})
-    assert accept(game, 2, "quarantine")["state"] == "refused"
-    drain(game)
-    assert (waiting(game), game.quarantined()) == ([], ["schema_change"])
+    assert accept(game.lake, 12, "quarantine")["state"] == "refused"
+    drain(game.lake)
+    assert (waiting(game.lake), game.quarantined()) == ([], ["schema_change"])
     game.check()
 
 
@@ -277,7 +253,7 @@ def test_records_of_a_quarantined_change_name_it(answers: Answers, tmp_path: Pat
     [row] = DeltaTable(path).to_pyarrow_table().select(["cause", "detail"]).to_pylist()
     assert row == {"cause": "schema_change", "detail": "field score was renamed to points"}
     game.check()
-    assert accept(game, 2, "alias")["state"] == "decodable"
+    assert accept(game.lake, 12, "alias")["state"] == "decodable"
     game.send(2, {"points": 3})
     assert game.rows("score") == [(1,), (3,)]
     game.check()
@@ -288,10 +264,10 @@ def test_nobody_decides_about_a_schema_that_is_decoded(answers: Answers, tmp_pat
     game.send(1, {"score": 1})
     game.send(2, {"points": 2})
     with pytest.raises(UsageError, match="schema 11 waits for no decision; schemas that do: 12"):
-        accept(game, 1, "alias")
-    accept(game, 2, "alias")
+        accept(game.lake, 11, "alias")
+    accept(game.lake, 12, "alias")
     with pytest.raises(UsageError, match="schema 12 waits for no decision; schemas that do: none"):
-        accept(game, 2, "warn")
+        accept(game.lake, 12, "warn")
 
 
 def test_a_decision_waits_for_the_registry(answers: Answers, tmp_path: Path) -> None:
@@ -300,10 +276,10 @@ def test_a_decision_waits_for_the_registry(answers: Answers, tmp_path: Path) -> 
     game.send(2, {"points": 2})
     answer, answers["/schemas/ids/12"] = answers["/schemas/ids/12"], (503, "")
     game.lake.reopen()
-    assert accept(game, 2, "alias")["state"] == "waiting"
+    assert accept(game.lake, 12, "alias")["state"] == "waiting"
     answers["/schemas/ids/12"] = answer
     game.lake.reopen(schemas={"changes": {"rename": "quarantine"}})
-    drain(game)
+    drain(game.lake)
     assert game.rows("score") == [(1,), (2,)]
     game.check()
 
