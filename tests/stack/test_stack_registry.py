@@ -119,7 +119,7 @@ def test_a_person_decides_while_the_app_is_down_and_while_it_runs(
     app = stage.start()
     try:
         wait_until(lambda: stage.status()["state"] == "running", "the start")
-        stage.produce(500, schema_version="2", seed="2")  # adds a field
+        stage.produce(500, schema_version="2", seed="2", compatibility="NONE")  # adds a field
         wait_until(lambda: stage.status()["schema_warnings"]["stopped"], "the next schema to decide about")
         [added] = stage.status()["schema_warnings"]["stopped"]
         up = stage.command("accept-schema", added, "--as", "warn")
