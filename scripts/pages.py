@@ -173,7 +173,7 @@ def findings(case: Case) -> list[SchemaFinding]:
 
 
 def judgement(case: Case) -> Judgement:
-    return Judgement(case.policies, "game_name", frozenset({"game_name"}))
+    return Judgement(case.policies, routing="game_name", named=frozenset({"game_name"}))
 
 
 def versions(case: Case) -> list[Version]:

@@ -65,11 +65,13 @@ class Judgement:
     Attributes:
         policies: kind -> policy; without one it is a warning by what happens to the rows.
         routing: the field whose value names the table of a row; "" = none, or wrappers may have it.
+        key: the field by which gold groups rows; "" = wrappers may have it.
         named: all columns that the settings name.
     """
 
     policies: Mapping[Kind, Policy] = field(default_factory=dict)
     routing: str = ""
+    key: str = ""
     named: frozenset[str] = frozenset()
 
     @property
@@ -98,8 +100,12 @@ class Judgement:
         by_field = settings.event.route_by != "message" and not settings.wrapper.payload
         event, wrapper = settings.event, settings.wrapper
         named = {event.routing, event.key, event.time, wrapper.payload, wrapper.schema_id}
-        routing = event.routing if by_field else ""
-        return Judgement({**DEFAULTS, **settings.schemas.changes}, routing, frozenset(named))
+        return Judgement(
+            {**DEFAULTS, **settings.schemas.changes},
+            routing=event.routing if by_field else "",
+            key="" if wrapper.payload else event.key,
+            named=frozenset(named),
+        )
 
 
 BY_OUTCOME = Judgement()
@@ -134,7 +140,7 @@ def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFi
     fit = _fit(change, table, judgement.routing)
     policy = judgement.policies.get(change.kind)
     wrong = policy not in ("accept", "alias") if policy else change.kind in MEANING or fit != "fits"
-    outcome = STOPPED.get(policy) or _outcome(change, fit, table)
+    outcome = STOPPED.get(policy) or _outcome(change, fit, table) + _in_gold(change, fit, judgement.key)
     return _said(change, "warning" if wrong else "info", outcome)
 
 
@@ -199,6 +205,14 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
     if fit == "converted":
         return f"{said}, and each new value is converted to it"
     return f"{said}, and a new row whose value it cannot hold without loss goes to quarantine as decode_type"
+
+
+def _in_gold(change: Change, fit: Fit, key: str) -> str:
+    """What a field that gold needs means for gold."""
+    before, after = (column is not None and column.path == (key,) for column in (change.before, change.after))
+    return (
+        f"; gold counts them in the row whose {_short(key)} is NULL" if before and not after and fit == "fits" else ""
+    )
 
 
 def _landing(change: Change) -> str:

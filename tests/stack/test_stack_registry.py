@@ -90,6 +90,7 @@ def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[...
     [line] = [line for line in stage.lines() if "a schema version changes its tables" in line]
     said = (
         "field gamer_id was renamed to player_id: new rows fill the column player_id, and gamer_id stays NULL for them"
+        "; gold counts them in the row whose gamer_id is NULL"
     )
     assert f"schema={schema_id} subject={subject} version=2 before=1" in line
     assert f'said="{said}"' in line

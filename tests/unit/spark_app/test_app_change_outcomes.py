@@ -195,3 +195,12 @@ def test_names_of_any_length_are_cut() -> None:
     old, new = (f"message Event {{ int32 {letter * 5000} = 1; }}" for letter in "ab")
     [text] = said(old, new)
     assert len(text) < 600
+
+
+@pytest.mark.parametrize("new", ["string player_id = 2;", ""])
+def test_a_field_that_gold_groups_by_has_to_stay(new: str) -> None:
+    old, changed = (compile_text(f"{PROTO3}message Event {{ string a = 1; {one} }}") for one in ("string id = 2;", new))
+    changes = changes_between(old.descriptor_set, changed.descriptor_set)
+    for key, said in (("id", True), ("a", False)):
+        [finding] = findings_of(changes, catalog_of(old, changed).columns, Judgement(key=key))
+        assert finding.said.endswith("; gold counts them in the row whose id is NULL") == said
