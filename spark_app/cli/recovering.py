@@ -41,6 +41,7 @@ class Decided(StrEnum):
     ALIAS = "alias"
     NEW_COLUMN = "new_column"
     WARN = "warn"
+    ACCEPT = "accept"
     QUARANTINE = "quarantine"
 
 
@@ -138,7 +139,7 @@ def accept_schema(
     """Decide about a schema whose records wait or are in quarantine because of what it changes.
 
     The decision is final once its records are decoded. A policy that does not suit a change counts as the next weaker
-    one: alias, new_column, warn.
+    one: alias, new_column, warn. With `accept` its changes are no warnings.
     """
     arguments = {"schema": schema_key(schema), "policy": policy.value}
     result = _ask(load_to_write(settings, lake), Request("accept", arguments))

@@ -311,7 +311,7 @@ class SchemaResolver:
             self.ledger.add_paused(key, decision.said, met_at, decision.stopped_by)
         else:
             self.ledger.add_refused(key, Cause.SCHEMA_CHANGE, decision.said, met_at, decision.stopped_by)
-        remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|quarantine"
+        remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|accept|quarantine"
         log.error(
             "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.said, remedy=remedy
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,7 @@ def test_fields_inside_structs_are_aliases_too(answers: Answers, tmp_path: Path)
         ("alias", ["score"], [(1,), (2,), (3,), (1,), (2,)]),
         ("new_column", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
         ("warn", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
+        ("accept", ["score", "points"], [(1, None), (None, 2), (None, 3), (1, None), (None, 2)]),
     ],
 )
 def test_records_wait_for_a_decision_and_others_flow(
@@ -233,6 +235,8 @@ def test_records_wait_for_a_decision_and_others_flow(
     assert waiting(game.lake) == []
     assert game.rows(*columns) == rows
     game.check()
+    game.lake.opened.schemas.comparer.step(threading.Lock())
+    assert game.lake.opened.schemas.ledger.warnings()["count"] == (policy not in ("accept", "alias"))
 
 
 def test_records_that_wait_may_go_to_quarantine(answers: Answers, tmp_path: Path) -> None:
