@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from spark_app.model.aliases import aliased_fields
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Reject
 from spark_app.worker import unwrap
@@ -78,8 +79,10 @@ class Placement:
 
 
 def known_types(columns: pa.Schema, catalog: Catalog) -> pa.Schema:
-    """The columns that a rule can name: those of the tables, and those that only other message types have."""
+    """The columns that a rule can name: those of the tables, and those that only other message types have, by all of
+    their names."""
     known = [field for columns_of_type in catalog.columns.values() for field in columns_of_type]
+    known += (one for kind, names in catalog.aliases.items() for one in aliased_fields(catalog.columns[kind], names))
     found = {field.name.lower(): field for field in reversed(known)}
     own = {name.lower() for name in columns.names}
     return pa.schema([*columns, *(field for name, field in found.items() if name not in own)])
