@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import pyarrow as pa
 
 from spark_app.decode import decimals
-from spark_app.driver.table_aliases import table_aliases
+from spark_app.driver.table_aliases import sent_names, table_aliases
 from spark_app.model.aliases import column_of
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import UsageError
@@ -73,7 +73,14 @@ class TableAdmission:
             self._by,
             self.messages,
             {name: columns for name, columns in fixed.items() if columns is not None},
+            self._routing_columns(),
         )
+
+    def _routing_columns(self) -> dict[str, str]:
+        """Message type -> the column of the routing field, where it has another name."""
+        by_type = self._catalog().aliases.items()
+        of_rows = {kind: aliases.get((), {}) for kind, aliases in by_type}
+        return {kind: names[self._event.routing] for kind, names in of_rows.items() if self._event.routing in names}
 
     def check_names(self, asked: Iterable[str]) -> None:
         """
@@ -99,10 +106,7 @@ class TableAdmission:
         aliases = table_aliases(messages, catalog) if named else {}
         if not aliases:
             return named
-        columns = [
-            one for message in messages for one in catalog.columns.get(message.rpartition("/")[2], NOTHING).names
-        ]
-        return named | {column_of(one, columns, aliases).casefold() for one in named}
+        return named | {column_of(one, sent_names(messages, catalog), aliases).casefold() for one in named}
 
     def fixed(self, name: str) -> pa.Schema | None:
         """The columns of `written`, if the message type alone does not give their types: the table has several

@@ -9,6 +9,7 @@ import pyarrow as pa
 from spark_app.model.aliases import Aliases, inside, merge_aliases
 from spark_app.model.catalog import Catalog
 from spark_app.worker import unwrap
+from spark_app.worker.fit import NOTHING
 
 UNCLEAR = "a setting means the column of this name, and not the column that a field of this name fills"
 
@@ -24,6 +25,11 @@ def table_aliases(messages: Iterable[str], catalog: Catalog) -> Aliases:
     own = [catalog.aliases.get(inner, {}) for _, _, inner in parts]
     outer = [inside(unwrap.COLUMN, catalog.aliases.get(wrapper, {})) for wrapper, _, _ in parts]
     return merge_aliases([*own, *outer])
+
+
+def sent_names(messages: Iterable[str], catalog: Catalog) -> list[str]:
+    """The names of the columns of the message types of a table, without those of wrappers."""
+    return [name for one in messages for name in catalog.columns.get(one.rpartition("/")[2], NOTHING).names]
 
 
 def unclear_names(names: Iterable[str], columns: pa.Schema, aliases: Aliases) -> Iterator[tuple[str, str]]:

@@ -35,8 +35,11 @@ class Placement:
             outer: the wrappers, a row for each; None where the messages have none.
         """
         routing = self._plan.routing
-        by_outer = outer is not None and routing.field in outer.column_names
-        routed = route(outer if by_outer else table, count, routing, message).hold(self._plan.held)
+        wrapper, _, own = message.rpartition("/")
+        chosen, column = table, routing.column(own, table.column_names)
+        if outer is not None and (of_outer := routing.column(wrapper, outer.column_names)) in outer.column_names:
+            chosen, column = outer, of_outer
+        routed = route(chosen, count, routing, message, column).hold(self._plan.held)
         if outer is not None and self._plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self._plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)

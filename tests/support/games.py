@@ -22,11 +22,15 @@ HEAD = "string game_name = 1; string gamer_id = 2; "
 class Game:
     """A lake of one subject. A version is the fields that follow those of `HEAD`, or a whole file."""
 
-    def __init__(self, answers: Answers, root: Path, *versions: str, **changes: str):
+    def __init__(self, answers: Answers, root: Path, *versions: str, rename: str = "", **more: Any):
+        """`more` are policies by kind of change, and sections of the settings."""
+        changes = {kind: policy for kind, policy in more.items() if isinstance(policy, str)}
+        changes |= {"rename": rename} if rename else {}
+        sections = {name: section for name, section in more.items() if not isinstance(section, str)}
         self.subject = Subject(
             answers, *(text if "message" in text else HEAD + text for text in versions), name="t-value"
         )
-        self.lake = SmallLake(root, registry={"url": answers.url}, schemas={"changes": changes})
+        self.lake = SmallLake(root, registry={"url": answers.url}, schemas={"changes": changes}, **sections)
 
     def send(self, version: int, *values: dict[str, Any]) -> None:
         """A unit of records of a version."""
