@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -30,6 +30,17 @@ def table_aliases(messages: Iterable[str], catalog: Catalog) -> Aliases:
 def sent_names(messages: Iterable[str], catalog: Catalog) -> list[str]:
     """The names of the columns of the message types of a table, without those of wrappers."""
     return [name for one in messages for name in catalog.columns.get(one.rpartition("/")[2], NOTHING).names]
+
+
+def newest_names(columns: Collection[str], messages: Sequence[str], catalog: Catalog) -> dict[str, str]:
+    """Column -> the newest of its other names, without those that are names of columns.
+
+    Args:
+        columns: those that the table has in Delta.
+    """
+    taken = {name.casefold() for name in (*columns, *sent_names(messages, catalog))}
+    others = table_aliases(messages, catalog).get((), {}).items()
+    return {column: other for other, column in others if column in columns and other.casefold() not in taken}
 
 
 def unclear_names(names: Iterable[str], columns: pa.Schema, aliases: Aliases) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ class _Named(NamedTuple):
 def find_aliases(
     versions: Iterable[tuple[SchemaKey, Version]], types: Mapping[tuple[SchemaKey, str], str]
 ) -> dict[str, Aliases]:
-    """Message type -> the other names of its columns, without types that have none.
+    """Message type -> the other names of its columns, the newest last; without types that have none.
 
     A name is another one if no version before has a column of this name. Of several columns with one other name the
     first counts. So a later version never changes what a name means for the rows of earlier ones.
@@ -48,7 +48,7 @@ def find_aliases(
             for one in fields:
                 if (one.at, one.field.casefold()) not in columns[kind] and not _is_own(one):
                     names = found.setdefault(kind, {}).setdefault(one.at, {})
-                    names.setdefault(one.field, one.column)
+                    names[one.field] = names.pop(one.field, one.column)
     return dict(found)
 
 
