@@ -276,8 +276,8 @@ class TableProjections:
                 if len(given) > 1:
                     raise _refusal(setting, f"{' and '.join(given)} are the column {column} of {table.name}")
         event = self._settings.event
-        routing = table.column(event.routing) if event.route_by != "message" else ""
-        if routing.casefold() in self._projection(table).names:
+        routing = table.column(event.routing) if table.aliases and event.route_by != "message" else ""
+        if routing and routing.casefold() in self._projection(table).names:
             raise _refusal("silver", f"{routing} names the table, and stays as it is")
 
     def _check_former(self, table: Table, messages: tuple[str, ...], catalog: Catalog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +27,7 @@ def write_columns(text: str, columns: pa.Schema, aliases: Aliases) -> str:
     if not aliases:
         return text
     written = BEFORE + text.encode()  # places are in bytes
-    for path, begin, end in sorted(_paths_in(written.decode()), key=lambda found: found[1], reverse=True):
+    for path, begin, end in _paths_in(written.decode()):
         named = path_of(path, columns, aliases)
         if named != path:
             written = written[:begin] + ".".join(map(_quoted, named)).encode() + written[end:]
@@ -34,11 +35,13 @@ def write_columns(text: str, columns: pa.Schema, aliases: Aliases) -> str:
     return result if len(result) <= MAX_CHARACTERS else text
 
 
-def _paths_in(statement: str) -> Iterator[tuple[Path, int, int]]:
-    """(names of a column and of fields in it, begin, end) of all places that name a column."""
+@functools.lru_cache(maxsize=4096)
+def _paths_in(statement: str) -> tuple[tuple[Path, int, int], ...]:
+    """(names of a column and of fields in it, begin, end) of all places that name a column, the last place first."""
     rows = connection().sql("SELECT json_serialize_sql($1::VARCHAR)", params=[statement]).fetchall()
     # (part of the tree, parameters of the lambdas above it)
     left: list[tuple[Any, frozenset[str]]] = [(json.loads(rows[0][0]), frozenset())]
+    found: list[tuple[Path, int, int]] = []
     while left:
         part, bound = left.pop()
         if isinstance(part, list):
@@ -49,8 +52,9 @@ def _paths_in(statement: str) -> Iterator[tuple[Path, int, int]]:
                 continue
             if part.get("class") == "COLUMN_REF" and part["column_names"][0].lower() not in bound:
                 begin = part["query_location"]
-                yield tuple(part["column_names"]), begin, begin + part["query_location_length"]
+                found.append((tuple(part["column_names"]), begin, begin + part["query_location_length"]))
             left += [(child, bound) for child in part.values() if isinstance(child, dict | list)]
+    return tuple(sorted(found, key=lambda place: place[1], reverse=True))
 
 
 def parameters_of(left: dict[str, Any]) -> Iterator[str]:
