@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +25,7 @@ class Table:
         joins: by the settings and the versions of the reference tables.
         written: the columns that the table has in Delta; None if it does not exist.
         aliases: other names of `sent`.
+        named: the columns, casefolded, that the settings make or drop, as they call them.
     """
 
     name: str
@@ -36,6 +35,7 @@ class Table:
     joins: tuple[Join, ...]
     written: pa.Schema | None
     aliases: Aliases
+    named: frozenset[str]
 
     @property
     def names(self) -> list[str]:
@@ -50,26 +50,17 @@ class Table:
         return silver.model_copy(update={**dict(self._by_columns(silver)), "tables": own})
 
     def _by_columns(self, part: SilverTable) -> SilverTable:
-        """Of several expressions for one column that by its own name counts."""
-        by_own_name = {name.casefold() for name in part.columns if self.column(name) == name}
-        written = {
-            self.column(name): write_columns(text, self.seen, self.aliases)
-            for name, text in part.columns.items()
-            if name.casefold() in by_own_name or self.column(name).casefold() not in by_own_name
+        columns = {
+            self.column(name): write_columns(text, self.seen, self.aliases) for name, text in part.columns.items()
         }
-        return SilverTable.model_construct(columns=written, drop=tuple(map(self.column, part.drop)))
-
-    def given(self, names: Iterable[str]) -> Mapping[str, list[str]]:
-        """Column, casefolded -> the names that the settings call it by."""
-        found = defaultdict(list)
-        for name in names:
-            found[self.column(name).casefold()].append(name)
-        return found
+        return SilverTable.model_construct(columns=columns, drop=tuple(map(self.column, part.drop)))
 
     def column(self, name: str) -> str:
-        """The column that the settings name. A column that the table has comes first, whoever made it."""
-        written = () if self.written is None else self.written.names
-        return column_of(name, (*self.seen.names, *written), self.aliases)
+        """The column that a projection makes or drops by this name. A column that the table has comes first, whoever
+        made it. If the settings name an alias by both names, they mean two columns."""
+        there = (*self.seen.names, *(() if self.written is None else self.written.names))
+        column = column_of(name, there, self.aliases)
+        return name if column.casefold() in self.named else column
 
     def problem_of(self, name: str, text: str) -> str | None:
         """Why an expression cannot give the column; None = it can."""

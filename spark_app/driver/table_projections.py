@@ -141,7 +141,7 @@ class TableProjections:
         joined = [field for _, field in self.joins.fields(joins)]
         replaced = {field.name.casefold() for field in joined}
         seen = pa.schema([*(field for field in sent if field.name.casefold() not in replaced), *joined])
-        return Table(name, sent, seen, known_types(seen, catalog), joins, written, aliases)
+        return Table(name, sent, seen, known_types(seen, catalog), joins, written, aliases, self._silver.touched(name))
 
     def _possible(self, catalog: Catalog, name: str = "") -> list[Table]:
         """A table for each message that is known."""
@@ -222,7 +222,7 @@ class TableProjections:
         self._check_names((*messages, *tables))
         self._check_joins(messages, tables)
         for table in tables:
-            self._check_settings(table)
+            self._check_routing(table)
             self._check_table(table)
             self._check_former(table, routing.messages[table.name], catalog)
         self._check_without_tables(catalog, routing)
@@ -268,13 +268,7 @@ class TableProjections:
                 setting = f"silver.tables.{table.name}" if name in own else "silver"
                 raise _refusal(f"{setting}.columns.{name}", problem)
 
-    def _check_settings(self, table: Table) -> None:
-        """Refuse settings that name one column twice, by two names, and those that change the routing column."""
-        for setting, own in self._silver.parts():
-            names = [*own.columns, *own.drop] if setting in ("silver", f"silver.tables.{table.name}") else []
-            for column, given in table.given(names).items():
-                if len(given) > 1:
-                    raise _refusal(setting, f"{' and '.join(given)} are the column {column} of {table.name}")
+    def _check_routing(self, table: Table) -> None:
         event = self._settings.event
         routing = table.column(event.routing) if table.aliases and event.route_by != "message" else ""
         if routing and routing.casefold() in self._projection(table).names:

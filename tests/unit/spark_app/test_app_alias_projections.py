@@ -47,10 +47,24 @@ def test_a_column_is_dropped_by_either_name(answers: Answers, tmp_path: Path, na
     game.check()
 
 
-def test_the_settings_of_a_table_go_over_the_general_ones_by_any_name(answers: Answers, tmp_path: Path) -> None:
-    own = {"uno": {"columns": {"email": "left(mail, 2)"}, "drop": ["score"]}}
-    game = sent(answers, tmp_path, {"columns": {"mail": "left(mail, 1)", "points": "points + 1"}, "tables": own})
+def test_the_settings_of_a_table_come_after_the_general_ones(answers: Answers, tmp_path: Path) -> None:
+    own = {"uno": {"columns": {"email": "left(mail, 2)"}, "drop": ["points"]}}
+    game = sent(answers, tmp_path, {"columns": {"email": "left(mail, 1)", "points": "points + 1"}, "tables": own})
     assert game.rows("mail", "score") == [("ann@x", 4), ("bob@x", 6), ("an", None), ("bo", None)]
+    game.check()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_settings_with_both_names_mean_two_columns(answers: Answers, tmp_path: Path, own: bool) -> None:
+    """As those do that renamed the column before the field was renamed."""
+    columns, drop = {"points": "score + 1", "email": "left(mail, 1)"}, ["score", "mail"]
+    silver = {"columns": columns, "drop": [] if own else drop, "tables": {"uno": {"drop": drop}} if own else {}}
+    game = Game(answers, tmp_path, *VERSIONS, rename="alias")
+    game.lake.reopen(silver=silver)
+    game.send(2, {"points": 6, "email": "bob@x"})
+    send(game)
+    assert game.rows("points", "email") == [(7, "b"), (5, "a"), (7, "b")]
+    assert game.columns() == {"points", "email"}
     game.check()
 
 
@@ -76,17 +90,15 @@ def test_a_column_that_a_projection_made_stays_its_own(
     game.check()
 
 
-def test_one_column_has_one_expression(answers: Answers, tmp_path: Path) -> None:
-    game = sent(answers, tmp_path, {})
-    for silver in (
-        {"columns": {"mail": "'x'", "email": "'y'"}},
-        {"tables": {"uno": {"columns": {"mail": "'x'"}, "drop": ["email"]}}},
+def test_what_has_no_such_name_is_refused(answers: Answers, tmp_path: Path) -> None:
+    game = sent(answers, tmp_path, {"columns": {"a": "email"}})
+    game.lake.reopen(silver={"columns": {"a": "emails"}})
+    with pytest.raises(ConfigurationError, match="no column has the name emails; did you mean email or mail"):
+        game.lake.units.check_rules()
+    game.lake.reopen(silver={"columns": {"points": "'a text'"}})
+    with pytest.raises(
+        ConfigurationError, match=r"silver\.columns\.score: is of the type string, but the table uno has"
     ):
-        game.lake.reopen(silver=silver)
-        with pytest.raises(ConfigurationError, match="mail and email are the column mail of uno"):
-            game.lake.units.check_rules()
-    game.lake.reopen(silver={"columns": {"a": "eemail"}, "tables": {}})
-    with pytest.raises(ConfigurationError, match="no column has the name eemail; did you mean email or mail"):
         game.lake.units.check_rules()
 
 
