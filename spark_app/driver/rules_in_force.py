@@ -63,14 +63,13 @@ class RulesInForce:
 
     def renew(self) -> Definitions:
         """The definitions for the schemas and tables that are known now. New ones are durable."""
-        catalog = self._ledger.catalog()
-        if self._action == "off" and not catalog.aliases:
+        if self._action == "off" and not (self.of_settings and self._ledger.catalog().aliases):
             return self.of_settings
-        state = catalog, self._tables.routing(), self.of_settings
+        state = self._ledger.catalog(), self._tables.routing(), self.of_settings
         if state != self._found_for:
-            self._own = dict(self._find_own(catalog, state[1]))
+            self._own = dict(self._find_own(state[0], state[1]))
             if self._action != "off":
-                self._by_origin = self._find(catalog, state[1], self._action)
+                self._by_origin = self._find(state[0], state[1], self._action)
             self._found_for = state
         return self.definitions
 

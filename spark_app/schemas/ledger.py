@@ -260,12 +260,19 @@ class Ledger:
             if e.outcome == "decodable"
         }
         columns, types = message_types(decodable.values())
-        return Catalog(decodable, {}, frozenset(), columns, types, aliases=self._aliases(types))
+        return Catalog(decodable, {}, frozenset(), columns, types, aliases=self._aliases(decodable, types))
 
-    def _aliases(self, types: Mapping[tuple[SchemaKey, str], str]) -> dict[str, Aliases]:
-        entries = [e for e in self.entries.values() if e.outcome == "decodable"]
-        has_some = any(e.decoded for e in entries)
-        return find_aliases(((e.key, self.version(e)) for e in entries), types) if has_some else {}
+    def _aliases(
+        self, decodable: Mapping[SchemaKey, Decodable], types: Mapping[tuple[SchemaKey, str], str]
+    ) -> dict[str, Aliases]:
+        registered = {
+            key: self.descriptor_set(self.entries[key].digest) for key in decodable if self.entries[key].decoded
+        }
+        versions = (
+            (key, Version(registered.get(key, one.descriptor_set), one.descriptor_set))
+            for key, one in decodable.items()
+        )
+        return find_aliases(versions, types) if registered else {}
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
         """The message index, by the lake's rule, of a message in the own file of a decodable schema.

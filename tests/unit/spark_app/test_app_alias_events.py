@@ -10,6 +10,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from spark_app.audit.check_quarantine import OTHER_NAME
+from spark_app.driver.table_admission import TableAdmission
 from spark_app.gold.definition import Definition
 from spark_app.gold.plan import Planner
 from spark_app.model.errors import ConfigurationError
@@ -108,12 +109,25 @@ def test_a_later_field_of_the_name_routes_its_own_version_alone(answers: Answers
     game.check()
 
 
+def test_the_audit_finds_the_routing_column_by_itself(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = Game(answers, tmp_path, *TEXTS, event={"routing": "game"}, rename="alias")
+    with monkeypatch.context() as patched:
+        patched.setattr(TableAdmission, "_routing_columns", lambda tables: {"Event": "gamer_id"})
+        game.send(2, {"game": "uno", "gamer_id": "hearts"})
+    assert game.lake.opened.tables.admitted == {"hearts": "hearts"}
+    assert game.lake.audit().faults() != {}
+
+
 def test_a_routing_field_of_the_new_name_keeps_its_column(answers: Answers, tmp_path: Path) -> None:
     later = "message Event { bytes game = 1; string gamer_id = 2; }"
     game = Game(answers, tmp_path, *TEXTS, later, event={"routing": "game"}, rename="alias")
     game.lake.opened.schemas.resolve_new([13])
+    assert game.lake.opened.schemas.ledger.catalog().columns["Event"].names == ["game_name", "gamer_id"]
     routed(game)
-    assert game.columns() == set()
+    game.send(3, {"game": "dW5v"})
+    assert game.quarantined() == ["route_missing"]
 
 
 GOLD = {"points": {"function": "max", "field": "points"}, "score": {"function": "max", "field": "score"}}
