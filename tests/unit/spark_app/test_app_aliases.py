@@ -15,7 +15,9 @@ from spark_app.model.aliases import Aliases
 from spark_app.model.errors import ConfigurationError
 from spark_app.storage.state_files import read_durable
 from tests.support.answers import Answers
+from tests.support.frames import batch_of, frame
 from tests.support.games import HEAD, Game
+from tests.support.protos import compile_text, message_class
 
 COLUMNS = pa.schema(
     [
@@ -120,6 +122,32 @@ def test_a_rule_is_bound_when_its_alias_comes(answers: Answers, tmp_path: Path) 
     assert game.quarantined() == ["expect_failed"] * 2
     assert checks(game) == ["points IS NULL OR points > 5", '"score" IS NULL OR "score" > 5']
     game.check()
+
+
+def test_the_column_of_another_message_of_the_table_comes_first(
+    answers: Answers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    game = Game(answers, tmp_path, file_of(SCORE), file_of(POINTS), rename="alias")
+    game.lake.reopen(
+        expectations=rule("coalesce(points, 6) > 5"),
+        silver={"columns": {"more": "points + 1"}},
+        gold={"aggregates": {"most": {"function": "max", "field": "points"}}},
+    )
+    game.send(2, {"points": 1})
+    send_other(game, 9)
+    game.send(2, {"points": 1})
+    send_other(game, 1)
+    assert game.rows("score", "points", "more") == [(None, 9, 10), (1, None, None)]
+    assert game.quarantined() == ["expect_failed"] * 2
+    assert capsys.readouterr().err.count("not_column=score") == 2  # of the rule, and of the projection
+    game.lake.units.check_rules()
+    game.check()
+
+
+def send_other(game: Game, points: int) -> None:
+    kind = message_class(compile_text(game.subject.texts[1]), "Other")
+    value = kind(game_name="uno", gamer_id="g", points=points).SerializeToString()
+    game.lake.take(batch_of([frame(12, value, (1,))], first=game.lake.ends.get(0, 0)))
 
 
 def test_a_column_that_comes_later_has_the_name_to_itself(
