@@ -34,12 +34,12 @@ def _comments_within(
         comment = comments.get(f"{message.full_name}.{field.name}")
         if comment:
             yield path, comment
-        nested = _struct_of(field, inside)
+        nested = struct_of(field, inside)
         if nested is not None:
             yield from _comments_within(nested, comments, column_names(nested), path, inside)
 
 
-def _struct_of(field: FieldDescriptor, above: tuple[str, ...]) -> Descriptor | None:
+def struct_of(field: FieldDescriptor, above: tuple[str, ...]) -> Descriptor | None:
     """The message whose fields become those of a struct, in the column itself, its list or its map values."""
     value = map_fields(field)[1] if is_map(field) else field
     message = value.message_type

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from spark_app.model.aliases import Aliases
 from spark_app.model.field_ids import NO_IDS, FieldIds
 
 # A message index of Confluent's frame: the path from the file to the message; [0] is the first message.
@@ -82,6 +83,8 @@ class Catalog:
     # (schema, full name) -> message type, where it is not the full name
     types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
     field_ids: FieldIds = NO_IDS  # of the columns that the files of a task have
+    # message type -> the other names of its columns, where it has some
+    aliases: Mapping[str, Aliases] = field(default_factory=dict)
     paused: frozenset[SchemaKey] = frozenset()  # waiting schemas about whose changes a person has to decide
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:

@@ -212,7 +212,7 @@ class _Fields:
             return False
         column = self._before[field.number]
         if old.name == field.name:
-            return policy != "new_column" or column in self._fixed
+            return policy != "new_column" or not self._fixed.isdisjoint((column, field.name))
         return policy == "alias" and self._can_be_alias(field, column)
 
     def _can_be_alias(self, field: FieldDescriptor, column: str) -> bool:

@@ -21,6 +21,7 @@ from spark_app.decode.merged_columns import find_clash, grows, merge_columns
 from spark_app.decode.numbering import depends_on_writer, index_within
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema
+from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numbering, SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
@@ -28,6 +29,7 @@ from spark_app.model.schema_findings import Comparison, Kind, Policy
 from spark_app.schemas.changes import Version
 from spark_app.schemas.descriptors import digest
 from spark_app.schemas.ledger_entry import Entry
+from spark_app.schemas.message_aliases import find_aliases
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 
@@ -257,7 +259,20 @@ class Ledger:
             for e in self.entries.values()
             if e.outcome == "decodable"
         }
-        return Catalog(decodable, {}, frozenset(), *message_types(decodable.values()))
+        columns, types = message_types(decodable.values())
+        return Catalog(decodable, {}, frozenset(), columns, types, aliases=self._aliases(decodable, types))
+
+    def _aliases(
+        self, decodable: Mapping[SchemaKey, Decodable], types: Mapping[tuple[SchemaKey, str], str]
+    ) -> dict[str, Aliases]:
+        registered = {
+            key: self.descriptor_set(self.entries[key].digest) for key in decodable if self.entries[key].decoded
+        }
+        versions = (
+            (key, Version(registered.get(key, one.descriptor_set), one.descriptor_set))
+            for key, one in decodable.items()
+        )
+        return find_aliases(versions, types) if registered else {}
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
         """The message index, by the lake's rule, of a message in the own file of a decodable schema.

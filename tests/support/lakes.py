@@ -113,8 +113,9 @@ class SmallLake:
         self.learn(*decodables)
 
     def reopen(self, **sections: dict[str, Any]) -> None:
-        """Open the lake again, with other settings in these sections."""
-        changed = {name: getattr(self.settings, name).model_dump() | given for name, given in sections.items()}
+        """Open the lake again, with other settings in these sections. Rules and reference tables are replaced."""
+        known = {name: value for name, value in dict(self.settings).items() if not isinstance(value, dict)}
+        changed = {n: known[n].model_dump() | given if n in known else given for n, given in sections.items()}
         self.settings = Settings(**{**dict(self.settings), **changed})
         self.opened = OpenLake.of(self.lake, self.settings)
         self.units = LocalUnits(self.opened)
