@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -53,9 +54,13 @@ class LakeGraph:
         self._layout = settings.tables.layout
         self._tables = Tables(self._lake, settings.lake, self._layout)
         admission = TableAdmission(self._lake, settings.event, settings.tables)
-        self._messages = admission.messages
+        self._messages = {name: admission.messages.get(name, ()) for name in admission.admitted.values()}
         self._topics = self._read_topics()
-        self.ledger = Ledger(self._lake)
+
+    @functools.cached_property
+    def ledger(self) -> Ledger:
+        """It is read after the tables: the app writes it before the columns of its schemas."""
+        return Ledger(self._lake)
 
     def _read_topics(self) -> list[str]:
         """The topics of the records in bronze; before the first record those of the settings."""
@@ -181,13 +186,13 @@ class LakeGraph:
 
     def _add_silver_columns(self, graph: Graph, name: str) -> None:
         silver, messages = self._layout.silver_of(name), self._messages[name]
+        columns = self._columns(silver)
         origins = RowOrigins.of(self._tables, silver) if silver in self._there else RowOrigins()
         shapes = shapes_of(origins.definitions, projections_of(self._lake))
         sent = {
             **message_columns(self.ledger, messages, wrapper_of(self._settings)),
             **record_columns(self._layout.bronze),
         }
-        columns = self._columns(silver)
         graph.connect(silver_edges(silver, columns, sent, shapes, self._settings.reference))
         newest = shapes[0].projection
         dropped = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 
@@ -15,6 +17,8 @@ from spark_app.lineage.lake_graph import LakeGraph
 from spark_app.lineage.lineage_text import column_lines, overview_lines, table_lines
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from tests.support import golden_lake
 from tests.support.answers import Answers
 from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
@@ -70,6 +74,48 @@ def shown(lake: SmallLake, table: str) -> list[str]:
         return [" ".join(line.split()) for line in table_lines(graph, name)]
     place = own.column_of(graph, name, column)
     return [" ".join(line.split()) for line in column_lines(graph.around(place), place)]
+
+
+def prove(game: Game, graph: Graph) -> None:
+    """Each value of a column is that of the field that the graph names for the schema of its row, and Google's parser
+    finds it in the record; without a field it is NULL."""
+    table = pl.read_delta(str(game.lake.lake.path(UNO))).sort("_offset")
+    bronze = pl.read_delta(str(game.lake.lake.path("bronze_events"))).sort("offset")
+    sent = {row["offset"]: row["value"] for row in bronze.to_dicts()}
+    for row in table.to_dicts():
+        key = row["_schema_id"]
+        message = message_class(compile_text(game.subject.texts[key - 11]), "Event").FromString(
+            sent[row["_offset"]][6:]
+        )
+        for column in [name for name in table.columns if not name.startswith("_")]:
+            fields = [edge.origin.column for edge in graph.into(UNO, column) if key in edge.by.schemas]
+            assert len(fields) <= 1
+            assert row[column] == (getattr(message, fields[0]) if fields else None)
+
+
+@pytest.mark.parametrize("policy", ["alias", "new_column", "warn"])
+@pytest.mark.parametrize(
+    "versions",
+    [
+        ("int32 a = 3; int32 b = 4;", "int32 b = 3; int32 a = 4;"),
+        ("int32 a = 3;", "int32 b = 3;", "int32 a = 3;", "int32 b = 3; int32 c = 4;"),
+        ("int32 a = 3;", "string a = 3;", "int32 a = 3;"),
+        ("string a = 3;", "string a = 9;"),
+        ("int32 score = 3;", "int32 Score = 3;"),
+    ],
+)
+def test_values_are_those_of_the_fields(
+    answers: Answers, tmp_path: Path, versions: tuple[str, ...], policy: str
+) -> None:
+    others = dict.fromkeys(("swap", "incompatible", "renumber"), "new_column" if policy == "alias" else policy)
+    game = Game(answers, tmp_path, *versions, rename=policy, **others)
+    for number, text in enumerate(versions, 1):
+        fields = re.findall(r"(int32|string) (\w+)", text)
+        values = {
+            name: 10 * number + at if kind == "int32" else f"{number}{at}" for at, (kind, name) in enumerate(fields)
+        }
+        game.send(number, values)
+    prove(game, graph_of(game.lake, UNO))
 
 
 def test_an_alias_names_both_fields(answers: Answers, tmp_path: Path) -> None:
@@ -372,6 +418,17 @@ def test_all_side_outputs(tmp_path: Path) -> None:
         assert sources(graph, "rules", table) == [("app", "", "made", 0, ())]
         assert [source[:3] for source in sources(graph, "offset", table)] == [("bronze_events", "offset", "record")]
     assert "dropped dropped_events" in shown(lake, UNO)
+
+
+def test_a_lake_of_an_earlier_release(tmp_path: Path) -> None:
+    """Its gold was made by Spark, with the functions of the settings by default."""
+    path = golden_lake.unpack(tmp_path)
+    settings = Settings(lake={"path": str(path)})  # type: ignore[arg-type]
+    for table in Lake(path).tables():
+        graph = LakeGraph(settings).of(table)
+        assert named(graph, table) == {field.name for field in DeltaTable(str(path / table)).schema().fields}
+        assert not [edge for edge in graph.edges if edge.by.kind == "unknown"]
+        assert all(line.isprintable() and len(line) <= 100 for line in table_lines(graph, table))
 
 
 def hostile(lake: SmallLake) -> None:
