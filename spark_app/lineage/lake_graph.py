@@ -122,6 +122,8 @@ class LakeGraph:
         if not column or column.casefold() not in known:
             near = [known[name] for name in difflib.get_close_matches(column.casefold(), sorted(known), n=3)]
             hint = f"did you mean {' or '.join(near)}?" if near else f"`lineage {table}` names its columns"
+            if column in graph.nodes[table].details.get("dropped", ()):
+                hint = "the projection of its rows drops it"
             raise UsageError(f"{table} has no column {column[:100]}; {hint}")
         return Place(table, known[column.casefold()])
 
@@ -221,10 +223,11 @@ class LakeGraph:
 
     def _schema(self, key: SchemaKey) -> dict[str, object]:
         entry = self.ledger.entries.get(key)
-        return {"schema": key, "subjects": dict(entry.subjects) if entry else {}}
+        version, subjects = (entry.version, dict(entry.subjects)) if entry else (None, {})
+        return {"schema": key, "version": version, "subjects": subjects}
 
     def _add_references(self, graph: Graph, silver: str, shapes: list[Shape]) -> None:
-        for join in {join for shape in shapes for join in shape.projection.joins}:
+        for join in dict.fromkeys(join for shape in shapes for join in shape.projection.joins):
             settings = self._settings.reference.get(join.reference)
             details = {"path": settings.path, "key": settings.key} if settings else {}
             graph.add(Node(f"reference:{join.reference}", "reference", details))

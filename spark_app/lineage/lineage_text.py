@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from spark_app.lineage.graph import Edge, Graph, Place
 from spark_app.lineage.source_text import definitions_text, source_texts, use_text
+from spark_app.model.catalog import SchemaKey
 from spark_app.model.text import one_line
 from spark_app.schemas.ledger import Ledger
 
@@ -118,9 +120,11 @@ def _columns_title(graph: Graph, table: str) -> str:
 def _column_rows(graph: Graph, table: str, newest: Sequence[int]) -> Iterator[tuple[str, str]]:
     """(column, what it is made of) in the newest rows; of the fields inside of a column only those that have another
     name."""
-    own = [edge for edge in graph.edges if edge.target.node == table and edge.target.column]
-    for column in dict.fromkeys(edge.target.column for edge in own):
-        edges = [edge for edge in own if edge.target.column == column]
+    by_column: dict[str, list[Edge]] = {}
+    for edge in graph.edges:
+        if edge.target.node == table and edge.target.column:
+            by_column.setdefault(edge.target.column, []).append(edge)
+    for column, edges in by_column.items():
         now = [edge for edge in edges if not edge.by.definitions or set(edge.by.definitions) & set(newest)]
         if "." not in column or _is_renamed(now):
             yield column, "; ".join(source_texts(graph, now)) or "NULL in new rows"
@@ -170,19 +174,24 @@ def _schema_rows(graph: Graph, table: str) -> Iterator[tuple[str, str]]:
     """(schema, its versions and message types, and how many rows it wrote)."""
     node = graph.nodes[table]
     wrote = {one["schema"]: one["rows"] for one in node.details["schemas"]}
-    known: dict[int | str, list[str]] = {key: [] for key in wrote}
-    versions = {one["schema"]: one["subjects"] for one in node.details["schemas"]}
+    known: dict[SchemaKey, list[str]] = {key: [] for key in wrote}
+    versions = {one["schema"]: _versions(one) for one in node.details["schemas"]}
     for name in dict.fromkeys(kind for message in node.details["messages"] for kind in message.split("/")):
         for one in graph.nodes[f"message:{name}"].details["schemas"]:
             known.setdefault(one["schema"], []).append(name)
-            versions[one["schema"]] = one["subjects"]
+            versions[one["schema"]] = _versions(one)
     shown = sorted(known, key=lambda key: (-wrote.get(key, 0), str(key)))
     for key in shown[:MOST]:
-        where = [f"v{version} of {subject}" for subject, version in versions[key].items()]
-        parts = [", ".join(where), ", ".join(known[key]), _rows(wrote.get(key, 0))]
+        parts = [versions[key], ", ".join(known[key]), _rows(wrote.get(key, 0))]
         yield str(key), ", ".join(part for part in parts if part)
     if len(shown) > MOST:
         yield "", f"and {len(shown) - MOST:,} more"
+
+
+def _versions(schema: Mapping[str, Any]) -> str:
+    """The versions of a schema; an earlier release has not stored their subjects."""
+    named = [f"v{version} of {subject}" for subject, version in schema["subjects"].items()]
+    return ", ".join(named) or ("" if schema["version"] is None else f"v{schema['version']}")
 
 
 def _rows(count: int) -> str:

@@ -14,7 +14,7 @@ from spark_app.schemas.ledger import Ledger
 from spark_app.worker.unwrap import COLUMN, Wrapper
 
 Source = tuple[Place, By]
-Sources = Mapping[str, tuple[Source, ...]]  # path of a column, casefolded -> what it is made of
+Sources = Mapping[str, tuple[Source, ...]]  # path of a column -> what it is made of
 
 
 def record_columns(bronze: str) -> Sources:
@@ -51,10 +51,8 @@ def message_columns(ledger: Ledger, messages: Iterable[str], wrapper: Wrapper | 
                     found.setdefault((COLUMN, Place(place.node), By("wrapper")), []).append(key)
     sources: dict[str, tuple[Source, ...]] = {}
     for (path, place, by), keys in found.items():
-        sources[path.casefold()] = (
-            *sources.get(path.casefold(), ()),
-            (place, replace(by, schemas=tuple(dict.fromkeys(keys)))),
-        )
+        source = place, replace(by, schemas=tuple(dict.fromkeys(keys)))
+        sources[path] = (*sources.get(path, ()), source)
     return sources
 
 

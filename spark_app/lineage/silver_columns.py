@@ -74,7 +74,7 @@ def silver_edges(
 
 def dropped_sources(sent: Sources, projection: Projection) -> dict[str, tuple[Source, ...]]:
     """Dropped column -> what it would be made of."""
-    return {name: sent.get(name.casefold(), ()) for name in projection.drops}
+    return {name: _named(name, sent) for name in projection.drops}
 
 
 def _written_by(schemas: frozenset[SchemaKey], sent: Sources) -> Sources:
@@ -105,7 +105,7 @@ def _sources(
         yield from ((field.name, source) for source in made)
         return
     for path in _paths(field):
-        yield from ((path, source) for source in sent.get(path.casefold(), ()))
+        yield from ((path, source) for source in sent.get(path, ()))
 
 
 def _by_expression(sql: str, sent: Sources, joins: Sequence[Join], references: Mapping[str, Reference]) -> list[Source]:
@@ -114,7 +114,7 @@ def _by_expression(sql: str, sent: Sources, joins: Sequence[Join], references: M
     found: list[Source] = []
     for read in sorted(columns_of("silver.columns", sql)):
         joined = list(_joined(read.casefold(), sent, joins, references))
-        for origin, by in joined or sent.get(read.casefold(), ()):
+        for origin, by in joined or _named(read, sent):
             kind = by.kind if by.kind == "lookup" else "expression"
             found.append((origin, replace(by, kind=kind, sql=sql, reads=read, hashed=hashed)))
     return found or [(Place(APP), By("expression", sql=sql, hashed=hashed))]
@@ -131,8 +131,13 @@ def _joined(name: str, sent: Sources, joins: Sequence[Join], references: Mapping
         originals = {new: old for old, new in settings.renamed.items()} if settings else {}
         how = By("join", on=join.on, key=key)
         yield Place(f"reference:{join.reference}", originals.get(column, column)), how
-        for origin, by in sent.get(join.on.casefold(), ()):
+        for origin, by in _named(join.on, sent):
             yield origin, replace(by, kind="lookup", on=join.on, key=key)
+
+
+def _named(name: str, sent: Sources) -> tuple[Source, ...]:
+    """The sources of a column as the settings name it: case does not count."""
+    return next((sources for path, sources in sent.items() if path.casefold() == name.casefold()), ())
 
 
 def _paths(field: pa.Field) -> Iterator[str]:

@@ -126,8 +126,8 @@ def test_an_alias_names_both_fields(answers: Answers, tmp_path: Path) -> None:
     assert sources(graph, "score") == [field("score", 3, 11), field("points", 3, 12)]
     assert sources(graph, "gamer_id") == [field("gamer_id", 2, 11, 12)]
     assert graph.nodes[UNO].details["schemas"] == [
-        {"schema": 11, "subjects": {"t-value": 1}, "rows": 1},
-        {"schema": 12, "subjects": {"t-value": 2}, "rows": 1},
+        {"schema": 11, "version": None, "subjects": {"t-value": 1}, "rows": 1},
+        {"schema": 12, "version": None, "subjects": {"t-value": 2}, "rows": 1},
     ]
     assert "score Event.score = 3 in schema 11; Event.points = 3 in schema 12" in shown(game.lake, UNO)
     assert "12 v2 of t-value, Event, 1 row" in shown(game.lake, UNO)
@@ -245,6 +245,8 @@ def test_joined_columns_and_older_rows(joined: SmallLake) -> None:
         *("message:Event", "reference:players", "message:Event")
     ]
     assert sources(graph, "country") == [field("country", 8, 8)]
+    with pytest.raises(UsageError, match="has no column ssn; the projection of its rows drops it"):
+        shown(joined, f"{UNO}.ssn")
     graph_of(joined, GOLD)
     graph_of(joined, "quarantine_events")
     graph_of(joined, "bronze_events")
@@ -387,6 +389,24 @@ def test_tables_by_message_and_schemas_by_guid(tmp_path: Path) -> None:
     assert f"{guid} Win, 1 row" in shown(lake, "silver_win_events")
 
 
+def test_a_table_of_several_messages(tmp_path: Path) -> None:
+    """Rows of a message whose columns clash with those of the others land nowhere."""
+    text = (
+        "message Bet { string game_name = 1; int64 score = 2; }"
+        " message Win { int64 score = 1; string game_name = 2; }"
+        " message Zap { string game_name = 1; int64 Score = 2; }"
+    )
+    texts = compile_text(PROTO3 + text)
+    lake = SmallLake(tmp_path, texts, silver={"columns": {"twice": "2 * SCORE"}})
+    kinds = [message_class(texts, name) for name in ("Bet", "Win", "Zap")]
+    payloads = [kind(game_name="uno").SerializeToString() for kind in kinds]
+    lake.take(batch_of([frame(1, payload, (number,)) for number, payload in enumerate(payloads)]))
+    graph = graph_of(lake, UNO)
+    assert sources(graph, "score") == [field("score", 2, 1, message="Bet"), field("score", 1, 1, message="Win")]
+    assert [source[:2] for source in sources(graph, "twice")] == [("message:Bet", "score"), ("message:Win", "score")]
+    assert "score Bet.score = 2; Win.score = 1" in shown(lake, UNO)
+
+
 def test_messages_of_one_name_that_contradict_each_other(tmp_path: Path) -> None:
     other = compile_text(PROTO3 + "message Event { string game_name = 1; bytes gamer_id = 2; }", schema_id=9)
     lake = SmallLake(tmp_path, GROWN, other)
@@ -458,11 +478,11 @@ def test_a_thousand_tables(tmp_path: Path) -> None:
         lambda own: own.of("bronze_events"),
         lambda own: own.of("silver_game_7_events"),
     ):
-        began = time.monotonic()
+        began = time.process_time()
         own = LakeGraph(lake.settings)
         graph = ask(own)
         assert len(overview_lines(graph, own.ledger)) < 40
-        assert time.monotonic() - began < 2
+        assert time.process_time() - began < 2
     graph = LakeGraph(lake.settings).of("bronze_events")
     assert len(table_lines(graph, "bronze_events")) < 40
     assert "and 980 more silver tables" in overview_lines(graph, own.ledger)
@@ -491,12 +511,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
                 "messages": ["Event"],
                 "rows": 1,
                 "topics": ["t"],
-                "schemas": [{"schema": 8, "subjects": {}, "rows": 1}],
+                "schemas": [{"schema": 8, "version": None, "subjects": {}, "rows": 1}],
                 "definitions": [0],
                 "older_definitions": [],
                 "dropped": {},
             },
-            {"node": "message:Event", "kind": "message", "schemas": [{"schema": 8, "subjects": {}}]},
+            {"node": "message:Event", "kind": "message", "schemas": [{"schema": 8, "version": None, "subjects": {}}]},
         ],
         "edges": [
             {
