@@ -21,7 +21,7 @@ from spark_app.lineage.row_origins import RowOrigins
 from spark_app.lineage.sent_columns import message_columns, record_columns, schemas_of
 from spark_app.lineage.silver_columns import Shape, dropped_sources, shapes_of, silver_edges
 from spark_app.model.catalog import SchemaKey
-from spark_app.model.errors import ConfigurationError, UsageError
+from spark_app.model.errors import ConfigurationError, ContractError, UsageError
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -69,11 +69,12 @@ class LakeGraph:
         return sorted({*manifests.began().get("start", {}), *last}) or sorted(self._settings.kafka.topics)
 
     def overview(self) -> Graph:
-        """All tables without their columns."""
+        """All tables without their columns. Which tables a reference table is joined to, only their rows tell."""
         graph = Graph()
         self._add_records(graph)
         for name in sorted(self._messages):
             self._add_silver(graph, name)
+        graph.add(*map(self._reference, self._settings.reference))
         return graph
 
     def of(self, table: str) -> Graph:
@@ -128,13 +129,14 @@ class LakeGraph:
         return Place(table, known[column.casefold()])
 
     def _retried(self, read: Callable[[], Found]) -> Found:
-        """The app may remove a log entry while a table is opened."""
-        for _ in range(ATTEMPTS - 1):
+        """The app may remove a log entry while a table is opened; a table that is damaged stays so."""
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return read()
-            except DeltaError:
-                time.sleep(RETRY_S)
-        return read()
+            except DeltaError as error:
+                reason = str(error)
+            time.sleep(RETRY_S if attempt < ATTEMPTS else 0)
+        raise ContractError(f"a table cannot be opened ({reason})", "run `doctor`, which says how to restore it")
 
     def _columns(self, table: str) -> pa.Schema:
         return (self._tables.columns(table) if table in self._there else None) or NOTHING
@@ -228,11 +230,16 @@ class LakeGraph:
 
     def _add_references(self, graph: Graph, silver: str, shapes: list[Shape]) -> None:
         for join in dict.fromkeys(join for shape in shapes for join in shape.projection.joins):
-            settings = self._settings.reference.get(join.reference)
-            details = {"path": settings.path, "key": settings.key} if settings else {}
-            graph.add(Node(f"reference:{join.reference}", "reference", details))
-            how = By("join", on=join.on, key=settings.key if settings else "")
-            graph.connect([Edge(Place(f"reference:{join.reference}"), Place(silver), how)])
+            node = self._reference(join.reference)
+            graph.add(node)
+            graph.connect(
+                [Edge(Place(node.name), Place(silver), By("join", on=join.on, key=node.details.get("key", "")))]
+            )
+
+    def _reference(self, name: str) -> Node:
+        settings = self._settings.reference.get(name)
+        details = {"path": settings.path, "key": settings.key} if settings else {}
+        return Node(f"reference:{name}", "reference", details)
 
     def _add_gold_columns(self, graph: Graph, name: str) -> None:
         silver, gold = self._layout.silver_of(name), self._layout.gold_of(name)

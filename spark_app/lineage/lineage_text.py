@@ -31,6 +31,7 @@ def overview_lines(graph: Graph, ledger: Ledger) -> list[str]:
         ("silver", f"{len(silver):,} tables"),
         ("gold", f"{len(gold):,} tables"),
         ("side outputs", ", ".join(_side_outputs(graph)) or "none"),
+        ("reference tables", _few(_plain(graph.tables("reference"))) or "none"),
     ]
     lines = [*_block(rows, 0), ""]
     makes = {edge.origin.node: edge.target.node for edge in graph.edges if edge.target.node in set(gold)}
