@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf.descriptor import Descriptor
 
-from spark_app.decode.column_comments import struct_of
+from spark_app.decode.column_fields import struct_of
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import column_names, ordered_fields
 from spark_app.model.aliases import Aliases
