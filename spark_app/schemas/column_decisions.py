@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from spark_app.decode.numbering import with_nested
 from spark_app.decode.typemap import column_names, is_map, map_fields, ordered_fields, table_type
 from spark_app.model.schema_findings import Kind, Policy
 from spark_app.schemas.changes import Change, Version, differences
@@ -133,14 +134,7 @@ class _Messages:
             self.pool.Add(file)
         names = [file.name for file in files if not is_well_known(file.name)]
         own = (self.pool.FindFileByName(name).message_types_by_name.values() for name in names)
-        self.by_name = {message.full_name: message for message in _with_nested(itertools.chain(*own))}
-
-
-def _with_nested(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
-    for message in messages:
-        if not message.GetOptions().map_entry:
-            yield message
-            yield from _with_nested(message.nested_types)
+        self.by_name = {message.full_name: message for message in with_nested(itertools.chain(*own))}
 
 
 def _uses(versions: Iterable[bytes]) -> Uses:

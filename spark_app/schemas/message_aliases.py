@@ -10,6 +10,7 @@ from typing import NamedTuple
 from google.protobuf.descriptor import Descriptor
 
 from spark_app.decode.column_fields import struct_of
+from spark_app.decode.numbering import with_nested
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import column_names, ordered_fields
 from spark_app.model.aliases import Aliases
@@ -61,14 +62,8 @@ def _is_own(one: _Named) -> bool:
 def _fields_of(version: Version) -> dict[str, tuple[_Named, ...]]:
     """Full name -> the fields of a message of the schema's own file, and those inside its structs."""
     (_, registered), (_, decoded) = (load_files(data) for data in (version.registered, version.decoded))
-    pairs = zip(_with_nested(registered), _with_nested(decoded), strict=True)
+    pairs = zip(with_nested(registered), with_nested(decoded), strict=True)
     return {message.full_name: tuple(_fields_within(message, columns, (), ())) for message, columns in pairs}
-
-
-def _with_nested(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
-    for message in messages:
-        yield message
-        yield from _with_nested(message.nested_types)
 
 
 def _fields_within(message: Descriptor, columns: Descriptor, at: Path, above: tuple[str, ...]) -> Iterator[_Named]:

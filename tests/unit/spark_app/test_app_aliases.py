@@ -201,3 +201,17 @@ def test_a_lake_without_aliases_has_no_other_definitions(answers: Answers, tmp_p
     assert checks(game) == ["coalesce(points, 9) > 5"]
     assert game.lake.opened.schemas.ledger.catalog().aliases == {}
     game.check()
+
+
+def test_a_renamed_field_beside_a_map(answers: Answers, tmp_path: Path) -> None:
+    """The entry of a map is a message in the descriptors, and no message type."""
+    by, point = "map<string, Point> by = 9;", "message Point {{ int64 {} = 1; }} message Event {{ {} {} }}"
+    game = Game(answers, tmp_path, *(point.format(name, HEAD, by) for name in "xz"), rename="alias")
+    for version, name in ((1, "x"), (2, "z")):
+        kind = message_class(compile_text(game.subject.texts[version - 1]), "Event")
+        event = kind(game_name="uno", gamer_id="g")
+        setattr(event.by["k"], name, version)
+        game.lake.take(batch_of([frame(10 + version, event.SerializeToString(), (1,))], first=version - 1))
+    rows = game.silver.to_pyarrow_table().sort_by("_offset")
+    assert rows["by"].to_pylist() == [[("k", {"x": 1})], [("k", {"x": 2})]]
+    game.check()
