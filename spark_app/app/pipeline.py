@@ -26,9 +26,11 @@ from spark_app.driver.ingest import Ingest
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import read_kafka
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
-from spark_app.driver.streaming import Streaming, first_line
+from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.followers.follower_thread import FollowerThread
+from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
 from spark_app.kafka import topics
@@ -72,7 +74,7 @@ class Pipeline:
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
         self._streaming: Streaming | None = None
-        self._folds = 0  # starts plus ends of gold runs: odd = one is running
+        self._gold: FollowerThread | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake.path)
         self.status = Status(self.lake, settings.tables.layout)
@@ -105,7 +107,8 @@ class Pipeline:
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
     def _gold_progress(self) -> Hashable:
-        return (self._folds, self._spark and session.signs(self._spark, None)) if self._folds % 2 else None
+        calls = self._gold.calls if self._gold else 0
+        return (calls, self._spark and session.signs(self._spark, None)) if calls % 2 else None
 
     def _open_lake(self) -> OpenLake:
         """
@@ -212,19 +215,21 @@ class Pipeline:
         self.life.describe_batch = lambda: ingest.batch_description
         self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
-        self._aggregator = Aggregator(
-            AggregateComputer(spark, self.lake.storage, self._settings), opened, self._unit_lock
-        )
+        calculator = AggregateComputer(spark, self.lake.storage, self._settings)
+        self._aggregator = Aggregator(calculator, opened, self._unit_lock, self.status.gold_done)
         self._service = RequestExecutor(
             spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
         )
+        self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
+        self._kept = KeptManifests(opened.units.manifests, [self._aggregator], self._settings.followers.max_bytes)
+        self.status.followers_of = self._kept.describe
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
         assert self._streaming is not None
+        assert self._gold is not None
         origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
-        gold = threading.Thread(target=self._aggregate_forever, name="gold", daemon=True)
         if not self._available_now:
-            gold.start()
+            self._gold.start()
             threading.Thread(target=self._look_for_transactions, name="transactions", daemon=True).start()
         self.status.running()
         try:
@@ -234,20 +239,19 @@ class Pipeline:
                     break
         finally:
             self._stop.set()
-            if gold.is_alive():
-                gold.join(timeout=15)
+            gold_ended = self._gold.join()
         if self._available_now:
-            self._disk.retry(self._aggregate)
-        elif not gold.is_alive():
-            self._try_to_aggregate()  # bring gold up to date before the exit; two gold runs must not overlap
-        self._sync_before_exit(opened, gold.is_alive())
+            self._disk.retry(self._gold.call)
+        elif gold_ended:
+            self._gold.attempt()  # bring gold up to date before the exit; two gold runs must not overlap
+        self._sync_before_exit(opened, gold_ended)
         return ExitCode.DONE
 
-    def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
+    def _sync_before_exit(self, opened: OpenLake, gold_ended: bool) -> None:
         """Make all commits durable, so that the next start need not check them."""
         try:
             opened.units.committer.close()
-            if not gold_is_busy:
+            if gold_ended:
                 self._aggregator.close()
         except OSError as error:
             log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
@@ -263,7 +267,7 @@ class Pipeline:
             self._disk.retry(lambda: self._name_versions(opened))
             self._compare_schemas(opened)
         if self._is_due("forget", FORGET_EVERY_S):
-            opened.units.manifests.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.oldest)
+            self._kept.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -286,25 +290,6 @@ class Pipeline:
         if report is not None:
             self.status.deferred_done(report)
         return report is not None
-
-    def _aggregate_forever(self) -> None:
-        while not self._stop.wait(self._settings.gold.interval_s):
-            if not self._service.rebuilding():
-                self._try_to_aggregate()
-
-    def _try_to_aggregate(self) -> None:
-        """A gold failure stops neither ingest nor the exit: gold can always be computed again from silver."""
-        try:
-            self._aggregate()
-        except Exception as error:
-            log.error("the gold run failed, the next run tries again", reason=first_line(str(error)))
-
-    def _aggregate(self) -> None:
-        self._folds += 1
-        try:
-            self.status.gold_done(self._aggregator.run(), self._aggregator.failed())
-        finally:
-            self._folds += 1
 
     def _look_for_transactions(self) -> None:
         transactions = OpenTransactions(self._settings.kafka)

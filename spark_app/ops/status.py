@@ -48,6 +48,7 @@ class Status:
         self.warnings_of: Callable[[], dict[str, Any]] = lambda: self.value["schema_warnings"]
         self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
         self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
+        self.followers_of: Callable[[], dict[str, Any]] = lambda: self.value["followers"]
         self.seconds_without_progress: Callable[[], float] = float
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
@@ -76,6 +77,7 @@ class Status:
             "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
+            "followers": old.get("followers", {}),
             "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
         }
@@ -235,7 +237,7 @@ class Status:
 
     def _write(self) -> None:
         lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
-        references, warnings = self.references_of(), self.warnings_of()
+        references, warnings, followers = self.references_of(), self.warnings_of(), self.followers_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -247,6 +249,7 @@ class Status:
             self.value["versions"] = versions or self.value["versions"]
             self.value["schema_warnings"] = warnings
             self.value["references"] = references
+            self.value["followers"] = followers
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 
 

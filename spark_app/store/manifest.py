@@ -191,6 +191,19 @@ class Manifests:
                 found.setdefault(table, number)
         return found
 
+    def gone_until(self, sequence: int) -> int:
+        """The last unit after `sequence` whose manifest was removed; 0 if all are there."""
+        there = set(self.numbers())
+        return next((number for number in range(self.last, sequence, -1) if number not in there), 0)
+
+    def before_newest(self, most_bytes: int, after: int) -> int:
+        """The last unit before the newest manifests after `after` that have at most `most_bytes` together."""
+        for number in sorted((n for n in self.numbers() if n > after), reverse=True):
+            most_bytes -= self._storage.size(self._key(number)) or 0
+            if most_bytes < 0:
+                return number
+        return after
+
     def forget(self, keep: int, needed_from: int) -> None:
         """Remove applied manifests, except the last `keep`, those after `needed_from`, and the last ingest or loss."""
         limit = min(self.last - keep, self.applied(), needed_from)

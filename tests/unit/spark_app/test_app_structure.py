@@ -41,6 +41,7 @@ ORDER = (
     "references",
     "worker",
     "store",
+    "followers",
     "process",
     "spark",
     "driver",
@@ -51,6 +52,9 @@ ORDER = (
     "app",
     "cli",
 )
+
+
+FOLLOWERS = ("gold",)  # packages with a follower of the units
 
 
 def trees(folder: Path) -> Iterator[tuple[str, ast.Module]]:
@@ -103,6 +107,11 @@ def test_workers_know_neither_spark_nor_the_driver() -> None:
 def test_every_package_has_its_place() -> None:
     assert sorted(ORDER) == sorted(path.parent.name for path in APP.glob("*/__init__.py"))
     assert [path.name for path in APP.glob("*.py")] == ["__init__.py", "__main__.py"]
+
+
+def test_followers_do_not_know_each_other() -> None:
+    for package in FOLLOWERS:
+        assert users(APP / package, *(f"spark_app.{other}" for other in FOLLOWERS if other != package)) == set()
 
 
 @pytest.mark.parametrize("package", ORDER)

@@ -1,0 +1,15 @@
+"""Settings of the followers, which read the committed units beside ingest."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveInt
+
+from spark_app.settings.connections import Section
+
+
+class Followers(Section):
+    """This section sets how much is kept for followers of the units, such as gold and the events, that are behind."""
+
+    max_bytes: PositiveInt = Field(
+        4 << 30, description="bytes of manifests that are kept for a follower; see docs/operations.md for one behind"
+    )
