@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -29,6 +29,7 @@ from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.events.events_table import EventsTable
 from spark_app.followers.follower_thread import FollowerThread
 from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.gold.aggregate import Aggregator
@@ -63,13 +64,23 @@ class Pipeline:
     """One run of the app on one lake."""
 
     def __init__(
-        self, settings: Settings, available_now: bool = False, land_only: bool = False, accept_loss: bool = False
+        self,
+        settings: Settings,
+        available_now: bool = False,
+        land_only: bool = False,
+        accept_loss: bool = False,
+        accept_gap: bool = False,
     ):
-        """`accept_loss`: offsets that Kafka has lost at this start are recorded and skipped; later losses are not."""
+        """
+        Args:
+            accept_loss: offsets that Kafka has lost at this start are recorded and skipped; later losses are not.
+            accept_gap: paused followers go on behind the units whose manifests are gone at this start.
+        """
         self._settings = settings
         self._available_now = available_now
         self._land_only = land_only
         self._accept_loss = accept_loss
+        self._accept_gap = accept_gap
         self._unit_lock = threading.Lock()
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
@@ -96,6 +107,7 @@ class Pipeline:
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
+            self._events = self._follow_by_events(self._opened)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
@@ -133,6 +145,14 @@ class Pipeline:
         self.status.paused_of = opened.paused.describe
         self.status.references_of = opened.projections.joins.references.describe
         return opened
+
+    def _follow_by_events(self, opened: OpenLake) -> EventsTable:
+        manifests = opened.units.manifests
+        accepted = manifests.last if self._accept_gap else 0
+        events = EventsTable(self.lake, self._settings, manifests, opened.units.committer.synced, accepted)
+        self._disk.retry(events.begin)
+        opened.units.on_commit = events.offer
+        return events
 
     def _discard(self) -> None:
         if self._opened is not None:
@@ -221,15 +241,17 @@ class Pipeline:
             spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
         )
         self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
-        self._kept = KeptManifests(opened.units.manifests, [self._aggregator], self._settings.followers.max_bytes)
+        self._followers = [self._gold, FollowerThread(self._events, self._stop)]
+        most_bytes = self._settings.followers.max_bytes
+        self._kept = KeptManifests(opened.units.manifests, [self._aggregator, self._events], most_bytes)
         self.status.followers_of = self._kept.describe
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
         assert self._streaming is not None
-        assert self._gold is not None
         origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
         if not self._available_now:
-            self._gold.start()
+            for follower in self._followers:
+                follower.start()
             threading.Thread(target=self._look_for_transactions, name="transactions", daemon=True).start()
         self.status.running()
         try:
@@ -239,20 +261,21 @@ class Pipeline:
                     break
         finally:
             self._stop.set()
-            gold_ended = self._gold.join()
-        if self._available_now:
-            self._disk.retry(self._gold.call)
-        elif gold_ended:
-            self._gold.attempt()  # bring gold up to date before the exit; two gold runs must not overlap
-        self._sync_before_exit(opened, gold_ended)
+            ended = [follower for follower in self._followers if follower.join()]
+        for follower in ended:  # bring them up to date before the exit; two calls of one must not overlap
+            if self._available_now:
+                self._disk.retry(follower.call)
+            else:
+                follower.attempt()
+        self._sync_before_exit(opened, ended)
         return ExitCode.DONE
 
-    def _sync_before_exit(self, opened: OpenLake, gold_ended: bool) -> None:
+    def _sync_before_exit(self, opened: OpenLake, ended: Iterable[FollowerThread]) -> None:
         """Make all commits durable, so that the next start need not check them."""
         try:
             opened.units.committer.close()
-            if gold_ended:
-                self._aggregator.close()
+            for follower in ended:
+                follower.close()
         except OSError as error:
             log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
 

@@ -31,3 +31,10 @@ class Follower(Protocol):
         Raises:
             Exception: the next call tries again.
         """
+
+    def close(self) -> None:
+        """Make everything durable that `follow` has done.
+
+        Raises:
+            OSError: the disk could not store it.
+        """

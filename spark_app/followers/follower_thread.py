@@ -60,6 +60,10 @@ class FollowerThread:
             reason = last_message_line(error)
             log.error("a follower failed, and tries again", follower=self._follower.name, reason=reason)
 
+    def close(self) -> None:
+        """Make durable what the follower has done. Call it after the thread has ended."""
+        self._follower.close()
+
     def _repeat(self) -> None:
         while not self._stop.wait(self._follower.interval_s):
             if not self._rests():

@@ -15,7 +15,7 @@ from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.decoding import Decode, Wrapper
-from spark_app.settings.following import Followers
+from spark_app.settings.following import Events, Followers
 from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.silver import Silver, folded
@@ -76,6 +76,9 @@ class Tables(Section):
         pattern=r"^[a-z0-9_]+$",
         description="coordinates of the records that an expectation with the action drop keeps out of silver",
     )
+    events: str = Field(
+        "pipeline_events", pattern=r"^[a-z0-9_]+$", description="what the app has done and met, see docs/events.md"
+    )
     max_tables: PositiveInt = Field(1000, description="most silver tables; further routing values go to quarantine")
     allowlist: tuple[str, ...] = Field(
         (), description="routing values that may become tables; empty = any valid name; existing tables go on"
@@ -83,11 +86,12 @@ class Tables(Section):
 
     @model_validator(mode="after")
     def _no_table_twice(self) -> Tables:
-        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped]
+        fixed = [self.bronze, self.quarantine, self.deferred, self.resolved, self.lost, self.dropped, self.events]
         shapes = [self.silver, self.gold]
-        if len({*fixed, *shapes}) < 8 or any(_makes(shape, name) for shape in shapes for name in fixed):
+        if len({*fixed, *shapes}) < 9 or any(_makes(shape, name) for shape in shapes for name in fixed):
             raise ValueError(
-                "two of bronze, silver, gold, quarantine, deferred, resolved, lost and dropped could be the same table"
+                "two of bronze, silver, gold, quarantine, deferred, resolved, lost, dropped and events could be the "
+                "same table"
             )
         if _makes(self.silver, self.gold.format(name="x")) or _makes(self.gold, self.silver.format(name="x")):
             raise ValueError("a silver and a gold table could have the same name")
@@ -104,6 +108,7 @@ class Tables(Section):
             self.resolved,
             self.lost,
             self.dropped,
+            self.events,
         )
 
 
@@ -294,6 +299,7 @@ class Settings(BaseSettings):
     reference: dict[ReferenceName, Reference] = {}
     gold: Gold = Gold()
     followers: Followers = Followers()
+    events: Events = Events()
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
     run: Run = Run()

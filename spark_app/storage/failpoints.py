@@ -57,6 +57,7 @@ STEPS = (
     "gold.merge",
     "gold.replace",
     "gold.state",
+    "events.commit",
     "request",
     "progress",
     "answer",

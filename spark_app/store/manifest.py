@@ -61,7 +61,9 @@ class Manifest:
         tables: table folder -> change, in the order of the Delta commits: bronze first. The files of a renew replace
             all files of their table, whatever compaction has made of them until the commit.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
-            "value_bytes"; if there are rules, "dropped" in records, and "expectations".
+            "value_bytes"; if there are rules, "dropped" in records, and "expectations"; "samples" as the report has
+            them. For the events: "at", when the unit was committed, in microseconds since 1970; "run", the process that
+            did it; "seconds", which its jobs took; "events", what happened with it, as `Event.to_json` gives it.
     """
 
     sequence: int
@@ -98,8 +100,8 @@ class Manifest:
 def counts_of(report: Report) -> dict[str, Any]:
     """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
-    by_rules = {"dropped": report.dropped, "expectations": report.expectations}
-    return {key: getattr(report, key) for key in keys} | {key: value for key, value in by_rules.items() if value}
+    some = {key: getattr(report, key) for key in ("dropped", "expectations", "samples")}
+    return {key: getattr(report, key) for key in keys} | {key: value for key, value in some.items() if value}
 
 
 class Manifests:

@@ -37,6 +37,9 @@ class Slow:
     def paused(self) -> str | None:
         return self.why
 
+    def close(self) -> None:
+        pass
+
     def follow(self) -> None:
         self.calls += 1
         if self.fails:

@@ -42,6 +42,7 @@ ORDER = (
     "worker",
     "store",
     "followers",
+    "events",
     "process",
     "spark",
     "driver",
@@ -54,7 +55,7 @@ ORDER = (
 )
 
 
-FOLLOWERS = ("gold",)  # packages with a follower of the units
+FOLLOWERS = ("gold", "events")  # packages with a follower of the units
 
 
 def trees(folder: Path) -> Iterator[tuple[str, ast.Module]]:
