@@ -12,6 +12,7 @@ it plans).
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -25,11 +26,14 @@ from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import read_kafka
+from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
+from spark_app.events.settings_event import keep_settings, settings_event
 from spark_app.followers.follower_thread import FollowerThread
 from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.gold.aggregate import Aggregator
@@ -39,6 +43,7 @@ from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.ops.status import Status
 from spark_app.process import temporary_folders
@@ -56,6 +61,7 @@ from spark_app.store.findings import refuse
 
 DEFERRED_INTERVAL_S = 2.0
 FORGET_EVERY_S = 60.0
+MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 TRANSACTIONS_EVERY_S = 15.0
 
@@ -89,7 +95,9 @@ class Pipeline:
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake.path)
         self.status = Status(self.lake, settings.tables.layout)
-        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid)
+        self._tell = EventLog(self.lake).add
+        self.status.tell = self._tell
+        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid, self._tell)
         self._stop = self.life.stop
         self._disk = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
@@ -105,12 +113,18 @@ class Pipeline:
             self._disk.retry(self.lake.lease.take)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
+            self._disk.retry(self._tell_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
             self._events = self._follow_by_events(self._opened)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
+
+    def _tell_start(self) -> None:
+        self._tell(Event("start", f"The app starts as process {os.getpid()}", details={"pid": os.getpid()}))
+        self._tell(settings_event(self.lake, self._settings))
+        keep_settings(self.lake, self._settings)
 
     def _sign(self) -> Hashable:
         """A value that changes while records are ingested, and each time a wait is checked again."""
@@ -152,6 +166,7 @@ class Pipeline:
         events = EventsTable(self.lake, self._settings, manifests, opened.units.committer.synced, accepted)
         self._disk.retry(events.begin)
         opened.units.on_commit = events.offer
+        self._schema_events = SchemaEvents(opened.schemas.ledger, self._tell)
         return events
 
     def _discard(self) -> None:
@@ -236,9 +251,9 @@ class Pipeline:
         self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         calculator = AggregateComputer(spark, self.lake.storage, self._settings)
-        self._aggregator = Aggregator(calculator, opened, self._unit_lock, self.status.gold_done)
+        self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)
         self._service = RequestExecutor(
-            spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
+            spark, opened, units, self._aggregator, self._unit_lock, self.status.recovered, self._tell
         )
         self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
         self._followers = [self._gold, FollowerThread(self._events, self._stop)]
@@ -261,6 +276,7 @@ class Pipeline:
                     break
         finally:
             self._stop.set()
+            self._schema_events.step()
             ended = [follower for follower in self._followers if follower.join()]
         for follower in ended:  # bring them up to date before the exit; two calls of one must not overlap
             if self._available_now:
@@ -289,8 +305,19 @@ class Pipeline:
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
             self._compare_schemas(opened)
+            self._schema_events.step()
+        if self._is_due("maintenance", MAINTENANCE_EVERY_S) and (done := opened.units.maintainer.take_done()):
+            said = f"{done['compactions']:,} compactions made {done['files_after']:,} files of {done['files_before']:,}"
+            self._tell(Event("maintenance", said, details=done))
         if self._is_due("forget", FORGET_EVERY_S):
             self._kept.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
+
+    def _gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
+        self.status.gold_done(rows, failed)
+        if rows or failed:
+            said = f"{len(rows):,} gold tables are up to date" + (f", and {len(failed):,} failed" if failed else "")
+            details = {"tables": len(rows), "rows": sum(rows.values()), "failed": sorted(failed)}
+            self._tell(Event("gold", said, "WARN" if failed else "INFO", details=details))
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from spark_app.model.comments import Comments
 from spark_app.model.events import Event
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
+from spark_app.ops.run_id import RUN_ID
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake, unit_file_prefix
@@ -30,7 +30,6 @@ class UnitLog:
 
     Attributes:
         redone_units: units that were committed, and that this start has applied.
-        run: names this process in manifests and events.
         on_commit: called with each unit that is committed and applied.
     """
 
@@ -45,7 +44,6 @@ class UnitLog:
         """
         self._lake = lake
         self._settings = settings
-        self.run = uuid.uuid4().hex[:12]
         self.on_commit: Callable[[Manifest], None] = lambda manifest: None
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
@@ -84,7 +82,7 @@ class UnitLog:
         if waiting.adds or waiting.removes:
             changes[layout.deferred] = waiting
         ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
-        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": self.run, "seconds": report.seconds}
+        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID, "seconds": report.seconds}
         changed = self.committer.changes(ordered) if kind != "renew" else []
         happened = [event.to_json() for event in (*changed, *events)]
         counts |= {"events": happened} if happened else {}

@@ -10,17 +10,19 @@ import datetime
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark_app.events import spool
 from spark_app.events.event_rows import COMMENTS, SCHEMA, EventRow, to_arrow
 from spark_app.events.unit_events import unit_events
 from spark_app.model.errors import ContractError
 from spark_app.model.events import Event
 from spark_app.ops.log import log
+from spark_app.ops.run_id import RUN_ID
 from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
@@ -58,6 +60,7 @@ class EventsTable:
         self._maintainer = Maintainer(self._handles, settings.lake, synced)
         self._compression = settings.lake.compression
         self._cursor: int | None = None  # None: the table is opened again
+        self._moved: dict[str, int] = {}  # writer -> number of its last event in the table
         self._durable = 0
         self._why_paused: str | None = None
         self._recent: deque[Manifest] = deque(maxlen=MOST_UNITS)  # the last units, without their files
@@ -114,36 +117,46 @@ class EventsTable:
         return table
 
     def close(self) -> None:
-        """Make what is written durable: then its manifests are no longer needed."""
+        """Make what is written durable: then its manifests and spooled events are no longer needed."""
         self._handles.wait_for_checkpoints()
-        cursor = self.cursor()
+        cursor, moved = self.cursor(), dict(self._moved)
         self._synced.sync([self._table])
         self._durable = cursor
+        for writer, number in moved.items():
+            spool.forget(self._lake, writer, number)
         self._next_sync = time.monotonic() + SYNC_EVERY_S
 
     def _write_some(self) -> bool:
-        """Make one commit; False if there was nothing to write, or the follower is paused."""
-        gap, last = self._manifests.gone_until(self.cursor()), self._manifests.applied()
-        missing = self._missing(gap)
-        if self._why_paused:
-            return False
-        units = self._units(max(self.cursor(), gap), last)
-        rows = [*missing, *unit_events(self._layout, units)]
+        """Make one commit; False if there was nothing to write."""
+        gap = self._manifests.gone_until(self.cursor())
+        self._pause(gap)
+        reached = self.cursor() if self._why_paused else max(self.cursor(), gap)
+        units = [] if self._why_paused else self._units(reached, self._manifests.applied())
+        names = spool.writers(self._lake)
+        spooled = {name: spool.read(self._lake, name, self._moved_of(name)) for name in names}
+        rows = list(unit_events(self._layout, units))
+        rows += [_gap_event(self.cursor(), gap)] if gap and not self._why_paused else []
+        rows += [row for events in spooled.values() for row in events.values()]
         if not rows:
             return False
-        self._commit(rows, units[-1].sequence if units else gap)
+        moved = {name: max(events) for name, events in spooled.items() if events}
+        self._commit(rows, units[-1].sequence if units else reached, moved)
         return True
 
-    def _missing(self, gap: int) -> list[EventRow]:
-        """The event of units whose manifests are gone, if a person has accepted that; otherwise pause."""
-        said = f"the manifests of units {self.cursor() + 1} to {gap} were removed before their events were written"
-        was_paused, self._why_paused = self._why_paused, f"{said}: {REMEDY}" if gap > self._accepted else None
-        if self._why_paused and not was_paused:
-            log.error("the events are paused", reason=said, remedy=REMEDY)
-        if not gap or self._why_paused:
-            return []
-        event = Event("gap", f"{said[0].upper()}{said[1:]}", "WARN", details={"units": [self.cursor() + 1, gap]})
-        return [EventRow.of(event, f"gap/{self.cursor() + 1}-{gap}", int(time.time() * 1e6), None, gap)]
+    def _pause(self, gap: int) -> None:
+        """Pause if manifests up to the unit `gap` are gone, unless a person has accepted that."""
+        was_paused, self._why_paused = self._why_paused, None
+        if gap > self._accepted:
+            said = _describe_gap(self.cursor(), gap)
+            self._why_paused = f"{said}: {REMEDY}"
+            if not was_paused:
+                log.error("the events of units are paused", reason=said, remedy=REMEDY)
+
+    def _moved_of(self, writer: str) -> int:
+        """The number of a writer's last event in the table."""
+        if writer not in self._moved:
+            self._moved[writer] = self._handles.handle(self._table).transaction_version(f"{self._app}/{writer}") or 0
+        return self._moved[writer]
 
     def _units(self, after: int, last: int) -> list[Manifest]:
         """The next units, at most `MOST_UNITS`."""
@@ -153,13 +166,19 @@ class EventsTable:
         numbers = range(after + 1, min(last, after + MOST_UNITS) + 1)
         return [recent.get(number) or self._manifests.read(number) for number in numbers]
 
-    def _commit(self, rows: Sequence[EventRow], unit: int) -> None:
+    def _commit(self, rows: Sequence[EventRow], unit: int, moved: Mapping[str, int]) -> None:
+        """
+        Args:
+            unit: the last one in the table after this commit.
+            moved: writer -> number of its last event in the table after this commit, for those with new events.
+        """
         name, storage = f"events-{uuid.uuid4().hex}.parquet", self._lake.storage
         folder = self._lake.table(self._table)
+        cursors = [*((f"{self._app}/{writer}", number) for writer, number in moved.items()), (self._app, unit)]
         entry = files.write_file(storage, folder, name, to_arrow(rows), self._compression, durable=False)
         try:
             with failpoints.around("events.commit"):
-                version = self._handles.commit_rows(self._table, [entry], self._expired(), [(self._app, unit)])
+                version = self._handles.commit_rows(self._table, [entry], self._expired(), cursors)
         except (FileExistsError, FileNotFoundError) as error:
             storage.delete(f"{folder}/{name}")
             self._open_again()
@@ -168,12 +187,14 @@ class EventsTable:
             self._open_again()  # the commit may exist
             raise
         self._cursor = unit
+        self._moved.update(moved)
         self._handles.checkpoint_if_due(self._table, version)
         self._maintainer.added(self._table, 1)
 
     def _open_again(self) -> None:
         self._handles.forget(self._table)
         self._cursor = None
+        self._moved.clear()
 
     def _expired(self) -> list[str]:
         """Files whose events are all older than the table keeps them; looked for once an hour."""
@@ -187,3 +208,13 @@ class EventsTable:
         oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=self._keep_s)
         newest = zip(actions["path"].to_pylist(), actions["max.happened_at"].to_pylist(), strict=True)
         return [path for path, at in newest if at is not None and at < oldest]
+
+
+def _describe_gap(cursor: int, gap: int) -> str:
+    return f"the manifests of units {cursor + 1} to {gap} were removed before their events were written"
+
+
+def _gap_event(cursor: int, gap: int) -> EventRow:
+    said = _describe_gap(cursor, gap)
+    event = Event("gap", f"{said[0].upper()}{said[1:]}", "WARN", details={"units": [cursor + 1, gap]})
+    return EventRow.of(event, f"gap/{cursor + 1}-{gap}", int(time.time() * 1e6), RUN_ID, gap)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spark_app.events.event_rows import EventRow
-from spark_app.model.events import Event
+from spark_app.model.events import Event, Level
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import add_counts, add_outcomes
 from spark_app.model.table_names import TableNames
@@ -57,7 +57,8 @@ def _of_unit(unit: Manifest) -> EventRow:
     }
     details |= _range(unit.source.get("start", {}), unit.source.get("end", {}))
     details |= {"request": unit.source["request"]} if "request" in unit.source else {}
-    return _row(Event("unit", _sentence(unit), details=details), f"unit/{unit.sequence}", unit)
+    level: Level = "WARN" if unit.kind == "loss" else "INFO"
+    return _row(Event("unit", _sentence(unit), level, details=details), f"unit/{unit.sequence}", unit)
 
 
 def _sentence(unit: Manifest) -> str:

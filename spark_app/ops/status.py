@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_app.model.causes import DROPPED
+from spark_app.model.events import Event
 from spark_app.model.reports import Report, add_counts, add_outcomes
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
@@ -50,6 +51,7 @@ class Status:
         self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
         self.followers_of: Callable[[], dict[str, Any]] = lambda: self.value["followers"]
         self.seconds_without_progress: Callable[[], float] = float
+        self.tell: Callable[[Event], None] = lambda event: None  # gets the reasons for waiting
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
         self.value: dict[str, Any] = {
@@ -134,10 +136,12 @@ class Status:
         """Log each reason at most once a minute, because the reasons may alternate between broker and registry.
         Reasons that differ only by numbers are the same."""
         if reason is None:
+            self.tell(Event("waiting", "The app goes on"))
             return log.info("continuing")
         key, now = re.sub(r"\d+", "", reason), time.monotonic()
         if now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
             self._said[key] = now
+            self.tell(Event("waiting", f"The app waits: {reason}", "WARN"))
             log.warning("waiting", reason=reason)
         return None
 

@@ -18,14 +18,20 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from spark_app.events.event_rows import EventRow, to_arrow
+from spark_app.driver import initial_counts
+from spark_app.events.event_log import EventLog
+from spark_app.events.event_rows import SCHEMA, EventRow, to_arrow
 from spark_app.events.events_table import EventsTable
 from spark_app.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.kept_manifests import KeptManifests
+from spark_app.model.events import Event
+from spark_app.model.field_ids import NO_IDS
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
+from spark_app.ops.run_id import RUN_ID
 from spark_app.storage import failpoints
-from spark_app.store.manifest import Manifest, counts_of
+from spark_app.store import inventory, torn_logs
+from spark_app.store.manifest import Manifest, Manifests, counts_of
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.projections import EVENTS, GROWN, event
@@ -77,7 +83,7 @@ def test_each_unit_has_one_event(tmp_path: Path) -> None:
     assert unit_numbers(lake) == [1, 2, 3, 4, 5]
     assert (events.cursor(), events.paused()) == (5, None)
     first = rows(lake, "unit")[0]
-    assert (first["id"], first["level"], first["run"]) == ("unit/1", "INFO", lake.opened.units.run)
+    assert (first["id"], first["level"], first["run"]) == ("unit/1", "INFO", RUN_ID)
     assert first["message"].startswith("Unit 1 (ingest) has 2 records in ")
     due = {"kind": "ingest", "records": 2, "silver": 1, "quarantine": 1, "deferred": 0, "range": {"t/0": [0, 2]}}
     assert due.items() <= first["details"].items()
@@ -275,6 +281,7 @@ def test_readers_find_events_by_filters(tmp_path: Path) -> None:
 DIES = """
 import sys
 from pathlib import Path
+from spark_app.ops.run_id import RUN_ID
 from spark_app.storage import failpoints
 from tests.unit.spark_app.test_app_events import follow, lake_of, take
 lake = lake_of(Path(sys.argv[1]))
@@ -304,6 +311,52 @@ def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) 
     events = follow(lake)
     events.follow()
     assert unit_numbers(lake) == list(range(1, lake.opened.units.manifests.last + 1))
+
+
+def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    take(lake, 2)
+    events = follow(lake)
+    take(lake, 2)
+    events.follow()
+    units, layout = lake.opened.units, lake.settings.tables.layout
+    units.committer.close()
+    assert inventory.examine(lake.lake, units.manifests, units.committer, layout) == []
+    assert torn_logs.look(lake.lake, units.committer.synced, layout) == []
+    assert TABLE not in initial_counts.count_rows(lake.opened)
+    wrong = {key for key in lake.audit().counts if key[0] != "gold"}  # nothing has made gold
+    assert wrong == set()
+    assert lake.opened.units.committer.tables.field_ids(TABLE, SCHEMA) is NO_IDS
+
+
+def test_a_table_ahead_of_the_manifests_is_found(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    events = follow(lake)
+    take(lake, 2)
+    events.follow()
+    lake.lake.path(lake.lake.manifests).joinpath(f"{2:012d}.json").unlink()
+    units = lake.opened.units
+    found = inventory.examine(lake.lake, Manifests(lake.lake), units.committer, lake.settings.tables.layout)
+    assert any(TABLE in finding.what and "the newest manifest is 1" in finding.what for finding in found)
+
+
+def test_a_log_that_a_power_cut_has_torn_is_written_again(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    events, told = follow(lake), EventLog(lake.lake)
+    take(lake, 2)
+    events.follow()
+    events.close()
+    take(lake, 2)
+    told.add(Event("note", "one"))
+    events.follow()
+    (last,) = [max(lake.lake.path(TABLE).glob("_delta_log/*.json"))]
+    lines = last.read_bytes().splitlines(keepends=True)
+    last.write_bytes(b"".join(lines[:-1]))  # without the transaction of the units, but with that of the spool
+    assert b'"txn"' in lines[-2]
+    lake = lake_of(tmp_path)
+    follow(lake).follow()
+    assert unit_numbers(lake) == [1, 2, 3, 4]
+    assert [row["message"] for row in rows(lake, "note")] == ["one"]
 
 
 def test_a_unit_costs_ingest_next_to_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Tells what becomes of schemas, by looking at the ledger from time to time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from spark_app.model.events import Event, Level
+from spark_app.schemas.ledger import Entry, Ledger
+
+KINDS = {"decodable": "schema_settled", "refused": "schema_refused", "waiting": "schema_waiting"}
+MOST_FINDINGS = 20
+
+
+class SchemaEvents:
+    """Tells what has changed since it was made, or since the last `step`."""
+
+    def __init__(self, ledger: Ledger, tell: Callable[[Event], None]):
+        self._ledger = ledger
+        self._tell = tell
+        self._seen = {key: (entry.outcome, entry.comparison) for key, entry in ledger.entries.items()}
+
+    def step(self) -> None:
+        for key, entry in list(self._ledger.entries.items()):
+            outcome, comparison = self._seen.get(key, ("", None))
+            if entry.outcome != outcome:
+                self._tell(_outcome(entry))
+            if entry.comparison and entry.comparison != comparison:
+                self._tell_comparison(entry)
+            self._seen[key] = entry.outcome, entry.comparison
+
+    def _tell_comparison(self, entry: Entry) -> None:
+        found = self._ledger.comparison_of(entry)
+        if found is None or not found.findings:
+            return
+        said = f"Schema {entry.key}, {found.where}, differs from the version before it: {len(found.findings)} changes"
+        details = {"schema": entry.key, "findings": [asdict(finding) for finding in found.findings[:MOST_FINDINGS]]}
+        self._tell(Event("schema_changed", said, "WARN" if found.warnings else "INFO", details=details))
+
+
+def _outcome(entry: Entry) -> Event:
+    said = {"decodable": "can be decoded", "refused": f"is refused: {entry.cause}", "waiting": "is waited for"}
+    details = {"schema": entry.key, "cause": entry.cause, "version": entry.version, "subjects": dict(entry.subjects)}
+    level: Level = "INFO" if entry.outcome == "decodable" else "WARN"
+    return Event(KINDS[entry.outcome], f"Schema {entry.key} {said[entry.outcome]}", level, details=details)
