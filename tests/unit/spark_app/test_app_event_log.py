@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
-from spark_app.driver.schema_events import SchemaEvents
+from spark_app.driver.schema_events import KINDS, SchemaEvents
 from spark_app.events import spool
 from spark_app.events.event_log import EventLog
 from spark_app.events.settings_event import keep_settings, settings_event
@@ -28,6 +32,8 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage
 from tests.unit.spark_app.test_app_events import follow, lake_of, rows, take, unit_numbers
+
+APP = Path(__file__).parents[3] / "spark_app"
 
 
 def said(root: Path) -> list[str]:
@@ -230,6 +236,40 @@ def test_a_request_is_told_with_who_asked_and_numbers_of_the_result() -> None:
     failed = done_event(request, {"error": "Zebra", "exit_code": 70})
     assert (failed.level, failed.details["result"]) == ("ERROR", {"exit_code": 70})
     assert "Zebra" not in failed.message
+
+
+def test_each_kind_is_explained() -> None:
+    page = (APP.parent / "docs" / "events.md").read_text()
+    table = page.partition("## Kinds")[2].partition("## Examples")[0]
+    explained = {
+        kind
+        for row in table.splitlines()
+        if row.startswith("| `")
+        for kind in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    calls = [
+        node
+        for path in APP.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+    made = [call.args[0] for call in calls if ast.unparse(call.func) == "Event" and call.args]
+    used = {ast.literal_eval(kind) for kind in made if isinstance(kind, ast.Constant)}
+    assert explained == used | {*KINDS.values()} | {"bump", "stop", "held"}
+
+
+def test_the_queries_of_the_page_run(tmp_path: Path) -> None:
+    small = lake_of(tmp_path)
+    events = follow(small)
+    take(small, 2)
+    events.follow()
+    page = (APP.parent / "docs" / "events.md").read_text()
+    duck = duckdb.connect()
+    duck.register("events", DeltaTable(str(tmp_path / "pipeline_events")).to_pyarrow_table())
+    queries = page.partition("```sql\n")[2].partition("```")[0].strip().split("\n\n")
+    found = [duck.sql(query).fetchall() for query in queries]
+    assert len(found[0]) == 1
+    assert found[1:] == [[("silver_uno_events", 2)], [("frame_magic", 2, "t/0@1")], []]
 
 
 def test_what_becomes_of_schemas_is_told(tmp_path: Path) -> None:
