@@ -102,6 +102,8 @@ class EventsTable:
             table = self._create()
         log_entry.check(self._table, table)
         self._cursor = table.transaction_version(self._app) or 0
+        for writer in spool.writers(self._lake):
+            self._moved_of(writer)
         self._maintainer.count_files([self._table])
         self.close()
 
