@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from spark_app.driver import initial_counts, loss
@@ -42,7 +43,7 @@ from spark_app.kafka import topics
 from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
-from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.ops.status import Status
@@ -164,7 +165,10 @@ class Pipeline:
         manifests = opened.units.manifests
         accepted = manifests.last if self._accept_gap else 0
         events = EventsTable(self.lake, self._settings, manifests, opened.units.committer.synced, accepted)
-        self._disk.retry(events.begin)
+        try:
+            self._disk.retry(events.begin)
+        except (ContractError, DeltaError) as error:  # records are ingested all the same, and `follow` tries again
+            log.error("no events can be written", reason=str(error))
         opened.units.on_commit = events.offer
         self._schema_events = SchemaEvents(opened.schemas.ledger, self._tell)
         return events

@@ -33,7 +33,7 @@ from spark_app.store.manifest import Manifest, Manifests
 from spark_app.store.table_handles import Tables
 from spark_app.worker import files
 
-MOST_UNITS = 500  # per commit
+MOST_UNITS = 100  # per commit: with a thousand tables the counts of a unit take 0.1 MiB
 SYNC_EVERY_S = 30.0
 EXPIRE_EVERY_S = 3600.0
 REMEDY = "start the app once with --accept-gap, which goes on without them"
@@ -69,7 +69,7 @@ class EventsTable:
     def offer(self, unit: Manifest) -> None:
         """Remember a unit that was just applied, so that `follow` need not read its manifest, which may have megabytes.
         The thread of ingest calls this."""
-        self._recent.append(replace(unit, tables={}))
+        self._recent.append(_told(unit))
 
     def cursor(self) -> int:
         return self._cursor or 0
@@ -166,7 +166,7 @@ class EventsTable:
             self._recent.popleft()
         recent = {unit.sequence: unit for unit in list(self._recent)}
         numbers = range(after + 1, min(last, after + MOST_UNITS) + 1)
-        return [recent.get(number) or self._manifests.read(number) for number in numbers]
+        return [recent.get(number) or _told(self._manifests.read(number)) for number in numbers]
 
     def _commit(self, rows: Sequence[EventRow], unit: int, moved: Mapping[str, int]) -> None:
         """
@@ -179,6 +179,8 @@ class EventsTable:
         cursors = [*((f"{self._app}/{writer}", number) for writer, number in moved.items()), (self._app, unit)]
         entry = files.write_file(storage, folder, name, to_arrow(rows), self._compression, durable=False)
         try:
+            if self._handles.version(self._table) is None:
+                raise FileNotFoundError(f"{self._table} was removed")
             with failpoints.around("events.commit"):
                 version = self._handles.commit_rows(self._table, [entry], self._expired(), cursors)
         except (FileExistsError, FileNotFoundError) as error:
@@ -210,6 +212,11 @@ class EventsTable:
         oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=self._keep_s)
         newest = zip(actions["path"].to_pylist(), actions["max.happened_at"].to_pylist(), strict=True)
         return [path for path, at in newest if at is not None and at < oldest]
+
+
+def _told(unit: Manifest) -> Manifest:
+    """What `unit_events` needs of a unit: with a thousand tables the rest has megabytes."""
+    return replace(unit, tables={}, counts={key: value for key, value in unit.counts.items() if key != "schema_ids"})
 
 
 def _describe_gap(cursor: int, gap: int) -> str:

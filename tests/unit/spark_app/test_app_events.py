@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from spark_app.driver import initial_counts
 from spark_app.events.event_log import EventLog
@@ -252,6 +254,31 @@ def test_another_writer_of_the_table_does_no_harm(tmp_path: Path) -> None:
         events.follow()
     events.follow()
     assert unit_numbers(lake) == [1, 2]
+
+
+def test_a_table_that_was_removed_begins_again(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    events = follow(lake)
+    take(lake, 2)
+    events.follow()
+    shutil.rmtree(lake.lake.path(TABLE))
+    take(lake)
+    with pytest.raises(DeltaError, match="has changed or removed"):
+        events.follow()
+    take(lake)
+    events.follow()
+    take(lake)
+    events.follow()
+    assert unit_numbers(lake) == [5]
+
+
+def test_a_unit_is_remembered_without_what_is_large(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    events = follow(lake)
+    take(lake)
+    (unit,) = events._recent
+    assert unit.tables == {}
+    assert "schema_ids" not in unit.counts
 
 
 def test_readers_find_events_by_filters(tmp_path: Path) -> None:
