@@ -33,7 +33,7 @@ class SchemaEvents:
         found = self._ledger.comparison_of(entry)
         if found is None or not found.findings:
             return
-        said = f"Schema {entry.key}, {found.where}, differs from the version before it: {len(found.findings)} changes"
+        said = f"Schema {entry.key}, {found.where}, differs from the version before it"
         details = {"schema": entry.key, "findings": [asdict(finding) for finding in found.findings[:MOST_FINDINGS]]}
         self._tell(Event("schema_changed", said, "WARN" if found.warnings else "INFO", details=details))
 

@@ -37,6 +37,7 @@ SYNC_EVERY_S = 10.0
 TRIES = 10  # attempts at a Delta commit whose version another writer has used
 HISTORY = 100  # Delta commits of a table whose digests `redo` compares
 THREADS = 8
+MOST_NAMED = 10  # columns
 
 
 class TableCommitter:
@@ -278,7 +279,7 @@ class TableCommitter:
             if columns is None:
                 found.append(Event("table_admitted", f"Table {name} begins", table=name))
             elif added := _grown(columns, change)[1]:
-                said = f"Table {name} gets {len(added)} columns or fields"
+                said = f"Table {name} gets columns, or fields in its columns: {', '.join(added[:MOST_NAMED])}"
                 found.append(Event("columns_added", said, table=name, details={"columns": added}))
         return found
 

@@ -26,11 +26,13 @@ from spark_app.events.event_rows import SCHEMA, EventRow, to_arrow
 from spark_app.events.events_table import EventsTable
 from spark_app.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.kept_manifests import KeptManifests
+from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.model.events import Event
 from spark_app.model.field_ids import NO_IDS
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
 from spark_app.ops.run_id import RUN_ID
+from spark_app.recovery import doctor
 from spark_app.storage import failpoints
 from spark_app.store import inventory, torn_logs
 from spark_app.store.manifest import Manifest, Manifests, counts_of
@@ -308,7 +310,6 @@ def test_readers_find_events_by_filters(tmp_path: Path) -> None:
 DIES = """
 import sys
 from pathlib import Path
-from spark_app.ops.run_id import RUN_ID
 from spark_app.storage import failpoints
 from tests.unit.spark_app.test_app_events import follow, lake_of, take
 lake = lake_of(Path(sys.argv[1]))
@@ -338,6 +339,39 @@ def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) 
     events = follow(lake)
     events.follow()
     assert unit_numbers(lake) == list(range(1, lake.opened.units.manifests.last + 1))
+
+
+@pytest.fixture
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> None:
+        raise BrokerUnreachable("no broker")
+
+    monkeypatch.setattr(Topics, "look", unreachable)
+
+
+def examine(lake: SmallLake) -> list[str]:
+    return [finding.what for finding in doctor.examine(lake.lake, lake.settings) if "no broker" not in finding.what]
+
+
+@pytest.mark.usefixtures("no_broker")
+def test_the_doctor_removes_lost_files_from_the_table(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    events = follow(lake)
+    for _ in range(2):
+        take(lake)
+        events.follow()
+    events.close()
+    lake.opened.units.committer.close()
+    assert examine(lake) == []
+    max(lake.lake.path(TABLE).glob("*.parquet"), key=lambda path: path.stat().st_mtime).unlink()
+    (found,) = examine(lake)
+    assert "pipeline_events: 1 of its files are missing" in found
+    assert any("removed 1 files" in done for done in doctor.repair(lake.lake, lake.settings))
+    assert examine(lake) == []
+    assert unit_numbers(lake) == [1]
+    take(lake)
+    follow(lake).follow()
+    assert unit_numbers(lake) == [1, 3]
 
 
 def test_the_other_parts_know_the_table(tmp_path: Path) -> None:
