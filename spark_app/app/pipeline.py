@@ -35,6 +35,7 @@ from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
 from spark_app.events.settings_event import keep_settings, settings_event
+from spark_app.followers.follower import Follower
 from spark_app.followers.follower_thread import FollowerThread
 from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.gold.aggregate import Aggregator
@@ -262,7 +263,8 @@ class Pipeline:
         self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
         self._followers = [self._gold, FollowerThread(self._events, self._stop)]
         most_bytes = self._settings.followers.max_bytes
-        self._kept = KeptManifests(opened.units.manifests, [self._aggregator, self._events], most_bytes)
+        followers: list[Follower] = [self._aggregator, self._events]
+        self._kept = KeptManifests(opened.units.manifests, followers, most_bytes, self._tell)
         self.status.followers_of = self._kept.describe
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_app.followers.follower import Follower
+from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.store.manifest import Manifests
 
@@ -15,10 +16,18 @@ class KeptManifests:
     removed: gold then recomputes its tables, and a follower that must not miss a unit is paused.
     """
 
-    def __init__(self, manifests: Manifests, followers: Sequence[Follower], most_bytes: int):
+    def __init__(
+        self,
+        manifests: Manifests,
+        followers: Sequence[Follower],
+        most_bytes: int,
+        tell: Callable[[Event], None] = lambda event: None,
+    ):
+        """`tell`: gets an event when a follower is too far behind."""
         self._manifests = manifests
         self._followers = followers
         self._most_bytes = most_bytes
+        self._tell = tell
         self._said: set[str] = set()
 
     def forget(self, keep: int, durable: int) -> None:
@@ -27,19 +36,23 @@ class KeptManifests:
         Args:
             durable: all commits of the units up to this one are durable.
         """
-        needed_from = [self._needed_from(follower) for follower in self._followers]
+        needed_from = [self._needed_from(follower, self._manifests.last - keep) for follower in self._followers]
         self._manifests.forget(keep, min([durable, *needed_from]))
 
-    def _needed_from(self, follower: Follower) -> int:
-        """The last unit whose manifest is not kept for the follower."""
+    def _needed_from(self, follower: Follower, unkept: int) -> int:
+        """The last unit whose manifest is not kept for the follower. Units up to `unkept` are kept for nobody else."""
         durable = follower.durable()
-        unit = self._manifests.before_newest(self._most_bytes, durable)
+        unit = max(durable, min(self._manifests.before_newest(self._most_bytes, durable), unkept))
         if unit > durable and follower.name not in self._said:
             self._said.add(follower.name)
-            remedy = "see `status`, and find out why it is behind; followers.max_bytes is the limit"
-            log.error("a follower is too far behind: its oldest manifests are removed", follower=follower.name,
-                      unit=durable, until=unit, remedy=remedy)  # fmt: skip
+            self._say(follower.name, durable, unit)
         return unit
+
+    def _say(self, name: str, durable: int, unit: int) -> None:
+        said = f"{name} is too far behind: the manifests of units {durable + 1} to {unit} are removed"
+        remedy = "`status` says whether it is paused; find out why it is slow, or raise followers.max_bytes"
+        log.error(said, remedy=remedy)
+        self._tell(Event("follower", said, "ERROR", details={"name": name, "units": [durable + 1, unit]}))
 
     def describe(self) -> dict[str, Any]:
         """Follower -> its last unit, the units that it lacks, and why it is paused, for the status."""

@@ -8,6 +8,7 @@ import pytest
 
 from spark_app.followers.follower_thread import FollowerThread
 from spark_app.followers.kept_manifests import KeptManifests
+from spark_app.model.events import Event
 from spark_app.model.reports import Report
 from spark_app.ops.status import Status
 from spark_app.ops.status_text import status_lines
@@ -75,7 +76,8 @@ def test_units_that_are_not_durable_are_kept_as_ever(manifests: Manifests) -> No
 
 def test_a_follower_holds_so_many_bytes_and_no_more(manifests: Manifests, capfd: pytest.CaptureFixture[str]) -> None:
     size = len(manifests.read(10).text)
-    kept = KeptManifests(manifests, [Slow(2)], 4 * size)
+    told: list[Event] = []
+    kept = KeptManifests(manifests, [Slow(2)], 4 * size, told.append)
     for _ in range(3):
         kept.forget(keep=1, durable=10)
     left = manifests.numbers()
@@ -84,6 +86,17 @@ def test_a_follower_holds_so_many_bytes_and_no_more(manifests: Manifests, capfd:
     assert manifests.gone_until(2) == left[0] - 1
     assert manifests.gone_until(left[0] - 1) == 0
     assert capfd.readouterr().err.count("too far behind") == 1
+    (event,) = told
+    assert (event.kind, event.level, event.details["name"]) == ("follower", "ERROR", "slow")
+    assert event.details["units"][0] == 3
+
+
+def test_manifests_that_are_kept_anyway_are_not_told_as_removed(
+    manifests: Manifests, capfd: pytest.CaptureFixture[str]
+) -> None:
+    KeptManifests(manifests, [Slow(2)], 1).forget(keep=8, durable=10)
+    assert manifests.numbers() == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert "too far behind" not in capfd.readouterr().err
 
 
 def test_the_status_says_how_far_each_is_behind(manifests: Manifests, tmp_path: Path) -> None:
