@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -52,6 +53,14 @@ def read(lake: Path, name: str, columns: list[str] | None = None) -> pa.Table:
 
 def tables(lake: Path, prefix: str) -> list[str]:
     return sorted(p.name for p in lake.iterdir() if p.name.startswith(prefix) and (p / "_delta_log").is_dir())
+
+
+def wrong_events(lake: Path, last: int) -> dict[str, list[int]]:
+    """Units up to `last` that are not exactly once in the table of events, which begins with some unit."""
+    rows = read(lake, "pipeline_events", ["kind", "unit"]).to_pylist()
+    found = Counter(row["unit"] for row in rows if row["kind"] == "unit")
+    missing = [unit for unit in range(min(found), last + 1) if unit not in found] if found else []
+    return {"missing": missing, "doubled": [unit for unit, times in found.items() if times > 1]}
 
 
 def identities(table: pa.Table, prefix: str = "") -> list[Identity]:

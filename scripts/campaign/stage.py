@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.campaign.read_back import wrong_events
 from scripts.local import java
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
@@ -133,6 +134,7 @@ class Stage:
         lake = Lake(self.lake)
         folded = (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
+        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.lake, folded).items() if units}
         return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:

@@ -12,12 +12,14 @@ it plans).
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
+from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from spark_app.driver import initial_counts, loss
@@ -25,17 +27,25 @@ from spark_app.driver.deferred import DeferredDecoder
 from spark_app.driver.ingest import Ingest
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import read_kafka
+from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
-from spark_app.driver.streaming import Streaming, first_line
+from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.events.event_log import EventLog
+from spark_app.events.events_table import EventsTable
+from spark_app.events.settings_event import keep_settings, settings_event
+from spark_app.followers.follower import Follower
+from spark_app.followers.follower_thread import FollowerThread
+from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
 from spark_app.kafka import topics
 from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
-from spark_app.model.errors import ConfigurationError, ExitCode, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
+from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.ops.status import Status
 from spark_app.process import temporary_folders
@@ -53,6 +63,7 @@ from spark_app.store.findings import refuse
 
 DEFERRED_INTERVAL_S = 2.0
 FORGET_EVERY_S = 60.0
+MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 TRANSACTIONS_EVERY_S = 15.0
 
@@ -61,22 +72,34 @@ class Pipeline:
     """One run of the app on one lake."""
 
     def __init__(
-        self, settings: Settings, available_now: bool = False, land_only: bool = False, accept_loss: bool = False
+        self,
+        settings: Settings,
+        available_now: bool = False,
+        land_only: bool = False,
+        accept_loss: bool = False,
+        accept_gap: bool = False,
     ):
-        """`accept_loss`: offsets that Kafka has lost at this start are recorded and skipped; later losses are not."""
+        """
+        Args:
+            accept_loss: offsets that Kafka has lost at this start are recorded and skipped; later losses are not.
+            accept_gap: paused followers go on behind the units whose manifests are gone at this start.
+        """
         self._settings = settings
         self._available_now = available_now
         self._land_only = land_only
         self._accept_loss = accept_loss
+        self._accept_gap = accept_gap
         self._unit_lock = threading.Lock()
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
         self._streaming: Streaming | None = None
-        self._folds = 0  # starts plus ends of gold runs: odd = one is running
+        self._gold: FollowerThread | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.lake.path)
         self.status = Status(self.lake, settings.tables.layout)
-        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid)
+        self._tell = EventLog(self.lake).add
+        self.status.tell = self._tell
+        self.life = ProcessLifecycle(self.lake, settings.run, self.status, jvm.jvm_pid, self._tell)
         self._stop = self.life.stop
         self._disk = DiskSpaceGuard(self.lake, settings.lake.min_free_bytes, self.status, self._stop, self._discard)
 
@@ -92,11 +115,18 @@ class Pipeline:
             self._disk.retry(self.lake.lease.take)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
+            self._disk.retry(self._tell_start)
             self._disk.retry(lambda: temporary_folders.renew(self.lake))
             self._opened = self._disk.retry(self._open_lake)
+            self._events = self._follow_by_events(self._opened)
             return self._run(self._opened)
         except StopRequested:
             return ExitCode.DONE
+
+    def _tell_start(self) -> None:
+        self._tell(Event("start", f"The app starts as process {os.getpid()}", details={"pid": os.getpid()}))
+        self._tell(settings_event(self.lake, self._settings))
+        keep_settings(self.lake, self._settings)
 
     def _sign(self) -> Hashable:
         """A value that changes while records are ingested, and each time a wait is checked again."""
@@ -105,7 +135,8 @@ class Pipeline:
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
     def _gold_progress(self) -> Hashable:
-        return (self._folds, self._spark and session.signs(self._spark, None)) if self._folds % 2 else None
+        calls = self._gold.calls if self._gold else 0
+        return (calls, self._spark and session.signs(self._spark, None)) if calls % 2 else None
 
     def _open_lake(self) -> OpenLake:
         """
@@ -130,6 +161,18 @@ class Pipeline:
         self.status.paused_of = opened.paused.describe
         self.status.references_of = opened.projections.joins.references.describe
         return opened
+
+    def _follow_by_events(self, opened: OpenLake) -> EventsTable:
+        manifests = opened.units.manifests
+        accepted = manifests.last if self._accept_gap else 0
+        events = EventsTable(self.lake, self._settings, manifests, opened.units.committer.synced, accepted)
+        try:
+            self._disk.retry(events.begin)
+        except (ContractError, DeltaError) as error:  # records are ingested all the same, and `follow` tries again
+            log.error("no events can be written", reason=str(error))
+        opened.units.on_commit = events.offer
+        self._schema_events = SchemaEvents(opened.schemas.ledger, self._tell)
+        return events
 
     def _discard(self) -> None:
         if self._opened is not None:
@@ -212,19 +255,24 @@ class Pipeline:
         self.life.describe_batch = lambda: ingest.batch_description
         self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
-        self._aggregator = Aggregator(
-            AggregateComputer(spark, self.lake.storage, self._settings), opened, self._unit_lock
-        )
+        calculator = AggregateComputer(spark, self.lake.storage, self._settings)
+        self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)
         self._service = RequestExecutor(
-            spark, opened, units, self._aggregator, self._unit_lock, placed=self.status.recovered
+            spark, opened, units, self._aggregator, self._unit_lock, self.status.recovered, self._tell
         )
+        self._gold = FollowerThread(self._aggregator, self._stop, self._service.rebuilding)
+        self._followers = [self._gold, FollowerThread(self._events, self._stop)]
+        most_bytes = self._settings.followers.max_bytes
+        followers: list[Follower] = [self._aggregator, self._events]
+        self._kept = KeptManifests(opened.units.manifests, followers, most_bytes, self._tell)
+        self.status.followers_of = self._kept.describe
 
     def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
         assert self._streaming is not None
         origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
-        gold = threading.Thread(target=self._aggregate_forever, name="gold", daemon=True)
         if not self._available_now:
-            gold.start()
+            for follower in self._followers:
+                follower.start()
             threading.Thread(target=self._look_for_transactions, name="transactions", daemon=True).start()
         self.status.running()
         try:
@@ -234,21 +282,22 @@ class Pipeline:
                     break
         finally:
             self._stop.set()
-            if gold.is_alive():
-                gold.join(timeout=15)
-        if self._available_now:
-            self._disk.retry(self._aggregate)
-        elif not gold.is_alive():
-            self._try_to_aggregate()  # bring gold up to date before the exit; two gold runs must not overlap
-        self._sync_before_exit(opened, gold.is_alive())
+            self._schema_events.step()
+            ended = [follower for follower in self._followers if follower.join()]
+        for follower in ended:  # bring them up to date before the exit; two calls of one must not overlap
+            if self._available_now:
+                self._disk.retry(follower.call)
+            else:
+                follower.attempt()
+        self._sync_before_exit(opened, ended)
         return ExitCode.DONE
 
-    def _sync_before_exit(self, opened: OpenLake, gold_is_busy: bool) -> None:
+    def _sync_before_exit(self, opened: OpenLake, ended: Iterable[FollowerThread]) -> None:
         """Make all commits durable, so that the next start need not check them."""
         try:
             opened.units.committer.close()
-            if not gold_is_busy:
-                self._aggregator.close()
+            for follower in ended:
+                follower.close()
         except OSError as error:
             log.warning("the last commits may not be durable yet, so the next start checks them", reason=str(error))
 
@@ -262,8 +311,19 @@ class Pipeline:
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
             self._compare_schemas(opened)
+            self._schema_events.step()
+        if self._is_due("maintenance", MAINTENANCE_EVERY_S) and (done := opened.units.maintainer.take_done()):
+            said = f"{done['compactions']:,} compactions made {done['files_after']:,} files of {done['files_before']:,}"
+            self._tell(Event("maintenance", said, details=done))
         if self._is_due("forget", FORGET_EVERY_S):
-            opened.units.manifests.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.oldest)
+            self._kept.forget(self._settings.lake.keep_manifests, opened.units.committer.synced.unit)
+
+    def _gold_done(self, rows: dict[str, int], failed: dict[str, str]) -> None:
+        self.status.gold_done(rows, failed)
+        if rows or failed:
+            said = f"{len(rows):,} gold tables are up to date" + (f", and {len(failed):,} failed" if failed else "")
+            details = {"tables": len(rows), "rows": sum(rows.values()), "failed": sorted(failed)}
+            self._tell(Event("gold", said, "WARN" if failed else "INFO", details=details))
 
     def _is_due(self, chore: str, every_s: float) -> bool:
         now = time.monotonic()
@@ -286,25 +346,6 @@ class Pipeline:
         if report is not None:
             self.status.deferred_done(report)
         return report is not None
-
-    def _aggregate_forever(self) -> None:
-        while not self._stop.wait(self._settings.gold.interval_s):
-            if not self._service.rebuilding():
-                self._try_to_aggregate()
-
-    def _try_to_aggregate(self) -> None:
-        """A gold failure stops neither ingest nor the exit: gold can always be computed again from silver."""
-        try:
-            self._aggregate()
-        except Exception as error:
-            log.error("the gold run failed, the next run tries again", reason=first_line(str(error)))
-
-    def _aggregate(self) -> None:
-        self._folds += 1
-        try:
-            self.status.gold_done(self._aggregator.run(), self._aggregator.failed())
-        finally:
-            self._folds += 1
 
     def _look_for_transactions(self) -> None:
         transactions = OpenTransactions(self._settings.kafka)

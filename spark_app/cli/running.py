@@ -25,6 +25,9 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option(help="skip the offsets that Kafka no longer has at this start, and list them in lost_events")
     ] = False,
+    accept_gap: Annotated[
+        bool, typer.Option(help="let paused followers go on behind units whose manifests are gone at this start")
+    ] = False,
 ) -> None:
     """Ingest records from Kafka into bronze, silver and gold."""
     stays_up = config.should_hold(settings)
@@ -32,7 +35,7 @@ def run(
         loaded = load_to_write(settings, lake)
         stays_up = loaded.run.hold
         log.level = LEVELS[loaded.run.log_level]
-        code, reason = _run(loaded, available_now, land_only, accept_loss)
+        code, reason = _run(loaded, available_now, land_only, accept_loss, accept_gap)
     except ProtolakeError as error:
         code, reason = say(error), str(error)
     if code.held and stays_up:

@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.decode_plan import wrapper_of
-from spark_app.driver.paused_tables import PausedTables, say_changes
+from spark_app.driver.paused_tables import PausedTables, pause_events, say_changes
 from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of, subjects_of
 from spark_app.driver.table_admission import TableAdmission
@@ -115,5 +115,6 @@ class OpenLake:
         before = self.paused.pauses
         if pauses:
             source = {**source, "pauses": {name: vars(pause) for name, pause in pauses.items()}}
-        self.units.commit(report, kind, source, self.schemas.ledger, deferred)
+        events = pause_events(self.settings.tables.layout, before, pauses)
+        self.units.commit(report, kind, source, self.schemas.ledger, deferred, events)
         say_changes(before, pauses)

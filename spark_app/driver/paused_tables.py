@@ -15,8 +15,10 @@ from typing import Any
 
 from spark_app.driver.rules_in_force import RulesInForce
 from spark_app.model.definitions import Action, Definition, Definitions, Rule
+from spark_app.model.events import Event
 from spark_app.model.pauses import FailedRow, Failing, Pause, Pauses, change_rows, wait_text
 from spark_app.model.reports import Report
+from spark_app.model.table_names import TableNames
 from spark_app.ops.log import log
 from spark_app.storage.lake import Lake
 from spark_app.store.manifest import Manifests
@@ -92,10 +94,27 @@ class PausedTables:
         return replace(Pause.by(row, time.time()), rows=before.rows if before else 0)
 
 
+def pause_events(layout: TableNames, before: Pauses, after: Pauses) -> list[Event]:
+    """Which tables a unit pauses, and whose rows have all been let in with it."""
+    found = []
+    for name, pause in after.items():
+        if _begins(name, pause, before):
+            table, details = layout.silver_of(name), {"rule": pause.rule, "record": pause.record}
+            said = f"Table {table} is paused: {pause.record} fails {pause.rule}"
+            found.append(Event("paused", said, "ERROR", table, details))
+    for table in map(layout.silver_of, before.keys() - after.keys()):
+        found.append(Event("paused", f"Table {table} goes on: all waiting rows were let in", table=table))
+    return found
+
+
+def _begins(name: str, pause: Pause, before: Pauses) -> bool:
+    return name not in before or before[name].since != pause.since
+
+
 def say_changes(before: Pauses, after: Pauses) -> None:
     """Log which tables a unit paused, and whose rows have all been let in."""
     for name, pause in after.items():
-        if name not in before or before[name].since != pause.since:
+        if _begins(name, pause, before):
             remedy = f"change the rule and restart, or decide: protolake resume {name} --failing quarantine|land"
             said = "table paused: a row fails a rule"
             log.error(said, table=name, rule=pause.rule, record=pause.record, remedy=remedy)

@@ -6,6 +6,7 @@ All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recover
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -88,6 +89,7 @@ class UnitRunner:
         Raises:
             SchemaBump: the records have a new schema of the topics' own subjects.
         """
+        began = time.monotonic()
         self.resolve_sample(records, sequence, origin)
         rounds = ROUNDS if origin.resolves_new else 0
         failing: dict[str, list[Any]] = {}
@@ -96,7 +98,7 @@ class UnitRunner:
             report = self._execute(records, replace(plan, defer_new=not rounds))
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
                 self._tables_per_unit = max(1, len(report.silver))
-                return replace(report, failing=failing)
+                return replace(report, failing=failing, seconds=round(time.monotonic() - began, 3))
             self.discard(report, origin.root)
             self._ids.assign(report.new_columns)
             failing |= report.failing

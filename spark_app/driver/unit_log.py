@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from spark_app.model.comments import Comments
+from spark_app.model.events import Event
 from spark_app.model.reports import FileEntry, Report
 from spark_app.ops.log import log
+from spark_app.ops.run_id import RUN_ID
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake, unit_file_prefix
@@ -27,6 +30,7 @@ class UnitLog:
 
     Attributes:
         redone_units: units that were committed, and that this start has applied.
+        on_commit: called with each unit that is committed and applied.
     """
 
     def __init__(self, lake: Lake, settings: Settings, comments: Callable[[str], Comments]):
@@ -40,6 +44,7 @@ class UnitLog:
         """
         self._lake = lake
         self._settings = settings
+        self.on_commit: Callable[[Manifest], None] = lambda manifest: None
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
         self.committer = TableCommitter(lake, self.manifests, settings.lake, layout, comments)
@@ -57,11 +62,18 @@ class UnitLog:
         )
 
     def commit(
-        self, report: Report, kind: Kind, source: dict[str, Any], ledger: Ledger, deferred: Change | None = None
+        self,
+        report: Report,
+        kind: Kind,
+        source: dict[str, Any],
+        ledger: Ledger,
+        deferred: Change | None = None,
+        events: Sequence[Event] = (),
     ) -> None:
         """Write the manifest, apply the unit, and keep the tables small.
 
         Args:
+            events: what else happened with the unit.
             deferred: the unit's change of the table of deferred records, where the report does not say it.
         """
         layout = self._settings.tables.layout
@@ -70,12 +82,17 @@ class UnitLog:
         if waiting.adds or waiting.removes:
             changes[layout.deferred] = waiting
         ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
-        manifest = Manifest(self.manifests.last + 1, kind, source, ordered, counts_of(report))
+        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID, "seconds": report.seconds}
+        changed = self.committer.changes(ordered) if kind != "renew" else []
+        happened = [event.to_json() for event in (*changed, *events)]
+        counts |= {"events": happened} if happened else {}
+        manifest = Manifest(self.manifests.last + 1, kind, source, ordered, counts)
         ledger.save()  # once more: the disk may have been full at the first time
         self.manifests.commit(manifest)
         self.committer.apply(manifest)
         for table, change in ordered.items():
             self.maintainer.added(table, len(change.adds))
+        self.on_commit(manifest)
         self.maintainer.step()
 
     def apply_pending(self) -> None:

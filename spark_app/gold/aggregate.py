@@ -30,13 +30,24 @@ OF_ONE_TABLE = (DeltaError, pa.ArrowException)  # errors of a write that concern
 
 
 class Aggregator:
-    """Updates the gold tables.
+    """Updates the gold tables: the follower `gold`. If it is too far behind, it recomputes them."""
 
-    Args:
-        unit_lock: the lock that is held while a unit is built.
-    """
+    name = "gold"
 
-    def __init__(self, calculator: AggregateComputer, opened: OpenLake, unit_lock: AbstractContextManager[object]):
+    def __init__(
+        self,
+        calculator: AggregateComputer,
+        opened: OpenLake,
+        unit_lock: AbstractContextManager[object],
+        done: Callable[[dict[str, int], dict[str, str]], None] = lambda rows, failed: None,
+    ):
+        """
+        Args:
+            unit_lock: the lock that is held while a unit is built.
+            done: called after `follow` with what `run` and `failed` return.
+        """
+        self.interval_s = opened.settings.gold.interval_s
+        self._done = done
         self._calculator = calculator
         self._unit_lock = unit_lock
         self._layout = opened.settings.tables.layout
@@ -50,9 +61,20 @@ class Aggregator:
         self._running = threading.Lock()  # `run` and `renew` must not overlap
         self._failures = TableFailures()
 
-    def folded(self) -> int:
+    def cursor(self) -> int:
         """The last unit that all gold tables include."""
         return self._folded
+
+    def durable(self) -> int:
+        """The last unit that all gold tables durably include."""
+        return self._synced.folded
+
+    def paused(self) -> None:
+        """Gold never is: it can always be computed again from silver."""
+
+    def follow(self) -> None:
+        """`run`, and tell what it has done."""
+        self._done(self.run(), self.failed())
 
     def close(self) -> None:
         """Make gold durable, so that the next start need not merge units again."""

@@ -1,7 +1,7 @@
 """Plans a gold run: which units each gold table lacks, and which silver files to read for it.
 
-A table is recomputed from all its silver files if its definition changed, a new file is missing, or a rebuild added
-rows to its silver table.
+A table is recomputed from all its silver files if its definition changed, a new file or the manifest of a unit is
+missing, or a rebuild added rows to its silver table.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Planner:
         fields = self._fields()
         definitions = {name: self._definition.digest(found) for name, found in fields.items()}
         work = GoldPlan(self._manifests.applied(), fields, definitions)
-        same = self._unchanged(definitions)
+        same = self._complete(self._unchanged(definitions), folded)
         if len(same) < len(fields):
             self.define(same)  # before gold changes: after a crash these tables are recomputed
             work.whole = {name: self.snapshot(name) for name in fields if name not in same}
@@ -101,6 +101,11 @@ class Planner:
         known = self.definitions()
         same = {name: digest for name, digest in definitions.items() if known.get(name) == digest}
         return {name: digest for name, digest in same.items() if self._has_gold(name) or not self.snapshot(name)}
+
+    def _complete(self, definitions: dict[str, str], folded: int) -> dict[str, str]:
+        """Those of the tables for which the manifest of each unit that they may lack is still there."""
+        gone = self._manifests.gone_until(folded)
+        return {name: digest for name, digest in definitions.items() if not gone or self._tables.cursor(name) >= gone}
 
     def _add_news(self, work: GoldPlan, folded: int, of: set[str]) -> None:
         new, work.rebuilt = self._new_files(folded, work.upto, of)

@@ -34,6 +34,7 @@ class Report:
     bronze: int = 0
     silver: dict[str, int] = field(default_factory=dict)  # routing name -> rows
     quarantine: dict[str, int] = field(default_factory=dict)  # cause -> rows
+    samples: dict[str, list[Any]] = field(default_factory=dict)  # cause -> topic, partition, offset of the first record
     deferred: int = 0
     dropped: int = 0
     tombstones: int = 0
@@ -49,6 +50,7 @@ class Report:
     held: dict[str, int] = field(default_factory=dict)  # routing name of a paused table -> rows, among `deferred`
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
+    seconds: float = 0.0  # that the unit's jobs took; of a task: 0
 
     def merge(self, other: Report) -> None:
         for table, files in other.files.items():
@@ -65,8 +67,9 @@ class Report:
             self.spans[key] = [min(old[0], first), max(old[1], last), old[2] + count]
         for name, rules in other.expectations.items():
             add_outcomes(self.expectations.setdefault(name, {}), rules)
-        for name, row in other.failing.items():
-            self.failing[name] = min(self.failing.get(name, row), row)
+        for mine, others in ((self.failing, other.failing), (self.samples, other.samples)):
+            for name, row in others.items():
+                mine[name] = min(mine.get(name, row), row)
         for key, spans in other.read.items():
             self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:

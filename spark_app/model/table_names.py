@@ -17,6 +17,7 @@ class TableNames:
     resolved: str = "resolved_events"
     lost: str = "lost_events"
     dropped: str = "dropped_events"
+    events: str = "pipeline_events"
 
     def is_silver(self, table: str) -> bool:
         """Whether a table's name matches the pattern of silver."""

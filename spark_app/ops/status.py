@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_app.model.causes import DROPPED
+from spark_app.model.events import Event
 from spark_app.model.reports import Report, add_counts, add_outcomes
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
@@ -48,7 +49,9 @@ class Status:
         self.warnings_of: Callable[[], dict[str, Any]] = lambda: self.value["schema_warnings"]
         self.paused_of: Callable[[], dict[str, Any]] = lambda: self.value["paused"]
         self.references_of: Callable[[], dict[str, Any]] = lambda: self.value["references"]
+        self.followers_of: Callable[[], dict[str, Any]] = lambda: self.value["followers"]
         self.seconds_without_progress: Callable[[], float] = float
+        self.tell: Callable[[Event], None] = lambda event: None  # gets the reasons for waiting
         self._said: dict[str, float] = {}
         self.told = 0  # increases with each sign of progress except gold's, and each time a wait is checked again
         self.value: dict[str, Any] = {
@@ -76,6 +79,7 @@ class Status:
             "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
+            "followers": old.get("followers", {}),
             "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
         }
@@ -132,10 +136,12 @@ class Status:
         """Log each reason at most once a minute, because the reasons may alternate between broker and registry.
         Reasons that differ only by numbers are the same."""
         if reason is None:
+            self.tell(Event("waiting", "The app goes on"))
             return log.info("continuing")
         key, now = re.sub(r"\d+", "", reason), time.monotonic()
         if now - self._said.get(key, -SAY_EVERY_S) >= SAY_EVERY_S:
             self._said[key] = now
+            self.tell(Event("waiting", f"The app waits: {reason}", "WARN"))
             log.warning("waiting", reason=reason)
         return None
 
@@ -235,7 +241,7 @@ class Status:
 
     def _write(self) -> None:
         lag, versions, paused = self.lag_of(), self.versions_of(), self.paused_of()
-        references, warnings = self.references_of(), self.warnings_of()
+        references, warnings, followers = self.references_of(), self.warnings_of(), self.followers_of()
         with self._lock:
             moment = time.monotonic()
             while self._recent and self._recent[0][0] < moment - RATE_WINDOW_S:
@@ -247,6 +253,7 @@ class Status:
             self.value["versions"] = versions or self.value["versions"]
             self.value["schema_warnings"] = warnings
             self.value["references"] = references
+            self.value["followers"] = followers
             write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from spark_app.model.errors import ExitCode
+from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.ops.status import Status
 from spark_app.process import children
@@ -25,8 +26,20 @@ FINAL_STATUS_TIMEOUT_S = 5.0
 class ProcessLifecycle:
     """`stop` is set when the process is asked to stop, or ends for another reason."""
 
-    def __init__(self, lake: Lake, settings: Run, status: Status, jvm_pid: Callable[[], int | None]):
-        """`jvm_pid`: the process id of the JVM, while there is one."""
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Run,
+        status: Status,
+        jvm_pid: Callable[[], int | None],
+        tell: Callable[[Event], None] = lambda event: None,
+    ):
+        """
+        Args:
+            jvm_pid: the process id of the JVM, while there is one.
+            tell: gets the event of the end.
+        """
+        self._tell = tell
         self._lake = lake
         self._settings = settings
         self._status = status
@@ -75,6 +88,7 @@ class ProcessLifecycle:
             self._watchdog.stop()
         if not self._begun:
             return
+        self._tell(_end_event(code, reason))
         self._status.end("held" if code.held else "stopped", reason or None, bump=code == ExitCode.BUMP)
         if code.held or code in (ExitCode.DONE, ExitCode.BUMP):
             self._starts.succeeded()
@@ -92,3 +106,13 @@ class ProcessLifecycle:
         taken = self.describe_batch() if what == "ingest" else ""
         stalled = f"{what}: {taken}" if taken else what
         self.leave(ExitCode.UNREACHABLE, f"{stalled} made no progress for {self._settings.stall_s:.0f} s")
+
+
+def _end_event(code: ExitCode, reason: str | None) -> Event:
+    """The text of an error that nobody has foreseen is left to the log: it may have anything in it."""
+    kind = "bump" if code is ExitCode.BUMP else "held" if code.held else "stop"
+    said = {"bump": "The app restarts for new columns", "held": "The app stops, and a person has to act"}
+    why = "a bug, see the log" if code is ExitCode.BUG else reason
+    text = said.get(kind, "The app stops") + (f": {why}" if why else "")
+    calm = code in (ExitCode.DONE, ExitCode.BUMP)
+    return Event(kind, text, "INFO" if calm else "ERROR", details={"exit_code": int(code)})

@@ -18,6 +18,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.model.errors import BrokenError, ExitCode, ProtolakeError, UnreachableError
+from spark_app.model.events import Event
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.recovery import requests
@@ -26,6 +27,7 @@ from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.renewal import Renewal
 from spark_app.recovery.replay import Replay
 from spark_app.recovery.request_attempts import MOST, RequestAttempts
+from spark_app.recovery.request_events import done_event, start_event
 from spark_app.recovery.requests import Request
 from spark_app.recovery.resume import Resume
 from spark_app.schemas.registry import RegistryUnreachable
@@ -44,6 +46,7 @@ class RequestExecutor:
     Args:
         unit_lock: the lock that is held while a unit is built.
         placed: called after each step, without the lock.
+        tell: gets the events of requests.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class RequestExecutor:
         aggregator: Aggregator,
         unit_lock: AbstractContextManager[object],
         placed: Placed = lambda report, resolved: None,
+        tell: Callable[[Event], None] = lambda event: None,
     ):
         self._spark = spark
         self._opened = opened
@@ -61,6 +65,7 @@ class RequestExecutor:
         self._aggregator = aggregator
         self._unit_lock = unit_lock
         self._placed = placed
+        self._tell = tell
         self._job: Replay | Rebuild | Renewal | Resume | Acceptance | None = None
         self._request: Request | None = None
 
@@ -103,6 +108,7 @@ class RequestExecutor:
         return True
 
     def _answer(self, request: Request, result: dict[str, Any]) -> None:
+        self._tell(done_event(request, result))
         requests.answer(self._opened.lake, request, result)
         self._job = self._request = None
 
@@ -138,6 +144,7 @@ class RequestExecutor:
         if self._job is None or self._request != request:
             self._job, self._request = self._start(request), request
             log.info("request started", kind=request.kind, request=request.id)
+            self._tell(start_event(request))
         with self._unit_lock:
             self._opened.units.apply_pending()
             step = self._job.step()

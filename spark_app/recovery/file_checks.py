@@ -56,6 +56,9 @@ def _broken(lake: Lake, layout: TableNames, name: str, keys: list[str], rebuild:
     if layout.is_gold(name):
         remedy = "`doctor --repair` moves the table aside; the app recomputes it"
         return Finding(what, remedy, repair=lambda: _renew_gold(lake, name))
+    if name == layout.events:
+        remedy = "`doctor --repair` removes them from the table: their events are lost, and no records"
+        return Finding(what, remedy, repair=lambda: _drop_files(lake, name, keys))
     return Finding(what, "Restore them from a backup of the lake")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitRunner
+from spark_app.events.event_log import EventLog
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
 from spark_app.model.errors import NoSpaceError
@@ -36,7 +37,7 @@ def execute(settings: Settings, lake: Lake, request: Request) -> dict[str, Any]:
         units.check_rules()
     unit_lock = threading.Lock()
     gold = Aggregator(AggregateComputer(spark, lake.storage, settings), opened, unit_lock)
-    service = RequestExecutor(spark, opened, units, gold, unit_lock)
+    service = RequestExecutor(spark, opened, units, gold, unit_lock, tell=EventLog(lake, "recovery").add)
     while service.step():
         short = shortage(lake.root, settings.lake.min_free_bytes)
         if short:

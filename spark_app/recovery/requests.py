@@ -10,7 +10,10 @@ _protolake/requests/<id>.result.json     its result; removed by the command that
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -34,6 +37,7 @@ class Request:
         arguments: JSON values: the fields of `replay.Filters`, `names` of a rebuild or a renew, or `table` and
             `failing` of a resume, or `schema` and `policy` of an accept.
         asked_at: time of the request in seconds since 1970.
+        asked_by: user and machine.
     """
 
     kind: Literal["replay", "rebuild", "renew", "resume", "accept"]
@@ -41,6 +45,14 @@ class Request:
     dry_run: bool = False
     asked_at: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    asked_by: str = field(default_factory=lambda: _user())
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # the user of a container may have no name
+        return f"{os.getuid()}@{socket.gethostname()}"
 
 
 def submit(lake: Lake, request: Request) -> None:

@@ -42,6 +42,8 @@ class Lake:
     definitions = f"{STATE}/definitions.json"
     field_ids = f"{STATE}/field_ids.json"
     gold = f"{STATE}/gold.json"
+    spool = f"{STATE}/spool"
+    settings = f"{STATE}/settings.json"
     synced = f"{STATE}/synced.json"
     statistics = f"{STATE}/statistics.json"
     checkpoint = f"{STATE}/checkpoint"
@@ -127,7 +129,7 @@ class Lake:
             OSError: the disk is full.
         """
         try:
-            self.storage.create_folders(self.manifests, self.schemas, self.requests)
+            self.storage.create_folders(self.manifests, self.schemas, self.requests, self.spool)
             probe = f"{self.state}/.probe-{os.getpid()}"
             self.storage.replace(probe, b"", durable=False)
             self.storage.delete(probe)

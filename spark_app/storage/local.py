@@ -132,6 +132,17 @@ class LocalStorage:
         if durable:
             _sync(os.path.dirname(self.uri(key)))
 
+    def append(self, key: str, data: bytes) -> None:
+        """Add to the end of a file durably, and create it if it does not exist. After a crash or an error it may have a
+        part of the data."""
+        new = not self.exists(key)
+        with _create(self.uri(key), _open_to_append) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            _sync(os.path.dirname(self.uri(key)))
+
     @contextlib.contextmanager
     def _temporary(self, key: str, data: bytes | memoryview, durable: bool) -> Iterator[str]:
         """A hidden file beside the key, for the block. A kill may leave it: no reader takes it for a file of the lake,
@@ -213,6 +224,10 @@ def _create(path: str, create: Callable[[str], T]) -> T:
 
 def _open(path: str) -> BinaryIO:
     return open(path, "wb")
+
+
+def _open_to_append(path: str) -> BinaryIO:
+    return open(path, "ab")
 
 
 def _write(path: str, data: bytes | memoryview, durable: bool) -> None:

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from spark_app.decode.merged_columns import grows, merge_columns
 from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
+from spark_app.model.events import Event
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.ops.log import log
@@ -36,6 +37,7 @@ SYNC_EVERY_S = 10.0
 TRIES = 10  # attempts at a Delta commit whose version another writer has used
 HISTORY = 100  # Delta commits of a table whose digests `redo` compares
 THREADS = 8
+MOST_NAMED = 10  # columns
 
 
 class TableCommitter:
@@ -267,6 +269,20 @@ class TableCommitter:
             self.tables.renew_by_unit(name, columns, manifest, self._app, self._comments(name))
         self._known_schemas[name] = {entry.schema for entry in adds}
 
+    def changes(self, tables: Mapping[str, Change]) -> list[Event]:
+        """The tables that begin with these files, and the columns that tables get."""
+        found = []
+        for name, change in tables.items():
+            if all(entry.schema in self._known_schemas.get(name, ()) for entry in change.adds):
+                continue
+            columns = self.tables.columns(name)
+            if columns is None:
+                found.append(Event("table_admitted", f"Table {name} begins", table=name))
+            elif added := _grown(columns, change)[1]:
+                said = f"Table {name} gets columns, or fields in its columns: {', '.join(added[:MOST_NAMED])}"
+                found.append(Event("columns_added", said, table=name, details={"columns": added}))
+        return found
+
     def _add_columns(self, name: str, change: Change) -> None:
         """Add the new columns before the files, with the comments of now. Other comments alone make no commit."""
         known = self._known_schemas.setdefault(name, set())
@@ -274,19 +290,22 @@ class TableCommitter:
             return
         table = self.tables.get(name)
         assert table is not None
-        old = columns_of(table)
-        merged = merge_columns(old, *schemas_of(change.adds))
+        merged, added = _grown(columns_of(table), change)
         for schema in schemas_of(change.adds):
             _refuse_other_types(name, schema, merged)
-        new = Schema.from_arrow(merged)
-        had = {field.name: field for field in Schema.from_arrow(old).fields}
-        added = [field.name for field in new.fields if had.get(field.name) != field]
         if added:
             comments = self._comments(name)
             with failpoints.around("columns"):
                 self.tables.add_columns(name, merged, comments)
             log.info("columns added", table=name, columns=added)
         known.update(entry.schema for entry in change.adds)
+
+
+def _grown(old: pa.Schema, change: Change) -> tuple[pa.Schema, list[str]]:
+    """(the columns of a table with these files, names of those that are new or have new fields)."""
+    merged = merge_columns(old, *schemas_of(change.adds))
+    had = {field.name: field for field in Schema.from_arrow(old).fields}
+    return merged, [field.name for field in Schema.from_arrow(merged).fields if had.get(field.name) != field]
 
 
 def _step(manifest: Manifest, name: str) -> str:

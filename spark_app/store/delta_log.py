@@ -87,11 +87,11 @@ def _paths(actions: list[dict[str, Any]], kind: str) -> frozenset[str]:
 
 
 def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int, removed: int) -> bool:
-    """True if no line is missing: an entry may be cut at the end of a line. The app's entries end with the transaction,
-    and a compaction contains its numbers of files."""
+    """True if no line is missing: an entry may be cut at the end of a line. The app's entries end with the transaction
+    of the unit, and a compaction contains its numbers of files."""
     operation = info.get("operation", "")
     if SEQUENCE in info:
-        return "txn" in actions[-1]
+        return bool(actions[-1].get("txn", {}).get("version") == int(info[SEQUENCE]))
     if operation == "OPTIMIZE":
         metrics = info["operationMetrics"]
         return (added, removed) == (metrics["numFilesAdded"], metrics["numFilesRemoved"])

@@ -46,11 +46,12 @@ def examine(
     named = manifests.named_until(finished, most_bytes)
     gold = {name: committer.seen(name, "/gold") for name in lake.tables() if layout.is_gold(name)}
     seen = {name: committer.seen(name) for name in {*lake.tables(), *named} - gold.keys()}
+    events = {layout.events: committer.seen(layout.events, "/events")}
     synced = committer.synced
     last = max(manifests.numbers(), default=0)
     return [
         *units_without_manifest(seen, last),
-        *units_without_manifest(gold, last),
+        *units_without_manifest(gold | events, last),
         *_behind(lake, seen, named, layout, rebuild),
         *_gaps(manifests, synced.oldest),
         *_state_files(lake, layout, last, synced),

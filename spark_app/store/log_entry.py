@@ -14,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -131,6 +131,23 @@ def overwrite(
     _write(storage, table, version, _lines_of_overwrite(add, removes, upto, app, begins))
 
 
+def append_rows(
+    storage: LocalStorage,
+    table: str,
+    version: int,
+    adds: Collection[FileEntry],
+    removes: Collection[str],
+    transactions: Sequence[tuple[str, int]],
+    begins: Lines = (),
+) -> None:
+    """As `append`, for rows that belong to no single unit, and for files whose rows have expired.
+
+    Args:
+        transactions: (application id, version); the last one is that of the units.
+    """
+    _write(storage, table, version, _lines_of_rows(adds, removes, transactions, begins))
+
+
 def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> None:
     if version and not storage.exists(entry_key(table, version - 1)):
         raise FileNotFoundError(f"{storage.uri(entry_key(table, version - 1))} is missing")
@@ -196,6 +213,21 @@ def _lines_of_overwrite(
     for path in removes:
         yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
     yield {"txn": {"appId": app, "version": upto}}
+
+
+def _lines_of_rows(
+    adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]], begins: Lines
+) -> Iterator[dict[str, Any]]:
+    """The transaction with the unit comes last, as in `_lines`."""
+    now, upto = int(time.time() * 1000), transactions[-1][1]
+    operation = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
+    yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", SEQUENCE: upto}}
+    yield from begins
+    yield from ({"add": _added(entry, now)} for entry in adds)
+    for path in removes:
+        yield {"remove": {"path": quote(path), "dataChange": True, "deletionTimestamp": now}}
+    for app, number in transactions:
+        yield {"txn": {"appId": app, "version": number}}
 
 
 def _lines_of_columns(table: DeltaTable, columns: pa.Schema, comments: Comments) -> Iterator[dict[str, Any]]:

@@ -46,6 +46,7 @@ class Maintainer:
         self._merged_by_units = merged_by_units
         self._small: Counter[str] = Counter()
         self._rounds: dict[str, int] = {}
+        self._done: Counter[str] = Counter()
 
     def count_files(self, names: Iterable[str]) -> dict[str, int]:
         """Count the small files of the tables; returns rows per table."""
@@ -62,6 +63,11 @@ class Maintainer:
     def added(self, name: str, files: int) -> None:
         """Count new small files of a table."""
         self._small[name] += files
+
+    def take_done(self) -> dict[str, int]:
+        """What was done since the last call: compactions, files before and after them, and removed old files."""
+        done, self._done = self._done, Counter()
+        return dict(done)
 
     def step(self) -> bool:
         """Compact tables that have enough small files; True if a table was due."""
@@ -107,6 +113,7 @@ class Maintainer:
         )
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())
+        self._done.update(compactions=1, files_before=merged, files_after=into, removed=removed)
         log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
 
     def _merge(self, name: str, table: DeltaTable) -> tuple[int, int]:

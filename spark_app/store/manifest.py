@@ -61,7 +61,9 @@ class Manifest:
         tables: table folder -> change, in the order of the Delta commits: bronze first. The files of a renew replace
             all files of their table, whatever compaction has made of them until the commit.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
-            "value_bytes"; if there are rules, "dropped" in records, and "expectations".
+            "value_bytes"; if there are rules, "dropped" in records, and "expectations"; "samples" as the report has
+            them. For the events: "at", when the unit was committed, in microseconds since 1970; "run", the process that
+            did it; "seconds", which its jobs took; "events", what happened with it, as `Event.to_json` gives it.
     """
 
     sequence: int
@@ -98,8 +100,8 @@ class Manifest:
 def counts_of(report: Report) -> dict[str, Any]:
     """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
-    by_rules = {"dropped": report.dropped, "expectations": report.expectations}
-    return {key: getattr(report, key) for key in keys} | {key: value for key, value in by_rules.items() if value}
+    some = {key: getattr(report, key) for key in ("dropped", "expectations", "samples")}
+    return {key: getattr(report, key) for key in keys} | {key: value for key, value in some.items() if value}
 
 
 class Manifests:
@@ -190,6 +192,19 @@ class Manifests:
             for table in self.read(number).tables:
                 found.setdefault(table, number)
         return found
+
+    def gone_until(self, sequence: int) -> int:
+        """The last unit after `sequence` whose manifest was removed; 0 if all are there."""
+        there = set(self.numbers())
+        return next((number for number in range(self.last, sequence, -1) if number not in there), 0)
+
+    def before_newest(self, most_bytes: int, after: int) -> int:
+        """The last unit before the newest manifests after `after` that have at most `most_bytes` together."""
+        for number in sorted((n for n in self.numbers() if n > after), reverse=True):
+            most_bytes -= self._storage.size(self._key(number)) or 0
+            if most_bytes < 0:
+                return number
+        return after
 
     def forget(self, keep: int, needed_from: int) -> None:
         """Remove applied manifests, except the last `keep`, those after `needed_from`, and the last ingest or loss."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -59,8 +59,10 @@ class Tables:
         return self._settings.compression_of_bronze if name == self._layout.bronze else self._settings.compression
 
     def field_ids(self, name: str, columns: pa.Schema) -> FieldIds:
-        """The field ids for a file of the table with these columns; gold, which delta-rs writes too, has none."""
-        return NO_IDS if self._layout.is_gold(name) else self.column_ids.assign(paths_of(columns))
+        """The field ids for a file of the table with these columns. Gold, which delta-rs writes too, has none, nor have
+        the events, which are written beside the units."""
+        without = self._layout.is_gold(name) or name == self._layout.events
+        return NO_IDS if without else self.column_ids.assign(paths_of(columns))
 
     def get(self, name: str) -> DeltaTable | None:
         """The table's handle, up to date; None if the table does not exist."""
@@ -95,6 +97,22 @@ class Tables:
         begins = self._beginning(columns, comments)
         log_entry.overwrite(self.storage, self._lake.table(name), 0, add, [], upto, app, begins)
         self._appended[name] = 0, upto
+
+    def begin_without_rows(
+        self, name: str, columns: pa.Schema, transactions: Sequence[tuple[str, int]], comments: Comments = NO_COMMENTS
+    ) -> None:
+        """Create an empty table with `log_entry.append_rows`."""
+        begins = self._beginning(columns, comments)
+        log_entry.append_rows(self.storage, self._lake.table(name), 0, [], [], transactions, begins)
+
+    def commit_rows(
+        self, name: str, adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]]
+    ) -> int:
+        """As `append_unit`, with `log_entry.append_rows`."""
+        version = self._next(name)
+        log_entry.append_rows(self.storage, self._lake.table(name), version, adds, removes, transactions)
+        self._appended[name] = version, transactions[-1][1]
+        return version
 
     def _beginning(self, columns: pa.Schema, comments: Comments) -> log_entry.Lines:
         return log_entry.create_table_actions(columns, self.configuration | skipping(columns), comments)

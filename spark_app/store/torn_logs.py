@@ -82,6 +82,8 @@ def _beyond_repair(lake: Lake, synced: DurabilityMark, layout: TableNames, name:
         remedy = "Start the app: it recomputes gold"
         return Finding(what, remedy, fatal=False, repair=partial(_renew_gold, lake, synced, name))
     remedy = "Restore the table from a backup"
+    if name == layout.events:
+        return Finding(what, f"{remedy}, or remove it: the app begins it again")
     return Finding(what, remedy if name == layout.bronze else f"{remedy}, or remove it and run `rebuild`")
 
 

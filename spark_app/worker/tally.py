@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +50,15 @@ class Tally:
             report.newest = max(report.newest or newest, newest)
         report.merge(Report(spans=table_rows.spans(records)))
 
-    def count_quarantined(self, causes: Iterable[Cause]) -> None:
+    def count_quarantined(self, causes: Sequence[Cause], records: pa.Table) -> None:
+        """Count the records by cause, and note the first record of each one."""
         add_counts(self.report.quarantine, Counter(cause.value for cause in causes))
+        firsts = {cause.value: causes.index(cause) for cause in set(causes)}
+        samples = {
+            cause: [records.column(name)[row].as_py() for name in ("topic", "partition", "offset")]
+            for cause, row in firsts.items()
+        }
+        self.report.merge(Report(samples=samples))
 
     def count_checks(self, checked: Checked) -> None:
         """Count the rows that pass and fail each rule, and those that each action is applied to."""

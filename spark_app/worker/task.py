@@ -311,7 +311,7 @@ class _TaskRun:
         moment = self._plan.landed_at
         rejected = table_rows.quarantine_rows(records, causes, details, messages, schemas, moment, failed)
         self._buffers.add(self._plan.layout.quarantine, rejected)
-        self._tally.count_quarantined(causes)
+        self._tally.count_quarantined(causes, records)
         self._rejects, self._failed = [], {}
 
     def _defer(self, rows: np.ndarray, waits_for: SchemaKey | None) -> None:

@@ -102,7 +102,7 @@ def test_units_are_folded_table_by_table(new_parts: NewParts, monkeypatch: pytes
     add(parts, b=TWO, c=rows_of([("x", None, None)], with_score=False))
     parts.gold.run()
     check(parts, "a", "b", "c")
-    assert parts.gold.folded() == 4
+    assert parts.gold.cursor() == 4
 
 
 def test_run_without_news_reads_and_writes_nothing(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,13 +192,26 @@ def test_manifests_that_gold_needs_are_kept(new_parts: NewParts, monkeypatch: py
     break_gold(parts, "b", monkeypatch)
     with pytest.raises(Broken):
         parts.gold.run()
-    parts.manifests.forget(0, parts.gold.folded())
+    parts.manifests.forget(0, parts.gold.cursor())
     assert parts.manifests.numbers() == [2, 3]
     parts = opened(new_parts)
     parts.gold.run()
     check(parts, "a", "b")
-    parts.manifests.forget(0, parts.gold.folded())
+    parts.manifests.forget(0, parts.gold.cursor())
     assert parts.manifests.numbers() == [3]
+
+
+def test_gold_is_recomputed_if_the_manifests_that_it_lacks_are_gone(new_parts: NewParts) -> None:
+    parts = opened(new_parts)
+    add(parts, a=OLD)
+    parts.gold.run()
+    for rows in (ONE, TWO):
+        add(parts, a=rows, b=rows)
+    parts.manifests.forget(1, 3)
+    assert parts.manifests.numbers() == [3]
+    assert set(parts.gold.run()) == {"a", "b"}
+    check(parts, "a", "b")
+    assert parts.gold.cursor() == 3
 
 
 def test_unit_that_is_not_finished_is_not_counted_twice(new_parts: NewParts) -> None:

@@ -84,7 +84,7 @@ def test_a_table_whose_silver_cannot_be_read_costs_the_others_nothing(
     file.write_bytes(b"damaged" * 9)
     assert parts.gold.run().keys() == {"a", "c"}
     assert list(parts.gold.failed()) == ["gold_b_player_agg"]
-    assert parts.gold.folded() == 2
+    assert parts.gold.cursor() == 2
     assert totals(parts, "a") == totals(parts, "c") == {"x": (5, 3), "y": (3, 2), "z": (1, 1), None: (2, 2)}
     assert totals(parts, "b") == {"x": (10, 2), "y": (3, 1), None: (2, 1)}  # as it was
     file.write_bytes(whole)

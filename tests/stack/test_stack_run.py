@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 from scripts.campaign import read_back
 from scripts.campaign.stage import Stage, kill, wait_until
 from spark_app.model.errors import ExitCode
+from spark_app.storage.lake import Lake
 from tests.support import ledger
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
@@ -46,6 +48,10 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     assert stage.status()["bumps"] == 1
     assert stage.drain() == [ExitCode.DONE]
     assert sum("exit_code=75" in line for line in stage.lines()) == 1
+    assert read_back.wrong_events(stage.lake, Lake(stage.lake).units()[-1]) == {"missing": [], "doubled": []}
+    kinds = Counter(read_back.read(stage.lake, "pipeline_events", ["kind"])["kind"].to_pylist())
+    assert (kinds["start"], kinds["settings"], kinds["bump"]) == (2, 2, 1)
+    assert {"unit", "table_rows", "table_admitted", "schema_settled", "gold"} <= {*kinds}
     assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
 

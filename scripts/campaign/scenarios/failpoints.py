@@ -105,6 +105,7 @@ def _stage(lab: Lab) -> Stage:
         BATCH__INTERVAL_S="0",
         BATCH__MAX_RECORDS="1000",
         GOLD__INTERVAL_S="0.5",
+        EVENTS__INTERVAL_S="0.5",
         LAKE__COMPACT_FILES="6",
         LAKE__KEEP_MANIFESTS="20",
         SCHEMAS__UNKNOWN_ID_GRACE_S="1",

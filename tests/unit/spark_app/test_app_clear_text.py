@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from scripts.campaign import read_back
+from spark_app.events.event_log import EventLog
+from spark_app.events.events_table import EventsTable
+from spark_app.events.settings_event import settings_event
 from spark_app.ops.status import Status
 from tests.support.clear_text import places_of
 from tests.support.frames import batch_of
@@ -66,7 +70,12 @@ def test_a_lake_that_hides_nothing_shows_it_everywhere(tmp_path: Path) -> None:
 
 def test_hidden_text_is_only_in_the_records(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lake = lake_of(tmp_path / "lake", HIDDEN, **SECTIONS)
+    manifests, synced = lake.opened.units.manifests, lake.opened.units.committer.synced
+    EventLog(lake.lake).add(settings_event(lake.lake, lake.settings))
+    events = EventsTable(lake.lake, lake.settings, manifests, synced)
+    events.begin()
     take(lake)
+    events.follow()
     lake.fold("_landed_at")
     lake.units.check_rules()
     status = Status(lake.lake, lake.settings.tables.layout)
@@ -76,6 +85,8 @@ def test_hidden_text_is_only_in_the_records(tmp_path: Path, capfd: pytest.Captur
     assert SECRET not in json.dumps(verdict.to_json())
     tables = {path.name for path in (tmp_path / "lake").iterdir()}
     assert {"quarantine_events", "deferred_events", "dropped_events", "gold_uno_player_agg"} <= tables
+    kinds = read_back.read(lake.lake.root, "pipeline_events", ["kind"])["kind"].to_pylist()
+    assert {"unit", "table_rows", "rule", "quarantine", "paused", "settings"} <= {*kinds}
     assert any((tmp_path / "lake").rglob("*.checkpoint.parquet"))
     assert places_of(tmp_path / "lake", SECRET) == set()
     said = "".join(capfd.readouterr())

@@ -41,6 +41,8 @@ ORDER = (
     "references",
     "worker",
     "store",
+    "followers",
+    "events",
     "process",
     "spark",
     "driver",
@@ -52,6 +54,9 @@ ORDER = (
     "app",
     "cli",
 )
+
+
+FOLLOWERS = ("gold", "events")  # packages with a follower of the units
 
 
 def trees(folder: Path) -> Iterator[tuple[str, ast.Module]]:
@@ -104,6 +109,11 @@ def test_workers_know_neither_spark_nor_the_driver() -> None:
 def test_every_package_has_its_place() -> None:
     assert sorted(ORDER) == sorted(path.parent.name for path in APP.glob("*/__init__.py"))
     assert [path.name for path in APP.glob("*.py")] == ["__init__.py", "__main__.py"]
+
+
+def test_followers_do_not_know_each_other() -> None:
+    for package in FOLLOWERS:
+        assert users(APP / package, *(f"spark_app.{other}" for other in FOLLOWERS if other != package)) == set()
 
 
 @pytest.mark.parametrize("package", ORDER)
@@ -202,8 +212,9 @@ def test_only_state_files_and_committed_files_are_written() -> None:
     for name, tree in trees(APP):
         calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
         methods = {f.attr for f in calls if isinstance(f, ast.Attribute) and ast.unparse(f.value).endswith("storage")}
-        writing |= {name} if methods & {"replace", "put_if_absent", "put_file"} else set()
+        writing |= {name} if methods & {"replace", "put_if_absent", "put_file", "append"} else set()
     assert writing == {
+        "events/spool.py",
         "storage/lake.py",  # the probe whether this user may write
         "storage/state_files.py",
         "store/log_entry.py",

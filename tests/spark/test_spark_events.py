@@ -1,0 +1,53 @@
+"""The table of events, read by Spark: the queries of docs/events.md, filters, and crashes between two units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_app.app.shell import register
+from spark_app.events.events_table import EventsTable
+from tests.spark.parts import Killed, Parts, events
+
+pytestmark = pytest.mark.spark
+PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+
+
+def follow(parts: Parts) -> EventsTable:
+    table = EventsTable(parts.lake, parts.settings, parts.manifests, parts.committer.synced)
+    table.begin()
+    parts.opened.units.on_commit = table.offer
+    return table
+
+
+def test_spark_reads_each_unit_once_after_a_crash(
+    new_parts: Callable[..., Parts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    table = follow(parts)
+    parts.take(events(1, [("uno", "a"), ("poker", "b")]))
+    table.follow()
+    parts.kill_at_commit("silver_uno_events", monkeypatch)
+    with pytest.raises(Killed):
+        parts.take(events(1, [("uno", "a")]))
+    table.follow()  # the unit is committed, but not applied
+    parts = new_parts()
+    table = follow(parts)
+    table.follow()
+    parts.take([*events(1, [("uno", "a")]), b"no frame"])
+    table.follow()
+    spark = parts.spark
+    assert "pipeline_events" in register(spark, parts.lake)
+    twice = "select unit, count(*) from pipeline_events where kind = 'unit' group by 1 having count(*) <> 1"
+    assert spark.sql(twice).collect() == []
+    filtered = "select unit from pipeline_events where kind = 'unit' and happened_at > now() - interval 1 hour"
+    found = spark.sql(f"{filtered} and unit >= 2 order by 1").collect()
+    assert [row.unit for row in found] == [2, 3]
+    queries = PAGE.read_text().partition("Spark SQL")[2].partition("DuckDB")[0].split("\n\n")[1:-1]
+    assert len(queries) == 3
+    hours, rules, audit = [spark.sql(query).collect() for query in queries]
+    assert sum(row.records for row in hours) == 5
+    assert (rules, audit) == ([], [])
