@@ -99,7 +99,7 @@ class Delivery:
 
     def _report_line(self, label: dict[str, Any], error: KafkaError | None, message: Message) -> None:
         self._report(error, message)
-        if error is None and self._acks:
+        if error is None and self._acks and message.offset() is not None:  # unknown if the first answer was lost
             self._acks.write(json.dumps(describe_record(message) | label) + "\n")
 
 
@@ -108,6 +108,9 @@ def producer_settings(patience: float) -> dict[str, Any]:
     partitioner."""
     return {
         "enable.idempotence": True,
+        # Else a record is lost if the broker refuses its batch while it becomes leader, and takes the batch behind it:
+        # librdkafka then calls both delivered.
+        "max.in.flight.requests.per.connection": 1,
         "compression.type": "zstd",
         "linger.ms": 20,
         "partitioner": "murmur2_random",

@@ -1,4 +1,5 @@
-"""Named cases of schema changes: two versions of a schema, records of the new one, and the rows that they become.
+"""Named cases of schema changes: two versions of a schema, a policy, records of the new version, and the rows that
+they become.
 
 `scripts/pages` makes a table of them; tests decode the records and compare the rows.
 """
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from spark_app.model.schema_findings import DEFAULTS, Kind, Policy
 
 PROTO2, PROTO3 = "proto2", "proto3"
 QUARANTINED, UNROUTED = "decode_type", "route_missing"  # where the records go that do not land
@@ -27,9 +30,11 @@ class Case:
             which it does not land. The field `game_name` names the table.
         types: the other messages and enums of the two versions.
         earlier: the fields of the version before the old one.
+        policy: of the kind, instead of its default.
+        others: the policy of all other kinds that have one by default, instead of these.
     """
 
-    kind: str
+    kind: Kind
     old: str
     new: str
     sent: Sequence[dict[str, Any]] = ()
@@ -37,6 +42,13 @@ class Case:
     types: tuple[str, str] = ("", "")
     earlier: str = ""
     syntax: str = PROTO3
+    policy: Policy | None = None
+    others: Policy | None = None
+
+    @property
+    def policies(self) -> dict[Kind, Policy]:
+        others = dict.fromkeys(DEFAULTS, self.others) if self.others else DEFAULTS
+        return {**others, **({self.kind: self.policy} if self.policy else {})}
 
     @property
     def versions(self) -> list[str]:
@@ -65,7 +77,16 @@ CASES = [
     ),
     Case("removed", "string a = 1; int64 b = 2;", "string a = 1;", [{"a": "x"}], [{"a": "x", "b": None}]),
     Case("rename", "int32 score = 1;", "int32 points = 1;", [{"points": 5}], [{"score": None, "points": 5}]),
+    Case("rename", "int32 score = 1;", "int32 points = 1;", [{"points": 5}], [{"score": 5}], policy="alias"),
     Case("rename", "string game_name = 1;", "string game = 1;", [{"game": "uno"}], [UNROUTED]),
+    Case(
+        "rename",
+        "string game_name = 1;",
+        "string game = 1;",
+        [{"game": "uno"}],
+        [{"game_name": "uno"}],
+        policy="alias",
+    ),
     Case(
         "rename",
         "map<string, Point> a = 1;",
@@ -74,8 +95,39 @@ CASES = [
         [{"a": [("k", {"x": None, "z": 5})]}],
         types=(POINT, "message Point { int64 z = 1; }"),
     ),
-    Case("rename", "int32 score = 1;", "int32 Score = 1;", [{"Score": 5}, {}], [QUARANTINED, QUARANTINED]),
-    Case("column", "string a = 1; string A = 9;", "string A = 9;", [{"A": "x"}], [QUARANTINED]),
+    Case(
+        "rename",
+        "map<string, Point> a = 1;",
+        "map<string, Point> a = 1;",
+        [{"a": {"k": {"z": 5}}}],
+        [{"a": [("k", {"x": 5})]}],
+        types=(POINT, "message Point { int64 z = 1; }"),
+        policy="alias",
+    ),
+    Case(
+        "rename",
+        "int32 score = 1;",
+        "int32 Score = 1;",
+        [{"Score": 5}, {}],
+        [{"score": None, "Score_2": 5}, {"score": None, "Score_2": 0}],
+    ),
+    Case(
+        "rename",
+        "int32 score = 1;",
+        "int32 Score = 1;",
+        [{"Score": 5}, {}],
+        [{"score": 5}, {"score": 0}],
+        policy="alias",
+    ),
+    Case(
+        "rename",
+        "int32 score = 1;",
+        "int32 Score = 1;",
+        [{"Score": 5}, {}],
+        [QUARANTINED, QUARANTINED],
+        policy="warn",
+    ),
+    Case("column", "string a = 1; string A = 9;", "string A = 9;", [{"A": "x"}], [QUARANTINED], others="warn"),
     Case(
         "swap",
         "string a = 1; string b = 2;",
@@ -83,12 +135,50 @@ CASES = [
         [{"b": "1", "a": "2"}],
         [{"a": "2", "b": "1"}],
     ),
+    Case(
+        "swap",
+        "string a = 1; string b = 2;",
+        "string b = 1; string a = 2;",
+        [{"b": "1", "a": "2"}],
+        [{"a": None, "b": None, "b_2": "1", "a_2": "2"}],
+        policy="new_column",
+    ),
     Case("renumber", "string a = 1;", "string a = 9;", [{"a": "x"}], [{"a": "x"}]),
+    Case("renumber", "string a = 1;", "string a = 9;", [{"a": "x"}], [{"a": None, "a_2": "x"}], policy="new_column"),
     Case("reuse", "string a = 1;", "int64 b = 1;", [{"b": 5}], [{"a": None, "b": 5}]),
     Case("reuse", "string a = 1;", 'reserved "a"; string b = 1;', [{"b": "x"}], [{"a": None, "b": "x"}]),
-    Case("repeated", "string a = 1;", "repeated string a = 1;", [{"a": ["x"]}, {}], [QUARANTINED, QUARANTINED]),
-    Case("singular", "repeated string a = 1;", "string a = 1;", [{"a": "x"}, {}], [QUARANTINED, QUARANTINED]),
+    Case(
+        "repeated",
+        "string a = 1;",
+        "repeated string a = 1;",
+        [{"a": ["x"]}, {}],
+        [{"a": None, "a_2": ["x"]}, {"a": None, "a_2": []}],
+    ),
+    Case(
+        "repeated",
+        "string a = 1;",
+        "repeated string a = 1;",
+        [{"a": ["x"]}, {}],
+        [QUARANTINED, QUARANTINED],
+        policy="warn",
+    ),
+    Case(
+        "singular",
+        "repeated string a = 1;",
+        "string a = 1;",
+        [{"a": "x"}, {}],
+        [{"a": None, "a_2": "x"}, {"a": None, "a_2": ""}],
+    ),
+    Case(
+        "singular",
+        "repeated string a = 1;",
+        "string a = 1;",
+        [{"a": "x"}, {}],
+        [QUARANTINED, QUARANTINED],
+        policy="warn",
+    ),
     Case("narrow", "int64 a = 1;", "int32 a = 1;", [{"a": -5}], [{"a": -5}]),
+    Case("narrow", "int64 a = 1;", "int32 a = 1;", [{"a": -5}], [{"a": None, "a_2": -5}], policy="new_column"),
     Case("widen", "int32 a = 1;", "int64 a = 1;", [{"a": 1 << 40}], [{"a": 1 << 40}]),
     Case("sign", "int32 a = 1;", "uint32 a = 1;", [{"a": 1 << 31}], [{"a": 1 << 31}]),
     Case("sign", "int64 a = 1;", "uint64 a = 1;", [{"a": 5}, {"a": 1 << 63}], [{"a": 5}, QUARANTINED]),
@@ -105,14 +195,39 @@ CASES = [
     Case("bool", "bool a = 1;", "int64 a = 1;", [{"a": 1}, {"a": 2}], [{"a": True}, QUARANTINED]),
     Case("enum", "Color a = 1;", "int32 a = 1;", [{"a": 1}], [{"a": "1"}], types=(COLOR, COLOR)),
     Case("enum", "int32 a = 1;", "Color a = 1;", [{"a": "BLUE"}, {}], [QUARANTINED, QUARANTINED], types=(COLOR, COLOR)),
-    Case("bytes", "string a = 1;", "bytes a = 1;", [{"a": "YWI="}, {"a": "/w=="}], [{"a": "ab"}, QUARANTINED]),
-    Case("bytes", "bytes a = 1;", "string a = 1;", [{"a": "ab"}], [{"a": b"ab"}]),
+    Case(
+        "enum",
+        "int32 a = 1;",
+        "Color a = 1;",
+        [{"a": "BLUE"}, {}],
+        [{"a": None, "a_2": "BLUE"}, {"a": None, "a_2": "RED"}],
+        types=(COLOR, COLOR),
+        policy="new_column",
+    ),
+    Case(
+        "bytes",
+        "string a = 1;",
+        "bytes a = 1;",
+        [{"a": "YWI="}, {"a": "/w=="}],
+        [{"a": None, "a_2": b"ab"}, {"a": None, "a_2": b"\xff"}],
+    ),
+    Case(
+        "bytes",
+        "string a = 1;",
+        "bytes a = 1;",
+        [{"a": "YWI="}, {"a": "/w=="}],
+        [{"a": "ab"}, QUARANTINED],
+        policy="warn",
+    ),
+    Case("bytes", "bytes a = 1;", "string a = 1;", [{"a": "ab"}], [{"a": None, "a_2": "ab"}]),
+    Case("bytes", "bytes a = 1;", "string a = 1;", [{"a": "ab"}], [{"a": b"ab"}], policy="warn"),
     Case(
         "bytes",
         "repeated string a = 1;",
         "repeated bytes a = 1;",
         [{"a": ["YWI="]}, {"a": ["YWI=", "/w=="]}, {}],
         [{"a": ["ab"]}, QUARANTINED, {"a": []}],
+        policy="warn",
     ),
     Case(
         "decimal",
@@ -138,8 +253,40 @@ CASES = [
         [QUARANTINED, {"a": None}],
         types=("message Point {}", POINT),
     ),
-    Case("incompatible", "int32 a = 1;", "sint32 a = 1;", [{"a": -5}], [{"a": -5}]),
-    Case("incompatible", "int32 a = 1;", "string a = 1;", [{"a": "5"}, {}], [QUARANTINED, QUARANTINED]),
+    Case(
+        "shape",
+        "Point a = 1;",
+        "Point a = 1;",
+        [{"a": {"x": 1}}, {}],
+        [{"a": None, "a_2": {"x": 1}}, {"a": None, "a_2": None}],
+        types=("message Point {}", POINT),
+        policy="new_column",
+    ),
+    Case("incompatible", "int32 a = 1;", "sint32 a = 1;", [{"a": -5}], [{"a": None, "a_2": -5}]),
+    Case("incompatible", "int32 a = 1;", "sint32 a = 1;", [{"a": -5}], [{"a": -5}], policy="warn"),
+    Case(
+        "incompatible",
+        "int32 a = 1;",
+        "string a = 1;",
+        [{"a": "5"}, {}],
+        [{"a": None, "a_2": "5"}, {"a": None, "a_2": ""}],
+    ),
+    Case(
+        "incompatible",
+        "int32 a = 1;",
+        "string a = 1;",
+        [{"a": "5"}, {}],
+        [QUARANTINED, QUARANTINED],
+        policy="warn",
+    ),
+    Case(
+        "incompatible",
+        "map<string, Point> a = 1;",
+        "map<string, Point> a = 1;",
+        [{"a": {"k": {"x": "5"}}}, {}],
+        [{"a": [("k", {"x": None, "x_2": "5"})]}, {"a": []}],
+        types=(POINT, "message Point { string x = 1; }"),
+    ),
     Case(
         "incompatible",
         "map<string, Point> a = 1;",
@@ -147,8 +294,17 @@ CASES = [
         [{"a": {"k": {"x": "5"}}}, {}],
         [QUARANTINED, {"a": []}],
         types=(POINT, "message Point { string x = 1; }"),
+        policy="warn",
     ),
-    Case("incompatible", "int64 a = 1;", "double a = 1;", [{"a": 5}, {"a": 0.5}], [{"a": 5}, QUARANTINED]),
+    Case("incompatible", "int64 a = 1;", "double a = 1;", [{"a": 5}, {"a": 0.5}], [{"a_2": 5.0}, {"a_2": 0.5}]),
+    Case(
+        "incompatible",
+        "int64 a = 1;",
+        "double a = 1;",
+        [{"a": 5}, {"a": 0.5}],
+        [{"a": 5}, QUARANTINED],
+        policy="warn",
+    ),
     Case("presence", "string a = 1;", "optional string a = 1;", [{}], [{"a": None}]),
     Case("no_presence", "optional string a = 1;", "string a = 1;", [{}], [{"a": ""}]),
     Case(

@@ -17,12 +17,13 @@ from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema, ordered_fields
 from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.driver.schema_comparison import mark_readded
+from spark_app.driver.schema_decisions import decided
 from spark_app.driver.schema_resolver import limits_of
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.record_schemas import RESERVED
-from spark_app.model.schema_findings import SchemaFinding
-from spark_app.schemas.changes import changes_between
+from spark_app.model.schema_findings import DEFAULTS, SchemaFinding
+from spark_app.schemas.changes import Version, differences
 from spark_app.schemas.descriptors import compile_sources, digest
 from spark_app.schemas.ledger import message_types
 from spark_app.schemas.registry import ROOT, Sources
@@ -150,15 +151,38 @@ def changes() -> str:
     for case in CASES:
         finding = next(finding for finding in findings(case) if finding.kind == case.kind)
         old, new = (f"`{text}`" if text else "-" for text in case.shown)
-        rows.append((f"`{case.kind}`", old, new, finding.severity, finding.said.partition(": ")[2]))
-    return _table(("kind", "before", "now", "severity", "what happens to the tables"), rows)
+        policy, said = _policy(case), finding.said.partition(": ")[2]
+        rows.append((f"`{case.kind}`", policy, old, new, finding.severity, said))
+    return _table(("kind", "policy", "before", "now", "severity", "what happens to the tables"), rows)
+
+
+def _policy(case: Case) -> str:
+    if case.policy:
+        return f"`{case.policy}`"
+    if case.others:
+        return f"none, and `{case.others}` for all others"
+    return f"`{DEFAULTS[case.kind]}`, the default" if case.kind in DEFAULTS else "none, the default"
 
 
 def findings(case: Case) -> list[SchemaFinding]:
     """What the app finds in a case."""
-    *earlier, old, new = map(compile_text, case.versions)
-    known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate((*earlier, old, new), 1))
-    return findings_of(mark_readded(changes_between(old, new), earlier), known, Judgement(routing="game_name"))
+    *earlier, old, new = versions(case)
+    decoded = [one.decoded for one in (*earlier, old, new)]
+    known, _ = message_types(Decodable(key, one, digest(one)) for key, one in enumerate(decoded, 1))
+    return findings_of(mark_readded(differences(old, new), decoded[:-2]), known, judgement(case))
+
+
+def judgement(case: Case) -> Judgement:
+    return Judgement(case.policies, routing="game_name", named=frozenset({"game_name"}))
+
+
+def versions(case: Case) -> list[Version]:
+    """The versions of a case, each decided after those before it."""
+    found: list[Version] = []
+    for own in map(compile_text, case.versions):
+        earlier = [one.decoded for one in found]
+        found.append(Version(own, decided(own, found[-1], earlier, judgement(case)) if found else own))
+    return found
 
 
 def compile_text(text: str) -> bytes:

@@ -29,7 +29,8 @@ class Pause:
 
 @dataclass(frozen=True)
 class Status:
-    """`updated_at` is Unix time; `rate` rows per second; `age` seconds; `lag` records."""
+    """`updated_at` is Unix time; `rate` rows per second; `age` seconds; `lag` records; `kept_out` the schemas that a
+    person decides about, with what they change."""
 
     state: str = "starting"
     reason: str | None = None
@@ -43,6 +44,7 @@ class Status:
     quarantine: dict[str, int] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     paused: dict[str, Pause] = field(default_factory=dict)
+    kept_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def silver(self) -> int:
@@ -81,6 +83,7 @@ def parse(found: dict[str, Any]) -> Status:
             name: Pause(pause["rule"], pause["rows"], pause["let_in"])
             for name, pause in (found.get("paused") or {}).items()
         },
+        kept_out=(found.get("schema_warnings") or {}).get("stopped") or {},
     )
 
 
@@ -99,7 +102,7 @@ def _moment(text: str | None) -> float:
 
 
 def stale(status: Status) -> Status:
-    """The status of an earlier run: only its row counts and its paused tables are kept."""
+    """The status of an earlier run: only its row counts and what a person decides about are kept."""
     return Status(
         bronze=status.bronze,
         deferred=status.deferred,
@@ -107,4 +110,5 @@ def stale(status: Status) -> Status:
         quarantine=status.quarantine,
         tables=status.tables,
         paused=status.paused,
+        kept_out=status.kept_out,
     )

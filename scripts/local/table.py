@@ -79,6 +79,7 @@ def news(view: View) -> object:
     return (
         status.tables,
         status.paused,
+        status.kept_out,
         status.quarantine,
         status.deferred,
         status.dropped,
@@ -89,7 +90,8 @@ def news(view: View) -> object:
 
 
 def summary(view: View) -> Iterator[str]:
-    """Three lines: the stream, the processes, the addresses and folders; one more for paused tables."""
+    """Three lines: the stream, the processes, the addresses and folders; one more for paused tables, and one for each
+    schema that is kept out."""
     status, app = view.status, _app(view)
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
     flow = (
@@ -112,6 +114,8 @@ def summary(view: View) -> Iterator[str]:
     yield " · ".join((*map(_process, view.processes), *told, first, f"up {_duration(view.up)}"))
     if status.paused:
         yield "paused: " + " · ".join(_pause(name, pause) for name, pause in sorted(status.paused.items()))
+    for schema, change in sorted(status.kept_out.items()):
+        yield f"kept out: schema {schema}, {change}; decide: ./scripts/protolake accept-schema {schema} --as ..."
     yield f"lake {view.lake} · logs {view.logs}"
 
 

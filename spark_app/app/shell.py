@@ -6,16 +6,22 @@ import code
 import re
 import readline
 import rlcompleter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_app.model.errors import ConfigurationError, UsageError
+from spark_app.driver.table_admission import NO_SCHEMAS
+from spark_app.driver.table_aliases import newest_names
+from spark_app.model.catalog import Catalog
+from spark_app.model.errors import ConfigurationError, ContractError, UsageError
+from spark_app.model.table_names import TableNames
+from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.spark import jvm, session
 from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
 
 
 def start(settings: Settings) -> None:
@@ -30,10 +36,11 @@ def start(settings: Settings) -> None:
             f"lake.path: no tables at {lake.root} yet; start the stack and wait for its first batch"
         )
     spark = session.start(settings, "protolake-shell", quiet=True, queries=True)
-    names = register(spark, lake)
+    layout = settings.tables.layout
+    names = register(spark, lake, layout)
     make_read_only(spark)
     scope: dict[str, Any] = {"spark": spark, "sc": spark.sparkContext, "F": F}
-    scope["tables"] = lambda: register(spark, lake)
+    scope["tables"] = lambda: register(spark, lake, layout)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
     try:
@@ -53,13 +60,26 @@ def _refuse(rows: DataFrame) -> NoReturn:
     raise UsageError("this shell is read-only: export rows with .toArrow() or .toPandas()")
 
 
-def register(spark: SparkSession, lake: Lake) -> list[str]:
+def register(spark: SparkSession, lake: Lake, layout: TableNames) -> list[str]:
     """Create one view per table, with the table's name. A view cannot be written; call this again to see new rows and
-    columns. Delta accepts DELETE and UPDATE through a plain view of a table; the condition `true` prevents that at no
-    cost."""
+    columns. A renamed field that keeps its column is there by its newest name, too. Delta accepts DELETE and UPDATE
+    through a plain view of a table; the condition `true` prevents that at no cost."""
+    catalog, messages = _known(lake)
     for name in lake.tables():
-        spark.read.format("delta").load(lake.storage.uri(lake.table(name))).where("true").createOrReplaceTempView(name)
+        rows = spark.read.format("delta").load(lake.storage.uri(lake.table(name))).where("true")
+        own = messages.get(layout.name_of(name), ()) if layout.is_silver(name) else ()
+        others = newest_names(rows.columns, own, catalog).items() if catalog.aliases else ()
+        rows.select("*", *(F.col(f"`{column}`").alias(other) for column, other in others)).createOrReplaceTempView(name)
     return lake.tables()
+
+
+def _known(lake: Lake) -> tuple[Catalog, dict[str, Sequence[str]]]:
+    """(the schemas, the message types of the tables); none of them where the lake's state is damaged."""
+    try:
+        admitted = read_durable(lake.storage, lake.admitted) or {"messages": {}}
+        return Ledger(lake).catalog(), admitted["messages"]
+    except ContractError:
+        return NO_SCHEMAS, {}
 
 
 # Names of the plans of commands that change nothing, up to a capital letter. A session may create views.

@@ -46,7 +46,7 @@ def check_gold(snapshot: Snapshot, verdict: Verdict) -> None:
     due = {layout.silver_of(name): layout.gold_of(name) for name in set(snapshot.names.values())}
     for silver_name, gold_name in sorted(due.items()):
         silver, gold = snapshot.tables.get(silver_name), snapshot.tables.get(gold_name)
-        if silver is None or key not in silver.schema.names:
+        if silver is None or snapshot.column_of(silver, key) not in silver.schema.names:
             continue
         folded = max(snapshot.folded, _unit_of(snapshot, gold, "/gold") if gold else 0)
         last = _unit_of(snapshot, silver)
@@ -74,7 +74,9 @@ def _check_table(snapshot: Snapshot, silver: Table, gold: Table | None, name: st
     for column, aggregate in aggregates.items():
         field = aggregate.field or ("" if aggregate.function == "count" else snapshot.settings.event.time)
         try:
-            for value, found in compute(silver, key, field, aggregate):
+            for value, found in compute(
+                silver, snapshot.column_of(silver, key), snapshot.column_of(silver, field), aggregate
+            ):
                 expected.setdefault(value, {})[column] = found
         except NotComparable:
             verdict.note(NO_ORDER)

@@ -12,13 +12,14 @@ from spark_app.audit.chunk import OTHER_BARE, Chunk, Found
 from spark_app.audit.verdict import ALTERED, MISPLACED
 from spark_app.model.causes import Cause
 
-NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.DECODE_CRASH}
+NEVER_PROVEN = {Cause.SCHEMA_UNKNOWN, Cause.SCHEMA_INVALID, Cause.SCHEMA_CHANGE, Cause.DECODE_CRASH}
 BY_TABLES = {Cause.ROUTE_REFUSED, Cause.ROUTE_COLLISION, Cause.ROUTE_CAP}
 BARE = {Cause.FRAME_MAGIC, Cause.FRAME_SHORT}
 
 LIMIT = re.compile(r"the most is (\d+)")  # in the detail of a record whose value was omitted
 
 OTHER_LIMIT = "values were omitted although they are within batch.max_record_bytes, which may have been smaller"
+OTHER_NAME = "records are quarantined as route_missing, but since then their routing field has another name as well"
 NO_REASON = "records are quarantined as decode_type, but today's columns do not show why"
 
 
@@ -80,5 +81,8 @@ def _may_be(chunk: Chunk, cause: Cause, record: int, had_schema: bool, absent: A
     if cause == Cause.DECODE_TYPE and not proven:
         if record not in absent.misfits:
             chunk.verdict.note(NO_REASON)
+        return True
+    if cause == Cause.ROUTE_MISSING and not proven and record in places.renamed:
+        chunk.verdict.note(OTHER_NAME)
         return True
     return cause in BY_TABLES and not proven

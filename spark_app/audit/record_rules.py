@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from spark_app.audit.expected import Column, Json, NotUtf8, TimestampOutOfRange, columns_of
 from spark_app.audit.frames import KEY_HEADER, Frame, cause_of_bare, frame_of, is_schema_id
+from spark_app.audit.renamed_fields import RenamedFields
 from spark_app.audit.schemas import Reading, Schemas
 from spark_app.audit.source_records import Records
 from spark_app.model.catalog import SchemaKey
@@ -80,6 +81,7 @@ class RecordFacts:
         causes: record -> causes that its bytes prove.
         unknown: records whose schema the ledger cannot decode.
         broken: records whose message index cannot be read. Earlier releases did not store their schema.
+        renamed: records whose routing field, if they have it, has a column of another name.
     """
 
     keys: list[SchemaKey | None]
@@ -87,6 +89,7 @@ class RecordFacts:
     causes: dict[int, frozenset[Cause]] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
+    renamed: set[int] = field(default_factory=set)
 
 
 class RecordRules:
@@ -97,6 +100,8 @@ class RecordRules:
         self._schemas = schemas
         self._names = names
         self._wrapper = settings.wrapper
+        self._routing = schemas.routing or settings.event.routing
+        self._renamed = RenamedFields(schemas)
         decode = settings.decode
         self._unframed_schema: SchemaKey | None = decode.unframed_schema_id or None
         self._columns: dict[tuple[int, bool], list[Column]] = {}
@@ -205,12 +210,13 @@ class RecordRules:
 
     @cached_property
     def types(self) -> dict[str, pa.DataType]:
-        """The types of the columns of all messages, by name in lower case; of several the first counts."""
+        """The types of the columns of all messages, by all names in lower case; of several the first counts."""
         found: dict[str, pa.DataType] = {}
         for message in self._schemas.messages():
             for column in columns_of(message, True):
                 found.setdefault(column.name.lower(), column.whole)
-        return found
+        renamed = {name: found[column.lower()] for name, column in self._renamed.names().items()}
+        return renamed | found
 
     def columns(self, message: type[Message], defaults: bool) -> list[Column]:
         key = (id(message), defaults)
@@ -250,7 +256,8 @@ class RecordRules:
             event = self._reading(key, index, own, places)
             if event is not None:
                 outer = {name: [values[name][place] for place in found] for name in values}
-                said = _Outer(outer, rest, {column.name: column.whole for column in columns})
+                kinds_of_outer = {column.name: column.whole for column in columns}
+                said = _Outer(outer, rest, kinds_of_outer, reading.kind.DESCRIPTOR.full_name)
                 yield from self._piece(own, key, [inner[place][body:] for place in found], event, said, places)
 
     def _piece(
@@ -273,6 +280,8 @@ class RecordRules:
             outer = outer.of([place for place, row in enumerate(rows) if row in kept])
         full_name = reading.kind.DESCRIPTOR.full_name
         routed = self._routing_values(values, columns, full_name, len(good), outer)
+        if outer is None and self._routing not in values:
+            places.renamed.update(good)
         tables = [self._table(row, value, places) for row, value in zip(good, routed, strict=True)]
         yield Piece(
             good,
@@ -289,15 +298,16 @@ class RecordRules:
     def _routing_values(
         self, values: dict[str, list[Any]], columns: list[Column], full_name: str, count: int, outer: _Outer | None
     ) -> list[str | None]:
-        event = self._settings.event
-        if event.route_by == "message":
+        route_by = self._settings.event.route_by
+        if route_by == "message":
             return [full_name] * count
-        if outer is not None and event.routing in outer.values:
-            found = outer.values[event.routing]
+        of_outer = "" if outer is None else self._renamed.column(outer.message, self._routing, outer.values)
+        if outer is not None and of_outer in outer.values:
+            found = outer.values[of_outer]
         else:
-            found = values.get(event.routing, [None] * count)
+            found = values.get(self._renamed.column(full_name, self._routing, values), [None] * count)
         names = [value if isinstance(value, str) else None for value in found]
-        return [name and f"{full_name}/{name}" for name in names] if event.route_by == "both" else names
+        return [name and f"{full_name}/{name}" for name in names] if route_by == "both" else names
 
     def _table(self, row: int, value: str | None, places: RecordFacts) -> str | None:
         if not value:
@@ -334,9 +344,10 @@ class _Outer:
     values: dict[str, list[Any]]
     names: list[str]
     types: dict[str, pa.DataType]
+    message: str
 
     def of(self, places: list[int]) -> _Outer:
-        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.types)
+        return _Outer({n: [v[p] for p in places] for n, v in self.values.items()}, self.names, self.types, self.message)
 
     @property
     def type(self) -> pa.DataType:

@@ -36,7 +36,9 @@ class Schemas:
 
     def __init__(self, lake: Lake):
         self._folder = lake.path(lake.schemas)
-        self._rule = (read_durable(lake.storage, lake.rules) or {}).get("decode.message_index")
+        rules = read_durable(lake.storage, lake.rules) or {}
+        self._rule = rules.get("decode.message_index")
+        self.routing: str | None = rules.get("event.routing")  # the routing field, as the lake began to call it
         self._entries = {entry["key"]: entry for entry in read_durable(lake.storage, lake.ledger, list) or []}
         self._pools: dict[str, DescriptorPool] = {}  # they own the descriptors
         self._readings: dict[tuple[SchemaKey, MessageIndex], Reading | None] = {}
@@ -79,6 +81,16 @@ class Schemas:
             if self.is_decodable(key):
                 yield from (message for _, message in _all(self._own(key), COUNTS))
 
+    def both_forms(self) -> Iterator[tuple[Descriptor, Descriptor]]:
+        """Every message of the decodable schemas with the names of its fields, and with those of its columns; none if
+        these are the same."""
+        are_other = any(entry.get("decoded") for entry in self._entries.values())
+        for key, entry in self._entries.items():
+            if are_other and self.is_decodable(key):
+                registered, decoded = self._declared(entry["digest"]), self._own(key)
+                pairs = zip(_all(registered, COUNTS), _all(decoded, COUNTS), strict=True)
+                yield from ((message, columns) for (_, message), (_, columns) in pairs)
+
     def index_of(self, key: SchemaKey, full_name: str) -> MessageIndex:
         """The index of the message; () if the schema has no message of that name."""
         every = _all(self._own(key), self._way(key) is not SKIPS)
@@ -86,7 +98,10 @@ class Schemas:
 
     def _own(self, key: SchemaKey) -> list[Descriptor]:
         """The top-level messages of the schema's own file, or of the file that it re-exports if it declares no type."""
-        digest = self._entries[key]["digest"]
+        return self._declared(self._entries[key].get("decoded") or self._entries[key]["digest"])
+
+    def _declared(self, digest: str) -> list[Descriptor]:
+        """As `_own`, of a descriptor set."""
         files = FileDescriptorSet.FromString((self._folder / f"{digest}.fds").read_bytes()).file
         if digest not in self._pools:
             self._pools[digest] = DescriptorPool()

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import LocalFileSystem
 
+from spark_app.audit.renamed_fields import RenamedFields
 from spark_app.audit.schemas import Schemas
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.model.offsets import Offsets, Span
@@ -160,6 +161,7 @@ class Snapshot:
             {name: expression}, "drop" [name, ...], "hmac_key", the fingerprint of the key, and "references"
             {name: {"on", "columns", "content"}}.
         paused: silver table -> rows that wait, according to the last unit.
+        messages: silver table -> the message types of its rows.
     """
 
     lake: Lake
@@ -177,6 +179,7 @@ class Snapshot:
     folded: int = 0
     definitions: dict[str, Any] = field(default_factory=dict)
     paused: dict[str, int] = field(default_factory=dict)
+    messages: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
     def take(settings: Settings, timeout_s: float) -> Snapshot:
@@ -234,6 +237,14 @@ class Snapshot:
         """The columns, casefolded, that some definition touches."""
         return frozenset[str]().union(*(self.touched(int(number)) for number in self.definitions))
 
+    @cached_property
+    def renamed(self) -> RenamedFields:
+        return RenamedFields(self.schemas)
+
+    def column_of(self, silver: Table, name: str) -> str:
+        """The column of a silver table that a setting calls by this name; "" stays ""."""
+        return self.renamed.column_in_table(self.messages.get(silver.name, ()), name, silver.schema.names)
+
     def silver(self) -> dict[str, Table]:
         return {name: table for name, table in self.tables.items() if self.layout.is_silver(name)}
 
@@ -267,6 +278,7 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     source = last["source"] if last else {"end": {}}
     pauses = _manifest(lake, upto)["source"].get("pauses", {})
     counts = last["counts"] if last else {}
+    admitted = read_durable(lake.storage, lake.admitted) or {"names": {}, "messages": {}}
     start, assumed = _start(lake, tables.get(settings.tables.bronze), source.get("topic_ids", {}))
     return Snapshot(
         lake,
@@ -277,13 +289,14 @@ def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
         assumed,
         source.get("topic_ids", {}),
         counts.get("value_bytes", 0) / max(counts.get("bronze", 0), 1),
-        (read_durable(lake.storage, lake.admitted) or {"names": {}})["names"],
+        admitted["names"],
         Schemas(lake),
         tables,
         _given_up(tables.get(settings.tables.lost)),
         folded,
         _definitions(lake),
         {settings.tables.layout.silver_of(name): pause["rows"] for name, pause in pauses.items()},
+        {settings.tables.layout.silver_of(name): kinds for name, kinds in admitted["messages"].items()},
     )
 
 

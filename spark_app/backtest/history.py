@@ -56,7 +56,7 @@ class History:
         lake = Lake(settings.lake.path)
         if not lake.tables():
             raise ConfigurationError(f"lake.path: no tables at {lake.root}")
-        check_rules(lake, settings)
+        settings = check_rules(lake, settings)
         deadline = time.monotonic() + timeout_s
         while True:
             applied = Manifests(lake).applied()

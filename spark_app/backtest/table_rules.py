@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from spark_app.backtest.history import History
 from spark_app.driver.decode_plan import wrapper_of
-from spark_app.driver.rules_in_force import as_rules, rules_by_origin
+from spark_app.driver.rules_in_force import as_rules, rules_by_origin, rules_with_columns
 from spark_app.model.definitions import MAX_RULES, Rule
 from spark_app.settings.models import Expectation
 from spark_app.store.numbered_definitions import rules_of_table
@@ -37,12 +37,13 @@ class TableRules:
     @staticmethod
     def of(history: History, name: str, expectations: Mapping[str, Expectation]) -> TableRules:
         """The rules of a table, by its routing name."""
+        wrapper, action = wrapper_of(history.settings), history.settings.schemas.proto_rules
         usual = rules_of_table(expectations, name)
-        action = history.settings.schemas.proto_rules
+        usual = rules_with_columns(usual, name, history.catalog, history.routing, wrapper)
         if action == "off":
             return TableRules(usual)
         found: dict[str, set[tuple[Rule, ...]]] = defaultdict(set)
-        room, wrapper = MAX_RULES - len(usual), wrapper_of(history.settings)
+        room = MAX_RULES - len(usual)
         for (key, _), rules in rules_by_origin(name, history.catalog, history.routing, wrapper, room):
             found[str(key)].add((*usual, *as_rules(rules, action)))
         clear = {key: next(iter(rules)) for key, rules in found.items() if len(rules) == 1}

@@ -31,6 +31,8 @@ COMMANDS = (
     (recovering.replay, "protolake replay --cause route_name --since 2026-11-01 --dry-run"),
     (recovering.rebuild, "protolake rebuild rummy uno --dry-run"),
     (recovering.resume, "protolake resume rummy --failing quarantine"),
+    (recovering.accept_schema, "protolake accept-schema 12 --as alias"),
+    (examining.lineage, "protolake lineage silver_uno_events.gamer_id"),
     (examining.shell, "protolake shell --lake ./lake"),
     (examining.settings, "protolake settings --defaults > mine.toml"),
 )

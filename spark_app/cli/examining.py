@@ -95,6 +95,31 @@ def _print_progress(done: int, total: int) -> None:
     print(f"\r{done:,} of {total:,} offsets", end=end, file=sys.stderr, flush=True)
 
 
+def lineage(
+    table: Annotated[
+        str, typer.Argument(help="a table, or TABLE.COLUMN; empty = all tables in short", show_default=False)
+    ] = "",
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the rows and columns of a table come from, and where they go. Changes nothing, and needs only the
+    lake."""
+    from spark_app.lineage import lineage_text
+    from spark_app.lineage.lake_graph import LakeGraph
+
+    own = LakeGraph(load(settings, lake, quiet=True))
+    name, _, column = table.partition(".")
+    graph = own.of(name) if table else own.overview()
+    if column:
+        place = own.column_of(graph, name, column)
+        graph = graph.around(place)
+        lines = lineage_text.column_lines(graph, place)
+    else:
+        lines = lineage_text.table_lines(graph, name) if table else lineage_text.overview_lines(graph, own.ledger)
+    print(json.dumps(graph.to_json(), indent=1) if as_json else "\n".join(lines))
+
+
 def settings(
     file: SettingsFile = None,
     lake: LakeFolder = None,

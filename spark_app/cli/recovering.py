@@ -1,4 +1,4 @@
-"""`replay`, `rebuild` and `resume`: requests that the running app executes, or, when none runs, this process."""
+"""`replay`, `rebuild`, `resume` and `accept-schema`: requests for the running app or, when none runs, this process."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ class Failing(StrEnum):
 
     QUARANTINE = "quarantine"
     LAND = "land"
+
+
+class Decided(StrEnum):
+    """What becomes of the fields that a schema has changed, and of its records."""
+
+    ALIAS = "alias"
+    NEW_COLUMN = "new_column"
+    WARN = "warn"
+    ACCEPT = "accept"
+    QUARANTINE = "quarantine"
 
 
 Moment = Annotated[str | None, typer.Option(help="time of quarantining, ISO 8601; UTC unless it has an offset")]
@@ -117,6 +127,23 @@ def resume(
     """
     result = _ask(load_to_write(settings, lake), Request("resume", {"table": table, "failing": failing.value}))
     print(json.dumps(result, indent=1) if as_json else result_text.resume_line(result))
+
+
+def accept_schema(
+    schema: Annotated[str, typer.Argument(help="the schema id or GUID")],
+    policy: Annotated[Decided, typer.Option("--as", help="what becomes of its changes")] = Decided.NEW_COLUMN,
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide about a schema whose records wait or are in quarantine because of what it changes.
+
+    The decision is final once its records are decoded. A policy that does not suit a change counts as the next weaker
+    one: alias, new_column, warn. With `accept` its changes are no warnings.
+    """
+    arguments = {"schema": schema_key(schema), "policy": policy.value}
+    result = _ask(load_to_write(settings, lake), Request("accept", arguments))
+    print(json.dumps(result, indent=1) if as_json else result_text.accept_line(result))
 
 
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:

@@ -14,7 +14,7 @@ Only a message that is declared after a map field of the same parent has two ind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.descriptor import Descriptor
@@ -43,6 +43,14 @@ def name(decodable: Decodable, messages: Sequence[Descriptor], index: MessageInd
     if decodable.counts_entries is None:
         return Named(None, counted or skipped)
     return Named(counted, skipped) if decodable.counts_entries else Named(skipped, counted)
+
+
+def with_nested(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
+    """The messages and all that they declare, without the entries of maps, which are no messages of their own."""
+    for message in messages:
+        if not is_entry(message):
+            yield message
+            yield from with_nested(message.nested_types)
 
 
 def message_at(messages: Sequence[Descriptor], index: MessageIndex, entries: bool = True) -> Descriptor | None:

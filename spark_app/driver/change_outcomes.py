@@ -6,14 +6,24 @@ The types of the tables' columns, and whether values fit them, come from the cod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from spark_app.decode.decimals import DECODED
 from spark_app.decode.merged_columns import grows, type_at
-from spark_app.model.schema_findings import Kind, Policy, SchemaFinding, Severity
+from spark_app.model.schema_findings import (
+    DECIDING,
+    DEFAULTS,
+    NEW_TYPE,
+    STOPPING,
+    Kind,
+    Policy,
+    SchemaFinding,
+    Severity,
+    suited,
+)
 from spark_app.model.text import one_line
 from spark_app.schemas.changes import Change, Column
 from spark_app.settings.models import Settings
@@ -22,6 +32,10 @@ from spark_app.worker.fit import table_columns
 
 LONGEST_NAME = 100  # characters of a path or type in a sentence
 LONGEST_DECLARATION = 200
+STOPPED: Mapping[Policy | None, str] = {
+    "quarantine": "every record of the schema goes to quarantine as schema_change",
+    "pause": "every record of the schema waits until a person decides with accept-schema",
+}
 UNSIGNED = {"uint32", "uint64", "fixed32", "fixed64"}
 Fit = Literal["fits", "converted", "some", "none", "clash", "unrouted"]
 # Kinds that change what a column means, even if all values fit it.
@@ -49,17 +63,49 @@ class Judgement:
     """What the settings say about differences.
 
     Attributes:
-        policies: kind -> whether it is a warning; by what happens to the rows where there is none.
+        policies: kind -> policy; without one it is a warning by what happens to the rows.
         routing: the field whose value names the table of a row; "" = none, or wrappers may have it.
+        key: the field by which gold groups rows; "" = wrappers may have it.
+        named: all columns that the settings name.
     """
 
     policies: Mapping[Kind, Policy] = field(default_factory=dict)
     routing: str = ""
+    key: str = ""
+    named: frozenset[str] = frozenset()
+
+    @property
+    def decides(self) -> bool:
+        """Whether a policy needs a decision before records of a schema are decoded."""
+        return not DECIDING.isdisjoint(self.policies.values())
+
+    @property
+    def stops(self) -> bool:
+        """Whether a policy may keep a schema out until a person decides."""
+        return not STOPPING.isdisjoint(self.policies.values())
+
+    def accepting(self, policy: Policy | Literal[""], kinds: Iterable[Kind]) -> Judgement:
+        """The judgement of a schema about which a person decided: with this policy for these kinds; "" = nobody has."""
+        if not policy:
+            return self
+        return replace(self, policies={**self.policies, **{kind: suited(kind, policy) for kind in kinds}})
+
+    def stopping(self, changes: Iterable[Change]) -> list[Change]:
+        """The changes that keep a schema from being decoded, those that pause it first."""
+        found = [change for change in changes if self.policies.get(change.kind) in STOPPING]
+        return sorted(found, key=lambda change: self.policies[change.kind] != "pause")
 
     @staticmethod
     def of(settings: Settings) -> Judgement:
         by_field = settings.event.route_by != "message" and not settings.wrapper.payload
-        return Judgement(settings.schemas.changes, settings.event.routing if by_field else "")
+        event, wrapper = settings.event, settings.wrapper
+        named = {event.routing, event.key, event.time, wrapper.payload, wrapper.schema_id}
+        return Judgement(
+            {**DEFAULTS, **settings.schemas.changes},
+            routing=event.routing if by_field else "",
+            key="" if wrapper.payload else event.key,
+            named=frozenset(named),
+        )
 
 
 BY_OUTCOME = Judgement()
@@ -93,8 +139,9 @@ def _table_columns(names: tuple[str, str], known: Mapping[str, pa.Schema]) -> pa
 def _finding(change: Change, table: pa.Schema, judgement: Judgement) -> SchemaFinding:
     fit = _fit(change, table, judgement.routing)
     policy = judgement.policies.get(change.kind)
-    wrong = policy == "warn" if policy else change.kind in MEANING or fit != "fits"
-    return _said(change, "warning" if wrong else "info", _outcome(change, fit, table))
+    wrong = policy not in ("accept", "alias") if policy else change.kind in MEANING or fit != "fits"
+    outcome = STOPPED.get(policy) or _outcome(change, fit, table) + _in_gold(change, fit, judgement.key)
+    return _said(change, "warning" if wrong else "info", outcome)
 
 
 def _finding_of_key(change: Change) -> SchemaFinding:
@@ -102,10 +149,15 @@ def _finding_of_key(change: Change) -> SchemaFinding:
 
 
 def _said(change: Change, severity: Severity, outcome: str) -> SchemaFinding:
-    said = f"{DIFFERENCES.get(change.kind, _retyped)(change)}: {outcome}"
+    said = f"{difference(change)}: {outcome}"
     old, new = (_short(text, LONGEST_DECLARATION) for text in (change.old, change.new))
     path, message = _short(change.path), _short(change.message)
     return SchemaFinding(change.kind, message, path, old, new, severity, said)
+
+
+def difference(change: Change) -> str:
+    """What has changed, in a few words."""
+    return DIFFERENCES.get(change.kind, _retyped)(change)
 
 
 def _fit(change: Change, table: pa.Schema, routing: str) -> Fit:
@@ -146,13 +198,31 @@ def _outcome(change: Change, fit: Fit, table: pa.Schema) -> str:
         return "every new row goes to quarantine as route_missing, because this field names the table of a row"
     if fit == "none":
         return f"every new row with a value in {_column(change.after)} goes to quarantine as decode_type"
-    said = OUTCOMES.get(change.kind, _goes_on)(change)
+    said = _landing(change)
     if fit == "fits" or change.after is None:
         return said
     said = f"{said}; the column stays {_short(str(type_at(table, change.after.path)))}"
     if fit == "converted":
         return f"{said}, and each new value is converted to it"
     return f"{said}, and a new row whose value it cannot hold without loss goes to quarantine as decode_type"
+
+
+def _in_gold(change: Change, fit: Fit, key: str) -> str:
+    """What a field that gold needs means for gold."""
+    before, after = (column is not None and column.path == (key,) for column in (change.before, change.after))
+    return (
+        f"; gold counts them in the row whose {_short(key)} is NULL" if before and not after and fit == "fits" else ""
+    )
+
+
+def _landing(change: Change) -> str:
+    """What happens to the values that fit their column."""
+    stays = change.before is not None and change.after is not None and change.before.path == change.after.path
+    if change.kind == "rename" and stays:
+        return f"{_goes_on(change)}, which keeps its name"
+    if change.kind in NEW_TYPE | {"renumber"} and change.after is not None and not stays:
+        return _another(change)
+    return OUTCOMES.get(change.kind, _goes_on)(change)
 
 
 def _goes_on(change: Change) -> str:

@@ -33,7 +33,7 @@ from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.driver.schema_resolver import NO_LOCK, RETRY_WAIT_S
 from spark_app.driver.size_backoff import SizeBackoff
 from spark_app.driver.unit import UnitRunner
-from spark_app.model.catalog import Catalog, SchemaKey, read_schema_key
+from spark_app.model.catalog import Catalog, SchemaKey, read_schema_key, wait_for_change
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry, Report
@@ -105,7 +105,8 @@ class DeferredDecoder:
         """Read the list of files; returns the schemas that records wait for and that are not in the ledger."""
         with self._unit_lock:
             self._refresh()
-            known = [None, *map(str, self._schemas.ledger.entries)]
+            keys = list(self._schemas.ledger.entries)
+            known = [None, *map(str, keys), *map(wait_for_change, keys)]
         self._waiting.read_counts()
         known = pa.array([*known, *self._waiting.table_keys], pa.string())
         found = (file.keys.filter(pc.invert(pc.is_in(file.keys, value_set=known))) for file in self._waiting.files)
@@ -127,8 +128,9 @@ class DeferredDecoder:
         """The keys of schemas that are decodable or refused, and NULL."""
         catalog = self._schemas.ledger.catalog()
         if catalog is not self._resolved_of:
-            keys = map(str, [*catalog.decodable, *catalog.refused])
-            self._resolved, self._resolved_of = pa.array([None, *keys], pa.string()), catalog
+            keys = [*catalog.decodable, *catalog.refused]
+            waits = [None, *map(str, keys), *map(wait_for_change, keys)]
+            self._resolved, self._resolved_of = pa.array(waits, pa.string()), catalog
         return self._resolved
 
     def _decode_ready(self, files: list[DeferredFile], keys: pa.Array) -> Report:

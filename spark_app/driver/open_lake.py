@@ -56,7 +56,7 @@ class OpenLake:
             ConfigurationError: the settings are not the lake's.
             ContractError: what is on the disk contradicts itself.
         """
-        check_rules(lake, settings)
+        settings = check_rules(lake, settings)
         ledger = Ledger(lake, record_message_index_rule(lake, settings))
         projected = {name for one in projections_of(lake).values() for name in one.names}
         tables = TableAdmission(

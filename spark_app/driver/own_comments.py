@@ -54,7 +54,7 @@ QUARANTINE = {
 DEFERRED = {
     **COORDINATES,
     **SCHEMAS,
-    "waits_for": "Schema id or GUID, or paused rule, that the record waits for; NULL = neither",
+    "waits_for": "Schema id or GUID, decision about it, or paused rule that the record waits for; NULL = none",
     "deferred_at": "When the record began to wait, UTC",
     "table": "Silver table, if the record waits because that table is paused",
 }

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from spark_app.driver.schema_decisions import SchemaDecider
 from spark_app.model.catalog import SchemaKey
+from spark_app.ops.log import log
 from spark_app.schemas.descriptors import CompileTimedOut
 from spark_app.schemas.limits import SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable
@@ -20,24 +22,35 @@ from spark_app.schemas.resolution import Resolved, resolve
 
 RESOLVERS = 2  # schemas fetched and compiled in parallel
 MOST_CLOCKS = 48.0  # wall-clock seconds per CPU second, at most
+FORBIDDEN = 403  # the HTTP status
 PAUSE = 4.0  # wait before the next attempt, as a multiple of the last one's time: a schema gets a fifth of a thread
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A schema that compiled. `subjects` is `Registry.subjects_of`; None if the registry did not answer that
-    request."""
+    """A schema that compiled.
+
+    Attributes:
+        subjects: `Registry.subjects_of`; None if the registry did not answer that request, or forbids it.
+        before: the version before it, if there is one and somebody wants to know.
+    """
 
     resolved: Resolved
     subjects: Mapping[str, int] | None
+    before: SchemaKey | None = None
 
 
 class ResolverPool:
     """Runs at most one lookup per schema at a time."""
 
-    def __init__(self, registry: Registry, caps: SchemaLimits):
+    def __init__(self, registry: Registry, caps: SchemaLimits, decider: SchemaDecider | None = None):
+        """
+        Args:
+            decider: finds the version before a schema. Without an answer to this the schema is not resolved.
+        """
         self._registry = registry
         self._caps = caps
+        self._decider = decider
         self._first = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolve")
         self._again = ThreadPoolExecutor(1, thread_name_prefix="resolve-again")
         self._asked: dict[SchemaKey, Future[Answer]] = {}
@@ -82,7 +95,16 @@ class ResolverPool:
         except CompileTimedOut:
             self._clocks[key] = clocks
             raise
-        return Answer(resolved, self._subjects(key))
+        if self._decider is None or not self._decider.needs_before(key):
+            return Answer(resolved, self._subjects(key))
+        try:
+            subjects = self._registry.subjects_of(key)
+            return Answer(resolved, subjects, self._decider.find_before(key, subjects))
+        except RegistryUnreachable as error:
+            if error.status != FORBIDDEN or self._decider.must_compare(key):
+                raise
+            log.warning("the registry forbids to list versions: no policy for changes", schema=key, reason=str(error))
+            return Answer(resolved, None)
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:
         try:

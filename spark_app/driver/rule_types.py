@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from spark_app.driver.table_aliases import table_aliases
 from spark_app.expectations.checks import check_columns
+from spark_app.model.aliases import Aliases, merge_aliases
 from spark_app.model.catalog import Catalog
 from spark_app.settings.models import Expectation
 from spark_app.worker.fit import table_columns
@@ -27,10 +29,13 @@ def check_rules_fit(
         name: table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
         for name, messages in routing.messages.items()
     }
+    aliases: dict[pa.Schema, Aliases] = {catalog.columns[kind]: names for kind, names in catalog.aliases.items()}
+    for name, messages in routing.messages.items():
+        aliases[tables[name]] = merge_aliases((aliases.get(tables[name], {}), table_aliases(messages, catalog)))
     known = _distinct([*tables.values(), *catalog.columns.values()])
     for name, rule in expectations.items():
         required = _distinct([tables[table] for table in rule.tables or tables if table in tables])
-        check_columns(name, rule.check, known, required)
+        check_columns(name, rule.check, known, required, aliases)
 
 
 def _distinct(schemas: list[pa.Schema]) -> list[pa.Schema]:

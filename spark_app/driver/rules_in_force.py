@@ -1,18 +1,25 @@
 """The rules that rows have to meet: those of the settings, and those in the .proto of the schema that wrote the row.
 
-The latter are found anew when a schema is resolved or a table gets another message type, so they are in force before
-the first row of the schema lands.
+A rule of the settings may call a column by another name. Its definition has the name of the column in the table at
+hand, so whoever reads a definition needs no other names. The rules in the .proto are found anew when a schema is
+resolved or a table gets another message type, so they are in force before the first row of the schema lands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+
+import pyarrow as pa
 
 from spark_app.driver.decode_plan import wrapper_of
 from spark_app.driver.table_admission import TableAdmission
+from spark_app.driver.table_aliases import UNCLEAR, table_aliases, unclear_names
+from spark_app.expectations.checks import columns_of
 from spark_app.expectations.message_checks import checks_of
+from spark_app.expectations.named_columns import write_columns
 from spark_app.expectations.proto_rules import Translation
+from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog
 from spark_app.model.definitions import MAX_RULES, Action, Definition, Definitions, Origin, Rule
 from spark_app.model.projections import AS_SENT
@@ -41,32 +48,65 @@ class RulesInForce:
         self._action = settings.schemas.proto_rules
         self._ledger = ledger
         self._tables = tables
+        self._own: Mapping[str, Definition] = {}
         self._by_origin: Mapping[str, Mapping[Origin, Definition]] = {}
         self._found_for: tuple[Catalog, Routing, Definitions] | None = None
         self._said: set[Translation] = set()
+        self._unclear: set[tuple[str, ...]] = set()  # that the log says
         self.renew()
 
     @property
     def definitions(self) -> Definitions:
         """The definitions of the last renewal."""
-        return replace(self.of_settings, by_origin=self._by_origin)
+        own = {**self.of_settings.own, **self._own}
+        return replace(self.of_settings, own=own, by_origin=self._by_origin)
 
     def renew(self) -> Definitions:
         """The definitions for the schemas and tables that are known now. New ones are durable."""
-        if self._action == "off":
+        if self._action == "off" and not (self.of_settings and self._ledger.catalog().aliases):
             return self.of_settings
         state = self._ledger.catalog(), self._tables.routing(), self.of_settings
         if state != self._found_for:
-            self._by_origin = self._find(state[0], state[1], self._action)
+            self._own = dict(self._find_own(state[0], state[1]))
+            if self._action != "off":
+                self._by_origin = self._find(state[0], state[1], self._action)
             self._found_for = state
         return self.definitions
+
+    def _find_own(self, catalog: Catalog, routing: Routing) -> Iterator[tuple[str, Definition]]:
+        """(routing name, definition) of the tables for which a rule of the settings has another name of a column."""
+        written: dict[Hashable, tuple[Rule, ...]] = {}
+        kinds: dict[str, Hashable] = {}
+        for name, messages in routing.messages.items() if catalog.aliases else ():
+            usual = self.of_settings.of(name)
+            if usual is None:
+                continue
+            kind = messages, routing.fixed.get(name), usual
+            kinds[name] = kind
+            if kind not in written:
+                written[kind] = rules_with_columns(usual.rules, name, catalog, routing, self._wrapper)
+                self._say_unclear(name, usual.rules, catalog, routing)
+        several = list(dict.fromkeys(written.values()))
+        numbered = dict(zip(several, number_all(self._lake, ((one, AS_SENT) for one in several)), strict=True))
+        for name in kinds:
+            definition = numbered[written[kinds[name]]]
+            if definition != self.of_settings.of(name):
+                yield name, definition
+
+    def _say_unclear(self, name: str, rules: Iterable[Rule], catalog: Catalog, routing: Routing) -> None:
+        columns, aliases = _names_in(name, catalog, routing, self._wrapper)
+        for rule in rules:
+            for column, other in unclear_names(columns_of(rule.name, rule.check), columns, aliases):
+                if (name, rule.name, column) not in self._unclear:
+                    self._unclear.add((name, rule.name, column))
+                    log.warning(UNCLEAR, table=name, rule=rule.name, column=column, not_column=other)
 
     def _find(self, catalog: Catalog, routing: Routing, action: Action) -> dict[str, Mapping[Origin, Definition]]:
         """Tables that are alike share one mapping, because the definitions travel with every task."""
         alike: dict[Hashable, dict[Origin, tuple[Rule, ...]]] = {}
         kinds: dict[str, Hashable] = {}
         for name, messages in routing.messages.items():
-            usual = self.of_settings.of(name)
+            usual = self._own.get(name, self.of_settings.of(name))
             kinds[name] = kind = (messages, routing.fixed.get(name), usual)
             if kind not in alike:
                 rules = () if usual is None else usual.rules
@@ -105,6 +145,21 @@ class RulesInForce:
         if len(found.left_out) > MOST_NAMED:
             more = len(found.left_out) - MOST_NAMED
             log.warning("more rules in the .proto are not checked", schema=schema, message=message, rules=more)
+
+
+def rules_with_columns(
+    rules: Iterable[Rule], name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None
+) -> tuple[Rule, ...]:
+    """Rules of the settings with the columns of a table by their own names."""
+    columns, aliases = _names_in(name, catalog, routing, wrapper)
+    return tuple(replace(rule, check=write_columns(rule.check, columns, aliases)) for rule in rules)
+
+
+def _names_in(name: str, catalog: Catalog, routing: Routing, wrapper: Wrapper | None) -> tuple[pa.Schema, Aliases]:
+    """(the columns of a table by its messages, their other names)."""
+    messages = routing.messages.get(name, ())
+    columns = table_columns(messages, catalog.columns, wrapper, routing.fixed.get(name))
+    return columns, table_aliases(messages, catalog)
 
 
 def as_rules(found: Translation, action: Action) -> tuple[Rule, ...]:

@@ -12,15 +12,17 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.driver.schema_comparison import mark_readded
+from spark_app.driver.schema_decisions import decided
 from spark_app.driver.schema_resolver import limits_of, subjects_of
 from spark_app.model.catalog import Decodable
 from spark_app.model.causes import Cause
 from spark_app.model.errors import UsageError
 from spark_app.model.schema_findings import SchemaFinding
 from spark_app.model.text import one_line
-from spark_app.schemas.changes import changes_between
+from spark_app.schemas.changes import Version, differences
 from spark_app.schemas.descriptors import compile_sources, digest
-from spark_app.schemas.ledger import Entry, Ledger, message_types
+from spark_app.schemas.ledger import Ledger, message_types
+from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.ledger_text import finding_lines
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits, check_name
 from spark_app.schemas.registry import ROOT, Sources
@@ -70,19 +72,21 @@ def check(ledger: Ledger, settings: Settings, file: Path, subject: str = "", imp
     versions = _versions(ledger, subject, subject in map(name_in_context, settings.subjects))
     number = max(versions, default=None)
     before = None if number is None else versions[number]
-    old = b"" if before is None else ledger.descriptor_set(before.digest)
+    old = None if before is None else ledger.version(before)
     key = None if before is None else before.key
     try:
-        new = _compile(file, imports or file.parent, old, limits_of(settings.schemas))
+        new = _compile(file, imports or file.parent, old.registered if old else b"", limits_of(settings.schemas))
     except SchemaInvalid as error:
         return Verdict(subject, number, key, refused=str(error))
-    if not old:
+    if old is None:
         return Verdict(subject)
-    known, _ = message_types([*ledger.catalog().decodable.values(), Decodable(str(file), new, digest(new))])
-    earlier = [ledger.descriptor_set(entry.digest) for version, entry in versions.items() if version != number]
-    changes = mark_readded(changes_between(old, new), earlier)
+    earlier = [ledger.decoded_set(entry) for version, entry in versions.items() if version != number]
+    judgement = Judgement.of(settings)
+    decoded = decided(new, old, earlier, judgement)
+    known, _ = message_types([*ledger.catalog().decodable.values(), Decodable(str(file), decoded, digest(decoded))])
+    changes = mark_readded(differences(old, Version(new, decoded)), earlier)
     of_keys = subjects_of(settings).is_of_keys(subject)
-    return Verdict(subject, number, key, tuple(findings_of(changes, known, Judgement.of(settings), of_keys)))
+    return Verdict(subject, number, key, tuple(findings_of(changes, known, judgement, of_keys)))
 
 
 def verdict_lines(verdict: Verdict, file: Path) -> list[str]:

@@ -21,9 +21,10 @@ from spark_app.driver.change_outcomes import Judgement, findings_of
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.schema_findings import Comparison
 from spark_app.ops.log import log
-from spark_app.schemas.changes import Change, changes_between
+from spark_app.schemas.changes import Change, Version, differences
 from spark_app.schemas.descriptors import CompileUnavailable
-from spark_app.schemas.ledger import Entry, Ledger, message_schemas
+from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.resolution import resolve
@@ -40,12 +41,13 @@ RETRY_S = 60.0  # until the registry is asked about a schema again
 
 @dataclass(frozen=True)
 class Before:
-    """The version before a schema; without a descriptor set the schema is the first version or has no subject."""
+    """The version before a schema; without descriptor sets the schema is the first version or has no subject."""
 
     subject: str = ""
     version: int | None = None
     before_version: int | None = None
-    descriptor_set: bytes = b""
+    registered: bytes = b""
+    decoded: bytes = b""
 
 
 class SchemaComparer:
@@ -94,7 +96,8 @@ class SchemaComparer:
             return Before(subject, version)
         for other in list(self._ledger.entries.values()):
             if other.outcome == "decodable" and other.subjects.get(subject) == version - 1:
-                return Before(subject, version, version - 1, self._ledger.descriptor_set(other.digest))
+                before = self._ledger.version(other)
+                return Before(subject, version, version - 1, before.registered, before.decoded)
         return None
 
     def _looked_up(self, entry: Entry, wait_s: float) -> Before | None:
@@ -123,20 +126,21 @@ class SchemaComparer:
             return Before()
         subject, version = next(iter(subjects.items()))
         for before, schema_id in itertools.islice(self._registry.versions_before(subject, version), MOST_EARLIER):
-            descriptor_set = self._descriptor_set(schema_id)
-            if descriptor_set:
-                return Before(subject, version, before, descriptor_set)
+            found = self._version(schema_id)
+            if found is not None:
+                return Before(subject, version, before, found.registered, found.decoded)
         return Before(subject, version)
 
-    def _descriptor_set(self, schema_id: int) -> bytes:
-        """The compiled schema; empty if it is refused."""
+    def _version(self, schema_id: int) -> Version | None:
+        """The compiled schema; None if it is refused."""
         entry = self._ledger.entries.get(schema_id)
         if entry is not None and entry.outcome == "decodable":
-            return self._ledger.descriptor_set(entry.digest)
+            return self._ledger.version(entry)
         try:
-            return resolve(self._registry, schema_id, self._caps).descriptor_set
+            found = resolve(self._registry, schema_id, self._caps).descriptor_set
         except (SchemaInvalid, SchemaNotFound):
-            return b""
+            return None
+        return Version(found, found)
 
     def _enter_all(self, found: Mapping[SchemaKey, Before]) -> dict[SchemaKey, Comparison]:
         """Enter as many as there is time for; the others are found again in the next step."""
@@ -151,7 +155,7 @@ class SchemaComparer:
 
     def _enter(self, entry: Entry, before: Before) -> Comparison:
         comparison = Comparison(before.subject, before.version)
-        if before.descriptor_set:
+        if before.registered:
             try:
                 comparison = self._compare(entry, before)
             except Exception as error:  # one schema must not stop the app at every start
@@ -170,15 +174,18 @@ class SchemaComparer:
             for other in self._ledger.entries.values()
             if other.key in catalog.decodable and other.subjects.get(before.subject) in older
         ]
-        own = catalog.decodable[entry.key].descriptor_set
-        changes = mark_readded(changes_between(before.descriptor_set, own), earlier[-MOST_EARLIER:])
+        own = self._ledger.version(entry)
+        changes = differences(Version(before.registered, before.decoded), own)
+        changes = mark_readded(changes, earlier[-MOST_EARLIER:])
         of_keys = self._subjects.is_of_keys(before.subject)
-        found = findings_of(changes, catalog.columns, self._judgement, of_keys)
+        found = findings_of(
+            changes, catalog.columns, self._judgement.accepting(entry.accepted, entry.stopped_by), of_keys
+        )
         return Comparison(
             before.subject,
             before.version,
             before.before_version,
-            self._ledger.keep(before.descriptor_set),
+            self._ledger.keep(before.registered),
             tuple(found[:MOST_FINDINGS]),
             max(0, len(found) - MOST_FINDINGS),
         )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from spark_app.model.events import Event, Level
-from spark_app.schemas.ledger import Entry, Ledger
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_entry import Entry
 
 KINDS = {"decodable": "schema_settled", "refused": "schema_refused", "waiting": "schema_waiting"}
 MOST_FINDINGS = 20

@@ -20,15 +20,18 @@ from spark_app.decode.numbering import depends_on_writer
 from spark_app.decode.reference import load_files
 from spark_app.driver.change_outcomes import BY_OUTCOME, Judgement
 from spark_app.driver.resolver_pool import RESOLVERS, Answer, ResolverPool
-from spark_app.driver.schema_comparison import SchemaComparer
+from spark_app.driver.schema_comparison import MOST_EARLIER, SchemaComparer
+from spark_app.driver.schema_decisions import Decision, SchemaDecider
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.ops.log import log
 from spark_app.schemas.descriptors import CompileUnavailable
+from spark_app.schemas.field_names import other_names, with_comments
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
 from spark_app.schemas.subjects import Subjects
+from spark_app.settings.contexts import name_in_context
 from spark_app.settings.models import Schemas, Settings
 
 RETRY_S = 20.0  # longest wait between two lookups of a schema that is cheap to compile
@@ -62,7 +65,9 @@ class SchemaResolver:
         self._settings = settings
         self._subjects = subjects
         self._next_try: dict[SchemaKey, float] = {}
-        self._resolvers = ResolverPool(registry, limits_of(settings))
+        self._decider = SchemaDecider(ledger, registry, subjects, judgement)
+        self._resolvers = ResolverPool(registry, limits_of(settings), self._decider)
+        self._behind: list[SchemaKey] = []  # schemas that are resolved as soon as the version before is
         self.comparer = SchemaComparer(ledger, registry, limits_of(settings), subjects, judgement)
         self._found: dict[SchemaKey, Mapping[str, int]] = {}  # subjects of the schemas that this process resolved
         self._unnamed = {e.key for e in ledger.entries.values() if e.outcome == "decodable" and e.version is None}
@@ -76,9 +81,10 @@ class SchemaResolver:
         """
         for subject in self._subjects.configured:
             versions = self._registry.subject_versions(subject)
+            self.ledger.set_versions(versions, name_in_context(subject))  # decisions about the new ones need them
             for schema_id in versions:
                 self._resolve_if_open(schema_id)
-            self.ledger.set_versions(versions)
+            self.ledger.set_versions(versions, name_in_context(subject))
             self._unnamed.difference_update(versions)
             self.ledger.save()
 
@@ -193,7 +199,9 @@ class SchemaResolver:
         """Schemas to retry: expired ones alternate with those that were retried longest ago. The number is twice that
         of newly waiting schemas plus `max_unknown_ids_per_batch`, so that the list shrinks."""
         due = [
-            e for e in self.ledger.waiting() if self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now
+            e
+            for e in self.ledger.waiting()
+            if not e.is_paused and (self._resolvers.is_asked(e.key) or self._next_try.get(e.key, 0) <= now)
         ]
         limit, self._newly_waiting = self._settings.max_unknown_ids_per_batch + 2 * self._newly_waiting, 0
         since = time.time() - self._settings.unknown_id_grace_s
@@ -234,7 +242,10 @@ class SchemaResolver:
     def resolve(self, key: SchemaKey, wait_s: float | None = None) -> None:
         """Fetch and compile a schema, and enter the outcome. After `wait_s` seconds (None = without limit) the lookup
         continues in its thread, and the schema is entered as waiting."""
+        deadline = None if wait_s is None else time.monotonic() + wait_s
         old = self.ledger.entries.get(key)
+        if old is not None and old.is_stopped:
+            return None
         met_at = min(old.met_at, time.time()) if old else time.time()  # the clock may have been set back
         answer = self._resolvers.ask(key)
         wait([answer], wait_s)
@@ -253,7 +264,23 @@ class SchemaResolver:
         except SchemaNotFound as error:
             self._handle_not_found(key, str(error), met_at)
         else:
-            self._add_decodable(key, result, met_at)
+            if self._resolve_before(key, result.before, deadline):
+                self._add_decodable(key, result, met_at)
+            else:
+                said = f"the version before it, schema {result.before}, is not resolved yet"
+                self.ledger.add_waiting(key, said, met_at)
+
+    def _resolve_before(self, key: SchemaKey, before: SchemaKey | None, deadline: float | None) -> bool:
+        """Resolve the version before a schema, whose columns go on. False if that is not possible now; when it is
+        refused, the next attempt finds another version."""
+        if before is None or before in self._behind or len(self._behind) >= MOST_EARLIER:
+            return True
+        entry = self.ledger.entries.get(before)
+        if entry is None or entry.outcome == "waiting":
+            self._behind.append(key)
+            self.resolve(before, None if deadline is None else max(0.0, deadline - time.monotonic()))
+            self._behind.pop()
+        return self.ledger.entries[before].outcome == "decodable"
 
     def _add_decodable(self, key: SchemaKey, answer: Answer, met_at: float) -> None:
         self._found[key] = answer.subjects or {}
@@ -261,7 +288,14 @@ class SchemaResolver:
             self._unnamed.add(key)
         version, resolved = self._subjects.version(self._found[key]), answer.resolved
         kept = self._subjects.kept(self._found[key])
-        self.ledger.add_decodable(key, resolved.descriptor_set, met_at, resolved.form, version, resolved.comments, kept)
+        own = resolved.descriptor_set
+        decision = self._decider.decide(key, own, self._found[key], answer.before)
+        if decision.stopped:
+            return self._stop(key, decision, met_at)
+        comments = with_comments(resolved.comments, other_names(own, decision.decoded))
+        self.ledger.add_decodable(
+            key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decision.decoded
+        )
         log.info("schema compiled", schema=key, subjects=sorted(self._found[key])[:10])
         if depends_on_writer(load_files(resolved.descriptor_set)[1]):
             log.warning(
@@ -270,6 +304,17 @@ class SchemaResolver:
                 registered_as=resolved.form,
                 message_index=self.ledger.numbering or "descriptor",
             )
+
+    def _stop(self, key: SchemaKey, decision: Decision, met_at: float) -> None:
+        """Enter a schema about whose changes a person decides."""
+        if decision.stopped == "pause":
+            self.ledger.add_paused(key, decision.said, met_at, decision.stopped_by)
+        else:
+            self.ledger.add_refused(key, Cause.SCHEMA_CHANGE, decision.said, met_at, decision.stopped_by)
+        remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|accept|quarantine"
+        log.error(
+            "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.said, remedy=remedy
+        )
 
     def _handle_not_found(self, key: SchemaKey, detail: str, met_at: float) -> None:
         """A registry that is starting answers 404 for ids that it knows, so wait before giving up."""

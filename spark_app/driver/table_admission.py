@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import pyarrow as pa
 
 from spark_app.decode import decimals
+from spark_app.driver.table_aliases import sent_names, table_aliases
+from spark_app.model.aliases import column_of
 from spark_app.model.catalog import Catalog
 from spark_app.model.errors import UsageError
 from spark_app.ops.log import log
@@ -39,7 +41,7 @@ class TableAdmission:
         Args:
             columns: returns the columns of a table; None if the table does not exist.
             touched: returns the columns, casefolded, that rows of a silver table may have otherwise than they were
-                sent.
+                sent, by the names of the settings.
             projected: the columns, casefolded, that some definition of the lake has made.
             catalog: returns the current catalog.
         """
@@ -50,7 +52,7 @@ class TableAdmission:
         self._cap = tables.max_tables
         self._layout = tables.layout
         self._columns = columns
-        self.touched = touched
+        self._touched = touched
         self._projected = frozenset(projected)
         self._catalog = catalog
         self._decimals: tuple[Catalog, frozenset[str]] = NO_SCHEMAS, frozenset()
@@ -71,7 +73,14 @@ class TableAdmission:
             self._by,
             self.messages,
             {name: columns for name, columns in fixed.items() if columns is not None},
+            self._routing_columns(),
         )
+
+    def _routing_columns(self) -> dict[str, str]:
+        """Message type -> the column of the routing field, where it has another name."""
+        by_type = self._catalog().aliases.items()
+        of_rows = {kind: aliases.get((), {}) for kind, aliases in by_type}
+        return {kind: names[self._event.routing] for kind, names in of_rows.items() if self._event.routing in names}
 
     def check_names(self, asked: Iterable[str]) -> None:
         """
@@ -89,6 +98,15 @@ class TableAdmission:
         """The current columns of a table; None if it does not exist, or is made anew."""
         is_renewed = self._layout.is_silver(table) and self._layout.name_of(table) in self.renewing
         return None if is_renewed else self._columns(table)
+
+    def touched(self, name: str) -> frozenset[str]:
+        """The columns, casefolded, that rows of a silver table may have otherwise than they were sent; also those that
+        the settings call by another name."""
+        named, catalog, messages = self._touched(name), self._catalog(), self.messages.get(name, ())
+        aliases = table_aliases(messages, catalog) if named else {}
+        if not aliases:
+            return named
+        return named | {column_of(one, sent_names(messages, catalog), aliases).casefold() for one in named}
 
     def fixed(self, name: str) -> pa.Schema | None:
         """The columns of `written`, if the message type alone does not give their types: the table has several

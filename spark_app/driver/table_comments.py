@@ -9,7 +9,8 @@ from spark_app.driver.own_comments import own_comments
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.comments import Comments, Path
 from spark_app.model.table_names import TableNames
-from spark_app.schemas.ledger import Entry, Ledger
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_entry import Entry
 
 MOST_OF_TABLE = 200_000  # characters of a table's comments: each commit of columns and each checkpoint repeats them
 
@@ -49,7 +50,7 @@ class TableComments:
         name = kind.partition("#")[0]
         if self._ledger.catalog().type_of(entry.key, name) != kind:
             return {}
-        known = entry.digest, entry.comments, name
+        known = entry.decoded or entry.digest, entry.comments, name
         if known not in self._known:
             message = self._ledger.message(entry.key, name)
             self._known[known] = column_comments(message, self._ledger.comments_of(entry)) if message else {}

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spark_app.driver.reference_tables import ReferenceTables
 from spark_app.expectations.checks import LINEAGE, unknown_column
+from spark_app.model.aliases import Aliases, aliased_fields, column_of
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.projections import Join
 from spark_app.ops.log import log
@@ -39,16 +40,17 @@ class TableJoins:
         before, self._versions = self._versions, self.references.versions()
         return before != self._versions
 
-    def of(self, name: str, sent: pa.Schema) -> tuple[Join, ...]:
+    def of(self, name: str, sent: pa.Schema, aliases: Aliases) -> tuple[Join, ...]:
         """The joins of a silver table: of the reference tables whose key the looked-up column fits.
 
         Args:
             name: its routing name.
             sent: the columns of its messages.
+            aliases: their other names.
         """
         found = []
         for reference, version in self._versions.items():
-            field = _field(sent, self._settings[reference].looked_up)
+            field = _field(sent, aliases, self._settings[reference].looked_up)
             problem = None if field is None else _misfit(field, version)
             if problem is not None and name and (name, reference) not in self._said:
                 self._said.add((name, reference))
@@ -62,25 +64,28 @@ class TableJoins:
         for join in joins:
             yield from ((join.reference, field) for field in self._versions[join.reference].joined)
 
-    def check(self, tables: Sequence[tuple[pa.Schema, Sequence[Join]]]) -> None:
+    def check(self, tables: Sequence[tuple[pa.Schema, Aliases, Sequence[Join]]]) -> None:
         """
         Args:
-            tables: the columns of the messages, and the joins, of each table and each message that is known.
+            tables: the columns of the messages, their other names, and the joins, of each table and each message that
+                is known.
 
         Raises:
             ConfigurationError: a reference table is joined to none of them.
         """
-        joined = {join.reference for _, joins in tables for join in joins}
+        joined = {join.reference for _, _, joins in tables for join in joins}
         for reference in sorted(self._versions.keys() - joined) if tables else ():
             wanted, version = self._settings[reference].looked_up, self._versions[reference]
-            fields = [field for sent, _ in tables if (field := _field(sent, wanted)) is not None]
-            names = dict.fromkeys(name for sent, _ in tables for name in sent.names)
+            fields = [found for sent, aliases, _ in tables if (found := _field(sent, aliases, wanted)) is not None]
+            names = dict.fromkeys(
+                field.name for sent, aliases, _ in tables for field in (*sent, *aliased_fields(sent, aliases))
+            )
             why = _misfit(fields[0], version) if fields else unknown_column(wanted, [*names, *LINEAGE.names])
             raise ConfigurationError(f"reference.{reference}.on: {why}")
 
 
-def _field(sent: pa.Schema, name: str) -> pa.Field | None:
-    fields = (*sent, *LINEAGE)
+def _field(sent: pa.Schema, aliases: Aliases, named: str) -> pa.Field | None:
+    fields, name = (*sent, *LINEAGE), column_of(named, sent.names, aliases)
     return next((field for field in fields if field.name.casefold() == name.casefold()), None)
 
 

@@ -6,23 +6,26 @@ for it. So a row is proven by its definition alone, whatever columns its table g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_app.decode.merged_columns import grows
+from spark_app.driver.silver_table import Table, differs
+from spark_app.driver.table_aliases import UNCLEAR, table_aliases, unclear_names
 from spark_app.driver.table_joins import TableJoins
 from spark_app.expectations.checks import LINEAGE, unknown_column
+from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog
 from spark_app.model.definitions import Definition, Definitions, Rule
 from spark_app.model.errors import ConfigurationError
-from spark_app.model.projections import Join, Projection
+from spark_app.model.projections import Projection
 from spark_app.model.text import one_line
 from spark_app.ops.log import log
-from spark_app.projections.expressions import calls_hmac, columns_of, fields_of, type_of
+from spark_app.projections.expressions import calls_hmac, columns_of
 from spark_app.projections.written_types import null_of
 from spark_app.settings.models import Settings
+from spark_app.settings.references import joined_names
 from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.storage.lake import Lake
 from spark_app.store.numbered_definitions import number_all
@@ -33,26 +36,6 @@ from spark_app.worker.unwrap import Wrapper
 
 MOST = 299  # characters of a message
 Columns = Callable[[str], pa.Schema | None]  # table -> the columns that it has in Delta
-
-
-@dataclass(frozen=True)
-class Table:
-    """One silver table.
-
-    Attributes:
-        sent: the columns of its messages.
-        seen: `sent` with the joined columns: what expressions see.
-        types: `seen`, and the columns that only other messages have.
-        joins: by the settings and the versions of the reference tables.
-        written: the columns that the table has in Delta; None if it does not exist.
-    """
-
-    name: str
-    sent: pa.Schema
-    seen: pa.Schema
-    types: pa.Schema
-    joins: tuple[Join, ...]
-    written: pa.Schema | None
 
 
 class TableProjections:
@@ -75,6 +58,7 @@ class TableProjections:
         self._numbers: dict[tuple[tuple[Rule, ...], Projection], Definition] = {}
         self._resolved: dict[str, tuple[tuple[str, ...], Projection]] = {}
         self._catalog: Catalog | None = None
+        self._unclear: set[tuple[str, str]] = set()  # that the log says
         self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
         self.joins = TableJoins(lake.storage, settings.reference)
 
@@ -132,29 +116,47 @@ class TableProjections:
         known = self._resolved.get(name)
         if known is None or known[0] != messages:
             table = self._table(name, catalog, routing)
+            self._say_unclear(table)
             projection = self._safe(table, self._projection(table))
             known = self._resolved[name] = messages, self._without_keys(table, projection)
         return known[1]
 
+    def _say_unclear(self, table: Table) -> None:
+        """Log names of the settings that are a column, and another name of a column, too."""
+        own = self._silver, self._silver.own(table.name)
+        named = {name for part in own for name in (*part.columns, *part.drop)}
+        named |= {name for part in own for text in part.columns.values() for name in columns_of("", text)}
+        for column, other in unclear_names(named, table.seen, table.aliases):
+            if (table.name, column) not in self._unclear:
+                self._unclear.add((table.name, column))
+                log.warning(UNCLEAR, table=table.name, setting="silver", column=column, not_column=other)
+
     def _table(self, name: str, catalog: Catalog, routing: Routing) -> Table:
         sent = table_columns(routing.messages[name], catalog.columns, self._wrapper, routing.fixed.get(name))
         written = self._written(self._settings.tables.layout.silver_of(name))
-        return self._made(name, sent, catalog, written)
+        return self._made(name, sent, catalog, written, table_aliases(routing.messages[name], catalog))
 
-    def _made(self, name: str, sent: pa.Schema, catalog: Catalog, written: pa.Schema | None) -> Table:
-        joins = self.joins.of(name, sent)
+    def _made(self, name: str, sent: pa.Schema, catalog: Catalog, written: pa.Schema | None, aliases: Aliases) -> Table:
+        joins = self.joins.of(name, sent, aliases)
         joined = [field for _, field in self.joins.fields(joins)]
         replaced = {field.name.casefold() for field in joined}
         seen = pa.schema([*(field for field in sent if field.name.casefold() not in replaced), *joined])
-        return Table(name, sent, seen, known_types(seen, catalog), joins, written)
+        return Table(name, sent, seen, known_types(seen, catalog), joins, written, aliases, self._silver.touched(name))
+
+    def _possible(self, catalog: Catalog, name: str = "") -> list[Table]:
+        """A table for each message that is known."""
+        return [
+            self._made(name, sent, catalog, None, catalog.aliases.get(kind, {}))
+            for kind, sent in catalog.columns.items()
+        ]
 
     def _projection(self, table: Table) -> Projection:
         """What the settings make of the table's rows."""
-        there = self._names(table.seen)
-        general = self._silver.general_columns(table.name)
+        there, silver = self._names(table.seen), table.by_columns(self._silver)
+        general = silver.general_columns(table.name)
         columns = {name: text for name, text in general.items() if self._applies(name, text, there)}
-        columns |= self._silver.own(table.name).columns
-        drops = self._silver.drops(table.name)
+        columns |= silver.own(table.name).columns
+        drops = silver.drops(table.name)
         dropped = {name.casefold() for name in drops}
         kept = {name: text for name, text in columns.items() if name.casefold() not in dropped}
         drops = [name for name in drops if name.casefold() in there]
@@ -189,8 +191,8 @@ class TableProjections:
         is NULL from now on, and the app goes on. Its start refuses such settings."""
         columns, drops = [], list(projection.drops)
         for name, text in projection.columns:
-            problem = problem_of(table, name, text)
-            field = None if problem is None else _written_field(table, name)
+            problem = table.problem_of(name, text)
+            field = None if problem is None else table.written_field(name)
             if problem is None:
                 columns.append((name, text))
                 continue
@@ -216,18 +218,21 @@ class TableProjections:
                 columns_of(f"{setting}.columns.{name}", text)
         self._fingerprint()
         tables = [self._table(name, catalog, routing) for name in routing.messages]
-        messages = [self._made("", sent, catalog, None) for sent in catalog.columns.values()]
-        self._check_names(table.seen for table in (*messages, *tables))
+        messages = self._possible(catalog)
+        self._check_names((*messages, *tables))
         self._check_joins(messages, tables)
         for table in tables:
+            self._check_routing(table)
             self._check_table(table)
             self._check_former(table, routing.messages[table.name], catalog)
         self._check_without_tables(catalog, routing)
         self._check_keys(tables or messages)
 
-    def _check_names(self, known: Iterable[pa.Schema]) -> None:
+    def _check_names(self, tables: Sequence[Table]) -> None:
         """Refuse names that no schema has."""
-        names = {name.casefold(): name for schema in (LINEAGE, *known) for name in schema.names}
+        names = {
+            name.casefold(): name for known in (LINEAGE.names, *(table.names for table in tables)) for name in known
+        }
         if len(names) == len(LINEAGE):
             return
         for setting, own in self._silver.parts():
@@ -243,11 +248,11 @@ class TableProjections:
         Args:
             messages: a table for each message that is known.
         """
-        self.joins.check([(table.sent, table.joins) for table in (*messages, *tables)])
+        self.joins.check([(table.sent, table.aliases, table.joins) for table in (*messages, *tables)])
         for table in tables:
             made = self._made_otherwise(table)
             for reference, field in self.joins.fields(table.joins):
-                problem = _written_problem(table, field.name, field.type)
+                problem = table.written_problem(field.name, field.type)
                 if problem is not None and field.name.casefold() not in made:
                     raise _refusal(f"reference.{reference}", f"{field.name} {problem}")
 
@@ -256,25 +261,30 @@ class TableProjections:
         return replace(self._projection(table), joins=()).names
 
     def _check_table(self, table: Table) -> None:
-        projection = self._projection(table)
-        for name, text in projection.columns:
-            problem = problem_of(table, name, text)
+        own = table.by_columns(self._silver).own(table.name).columns
+        for name, text in self._projection(table).columns:
+            problem = table.problem_of(name, text)
             if problem is not None:
-                own = name in self._silver.own(table.name).columns
-                setting = f"silver.tables.{table.name}" if own else "silver"
+                setting = f"silver.tables.{table.name}" if name in own else "silver"
                 raise _refusal(f"{setting}.columns.{name}", problem)
+
+    def _check_routing(self, table: Table) -> None:
+        event = self._settings.event
+        routing = table.column(event.routing) if table.aliases and event.route_by != "message" else ""
+        if routing and routing.casefold() in self._projection(table).names:
+            raise _refusal("silver", f"{routing} names the table, and stays as it is")
 
     def _check_former(self, table: Table, messages: tuple[str, ...], catalog: Catalog) -> None:
         """Refuse to write a column as it is sent, if a projection of before has made it of another type."""
-        touched = self._settings.touched(table.name)
+        touched = table.by_columns(self._silver).touched(table.name) | joined_names(self._settings.reference)
         for field in table_columns(messages, catalog.columns, self._wrapper):
-            written = _written_field(table, field.name)
+            written = table.written_field(field.name)
             former = field.name.casefold() in self._projected and field.name.casefold() not in touched
-            if former and written is not None and _differs(field.type, written.type):
+            if former and written is not None and differs(field.type, written.type):
                 raise _refusal(
                     "silver.columns",
                     f"{field.name} of {table.name} is sent as {field.type}, but a projection of before made it "
-                    f"{written.type}: give it an expression of that type, or {_renew(table)}",
+                    f"{written.type}: give it an expression of that type, or {table.renewal}",
                 )
 
     def _check_without_tables(self, catalog: Catalog, routing: Routing) -> None:
@@ -284,8 +294,7 @@ class TableProjections:
             if named in routing.messages or (own is self._silver and routing.messages) or not catalog.columns:
                 continue
             for name, text in own.columns.items():
-                possible = [self._made(named, sent, catalog, None) for sent in catalog.columns.values()]
-                problems = [problem_of(table, name, text) for table in possible]
+                problems = [table.problem_of(name, text) for table in self._possible(catalog, named)]
                 if all(problems):
                     raise _refusal(f"{setting}.columns.{name}", problems[0] or "")
 
@@ -301,42 +310,10 @@ class TableProjections:
                 )
 
 
-def problem_of(table: Table, name: str, text: str) -> str | None:
-    """Why an expression cannot give the column; None = it can."""
-    found = type_of(text, fields_of(text, table.seen, table.types))
-    return found if isinstance(found, str) else _written_problem(table, name, found[1])
-
-
-def _written_problem(table: Table, name: str, kind: pa.DataType) -> str | None:
-    """Why the table cannot take a column of the type; None = it can."""
-    written = _written_field(table, name)
-    if written is None:
-        return None
-    remedy = f"take another name, or {_renew(table)}"
-    if written.name != name:
-        return f"the table {table.name} has the column as {written.name}, and case does not count: {remedy}"
-    if _differs(kind, written.type):
-        return f"is of the type {kind}, but the table {table.name} has {written.type} in {name}: {remedy}"
-    return None
-
-
 def _rules_of(base: Definitions, name: str) -> Iterator[tuple[Rule, ...]]:
     """The rules that rows of a table may meet; at least none at all."""
     yield () if (usual := base.of(name)) is None else usual.rules
     yield from (one.rules for one in base.by_origin.get(name, {}).values())
-
-
-def _renew(table: Table) -> str:
-    return f"run `rebuild {table.name} --renew --yes`"
-
-
-def _differs(kind: pa.DataType, written: pa.DataType) -> bool:
-    return not (grows(kind, written) or grows(written, kind))
-
-
-def _written_field(table: Table, name: str) -> pa.Field | None:
-    fields = table.written or ()
-    return next((field for field in fields if field.name.casefold() == name.casefold()), None)
 
 
 def _with_key(projection: Projection, key: str) -> Projection:

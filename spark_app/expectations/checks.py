@@ -10,18 +10,21 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from spark_app.expectations.engine import connection, type_of_expression
+from spark_app.expectations.named_columns import parameters_of, write_columns
 from spark_app.expectations.pure_functions import LIST_AGGREGATES, problem_of, problem_of_list_aggregate
+from spark_app.model.aliases import Aliases, aliased_fields
+from spark_app.model.definitions import MAX_CHARACTERS
 from spark_app.model.errors import ConfigurationError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.text import one_line
 
-MAX_CHARACTERS = 4000
 MAX_DEPTH = 200
 MAX_TEXT = 299  # characters of a message
 
@@ -76,7 +79,13 @@ def columns_in_expression(setting: str, text: str, more: frozenset[str] = frozen
         raise _error(setting, said.replace("a check", "an expression") if more else said) from None
 
 
-def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required: Iterable[pa.Schema] = ()) -> None:
+def check_columns(
+    name: str,
+    check: str,
+    schemas: Iterable[pa.Schema],
+    required: Iterable[pa.Schema] = (),
+    aliases: Mapping[pa.Schema, Aliases] = MappingProxyType({}),
+) -> None:
     """Refuse a check that names unknown columns, or that has no truth value for the types of its columns.
 
     Case does not count in the names of columns. The columns of lineage always exist. A column that one schema lacks
@@ -86,6 +95,7 @@ def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required:
     Args:
         schemas: columns of the messages that may come; the check has to bind on at least one of them.
         required: columns of the tables that exist and that the rule applies to; the check has to bind on each.
+        aliases: the other names of the columns, where they have some.
 
     Raises:
         ConfigurationError: the check of the expectation `name` is refused, see `columns_of` too.
@@ -96,6 +106,9 @@ def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required:
     for schema in (LINEAGE, *needed, *possible):
         for field in schema:
             known.setdefault(field.name.lower(), field)
+    for schema, names in aliases.items():
+        for field in aliased_fields(schema, names):
+            known.setdefault(field.name.lower(), field)
     anything = not needed and not possible
     for column in columns:
         if column.lower() not in known and (not anything or column.lower() in VALUE_WORDS):
@@ -103,19 +116,21 @@ def check_columns(name: str, check: str, schemas: Iterable[pa.Schema], required:
     if any(column.lower() not in known for column in columns):
         return
     for schema in needed:
-        if problem := _binding_problem(check, columns, schema, known):
+        if problem := _binding_problem(write_columns(check, schema, aliases.get(schema, {})), schema, known):
             raise _error(setting, problem)
-    problems = [_binding_problem(check, columns, schema, known) for schema in possible or [LINEAGE]]
+    texts = {schema: write_columns(check, schema, aliases.get(schema, {})) for schema in possible or [LINEAGE]}
+    problems = [_binding_problem(text, schema, known) for schema, text in texts.items()]
     if not needed and all(problems):
         raise _error(setting, problems[0] or "")
 
 
-def _binding_problem(check: str, columns: list[str], schema: pa.Schema, known: dict[str, pa.Field]) -> str | None:
+def _binding_problem(check: str, schema: pa.Schema, known: dict[str, pa.Field]) -> str | None:
     """Why the check has no truth value for rows with these columns; None = it has one."""
     import duckdb
 
     own = {field.name.lower(): field for field in (*LINEAGE, *schema)}
-    named = {column.lower() for column in columns} or {"_offset"}  # a table has at least one column
+    named = {column.lower() for column in columns_in_expression("", check)}
+    named = named or {"_offset"}  # a table has at least one column
     fields = pa.schema([own.get(column, known[column]) for column in sorted(named)])
     try:
         kind = type_of_expression(connection(), check, fields)
@@ -213,17 +228,10 @@ def _columns_in(tree: Any, more: frozenset[str] = frozenset()) -> set[str]:
             if part["class"] == "COLUMN_REF" and part["column_names"][0].lower() not in bound:
                 columns.add(part["column_names"][0])
             if part["class"] == "LAMBDA" and part["syntax_type"] == "LAMBDA_KEYWORD":
-                left.append((part["expr"], depth, bound | set(_parameters(part["lhs"]))))
+                left.append((part["expr"], depth, bound | set(parameters_of(part["lhs"]))))
                 continue
         left += [(child, depth, bound) for child in part.values() if isinstance(child, dict | list)]
     return columns
-
-
-def _parameters(left: dict[str, Any]) -> Iterator[str]:
-    """The parameters of `lambda x: ...` or `lambda x, i: ...`, in lower case."""
-    several = [argument["expression"] for argument in left.get("arguments", [])]
-    for one in several or [left]:
-        yield from (name.lower() for name in one["column_names"])
 
 
 def _check_node(node: dict[str, Any], more: frozenset[str]) -> None:

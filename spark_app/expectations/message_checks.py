@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from spark_app.decode.reference import load_files
-from spark_app.expectations.checks import MAX_CHARACTERS, check_columns, columns_of
+from spark_app.expectations.checks import check_columns, columns_of
 from spark_app.expectations.proto_rules import PREFIX, LeftOut, Translation, translate
+from spark_app.model.definitions import MAX_CHARACTERS
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.rule_options import has_rules
 

@@ -30,7 +30,7 @@ from spark_app.gold.merging import narrow
 from spark_app.settings.models import Settings
 from spark_app.storage.disk import is_full
 from spark_app.storage.local import LocalStorage
-from spark_app.worker.aggregates import Aggregate, Grouping
+from spark_app.worker.aggregates import Aggregate, Grouping, source_of
 from spark_app.worker.table_rows import split_by_value
 
 TABLE = "_protolake_table"
@@ -121,8 +121,10 @@ class AggregateComputer:
     def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
         """The fields of all files in one DataFrame, with the table's name in `TABLE`. Missing columns are NULL."""
         uris = [self._storage.uri(key) for name in names for key in files[name]]
-        rows = self._session.read.schema(from_arrow_schema(fields)).parquet(*uris)
-        return rows.withColumn(TABLE, folder_of_row())
+        columns = {source_of(field): pa.field(source_of(field), field.type) for field in fields}
+        rows = self._session.read.schema(from_arrow_schema(pa.schema(columns.values()))).parquet(*uris)
+        named = (F.col(source_of(field)).alias(field.name) for field in fields)
+        return rows.select(*named, folder_of_row().alias(TABLE))
 
     def _collect(self, read: Read, names: list[str]) -> dict[str, pa.Table]:
         parts = self._aggregate(read(names), names)
@@ -174,7 +176,7 @@ def _suited(rows: DataFrame, field: str, function: str) -> Column:
 
 def _alike(names: Iterable[str], fields: dict[str, pa.Schema]) -> list[tuple[pa.Schema, list[str]]]:
     """(fields, names of the tables with these fields)."""
-    found: dict[pa.Schema, list[str]] = {}
+    found: dict[tuple[pa.Schema, tuple[str, ...]], list[str]] = {}
     for name in names:
-        found.setdefault(fields[name], []).append(name)
-    return list(found.items())
+        found.setdefault((fields[name], tuple(map(source_of, fields[name]))), []).append(name)
+    return [(schema, alike) for (schema, _), alike in found.items()]

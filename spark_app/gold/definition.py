@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from spark_app.model.comments import Comments, Path
 from spark_app.settings.models import Aggregate, Settings
+from spark_app.worker.aggregates import with_source
 
 WORDS = {
     "count": "Number of values of {}",
@@ -54,12 +56,22 @@ class Definition:
         """The field of the aggregate; "" = it counts all rows."""
         return aggregate.field or ("" if aggregate.function == "count" else self.time)
 
-    def fields(self, columns: pa.Schema) -> pa.Schema:
-        """The key and the aggregated fields of a silver table with these columns. A missing key is left out; a missing
-        aggregated field has the type text."""
+    def fields(self, columns: pa.Schema, column_of: Callable[[str], str]) -> pa.Schema:
+        """The key and the aggregated fields of a silver table with these columns, by the names of the settings. A
+        missing key is left out; a missing aggregated field has the type text.
+
+        Args:
+            column_of: gives the column that a name of the settings means.
+        """
         wanted = {self.field_of(aggregate) for aggregate in self.aggregates.values()} - {""}
-        wanted |= {self.key} & set(columns.names)
-        return pa.schema([columns.field(f) if f in columns.names else (f, pa.string()) for f in sorted(wanted)])
+        wanted |= {self.key} if column_of(self.key) in columns.names else set()
+        own = {name: column_of(name) for name in sorted(wanted)}
+        return pa.schema(
+            [
+                with_source(columns.field(column), name) if column in columns.names else (name, pa.string())
+                for name, column in own.items()
+            ]
+        )
 
     def comments(self) -> Comments:
         """The comments of a new gold table."""
@@ -70,6 +82,7 @@ class Definition:
         return Comments(own=own)
 
     def digest(self, fields: pa.Schema) -> str:
-        """SHA-256 of the settings and the field types: a field that is missing now may get another type later."""
+        """SHA-256 of the settings, the field types and the columns whose names differ from the fields': a field that is
+        missing now may get another type later."""
         declared = {name: aggregate.model_dump() for name, aggregate in self.aggregates.items()}
         return hashlib.sha256(json.dumps([self.key, self.time, declared, str(fields)]).encode()).hexdigest()

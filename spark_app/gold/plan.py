@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.table_aliases import sent_names, table_aliases
 from spark_app.gold.definition import Definition
 from spark_app.gold.gold_tables import GoldTables
+from spark_app.model.aliases import column_of
 from spark_app.storage.state_files import read_json, write_durably
 
 
@@ -129,11 +131,16 @@ class Planner:
 
     def _fields(self) -> dict[str, pa.Schema]:
         """Routing name -> key and aggregated fields, for silver tables that exist and have the key."""
-        known = self._opened.schemas.ledger.catalog().columns
         names = sorted(set(self._opened.tables.admitted.values()))
         there = [name for name in names if self._lake.has_table(self._layout.silver_of(name))]
-        fields = {name: self._definition.fields(self._opened.tables.columns(name, known)) for name in there}
+        fields = {name: self._fields_of(name) for name in there}
         return {name: found for name, found in fields.items() if self._definition.key in found.names}
+
+    def _fields_of(self, name: str) -> pa.Schema:
+        catalog, tables = self._opened.schemas.ledger.catalog(), self._opened.tables
+        columns, messages = tables.columns(name, catalog.columns), tables.messages.get(name, ())
+        names, aliases = [*columns.names, *sent_names(messages, catalog)], table_aliases(messages, catalog)
+        return self._definition.fields(columns, lambda field: column_of(field, names, aliases))
 
     def _has_gold(self, name: str) -> bool:
         return self._tables.is_there(name)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from spark_app.model.aliases import Aliases
 from spark_app.model.field_ids import NO_IDS, FieldIds
 
 # A message index of Confluent's frame: the path from the file to the message; [0] is the first message.
@@ -17,9 +18,19 @@ MessageIndex = tuple[int, ...]
 SchemaKey = int | str
 
 
+OF_CHANGE = "change:"
+
+
 def read_schema_key(text: str) -> SchemaKey:
-    """The inverse of `str` for a schema key: decimal digits give an id, any other text is a GUID."""
+    """The inverse of `str` and of `wait_for_change` for a schema key: decimal digits give an id, any other text is a
+    GUID."""
+    text = text.removeprefix(OF_CHANGE)
     return int(text) if text.isdecimal() else text
+
+
+def wait_for_change(key: SchemaKey) -> str:
+    """What the records of a schema wait for until a person has decided about its changes."""
+    return f"{OF_CHANGE}{key}"
 
 
 Numbering = Literal["registered", "descriptor", "without_map_entries"]  # see `decode/numbering`
@@ -67,11 +78,14 @@ class Catalog:
 
     decodable: Mapping[SchemaKey, Decodable]
     refused: Mapping[SchemaKey, tuple[str, str]]  # -> (cause, detail)
-    waiting: frozenset[SchemaKey]  # schemas that cannot be resolved now
+    waiting: frozenset[SchemaKey]  # schemas that cannot be decoded now
     columns: Mapping[str, pa.Schema]  # message type -> the columns of all its versions
     # (schema, full name) -> message type, where it is not the full name
     types: Mapping[tuple[SchemaKey, str], str] = field(default_factory=dict)
     field_ids: FieldIds = NO_IDS  # of the columns that the files of a task have
+    # message type -> the other names of its columns, where it has some
+    aliases: Mapping[str, Aliases] = field(default_factory=dict)
+    paused: frozenset[SchemaKey] = frozenset()  # waiting schemas about whose changes a person has to decide
 
     def type_of(self, key: SchemaKey, full_name: str) -> str:
         """The message type: the full name, plus a number if schemas with this name contradict each other."""

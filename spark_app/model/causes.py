@@ -18,6 +18,7 @@ class Cause(StrEnum):
     SCHEMA_UNKNOWN = "schema_unknown"
     SCHEMA_INVALID = "schema_invalid"
     SCHEMA_INDEX = "schema_index"
+    SCHEMA_CHANGE = "schema_change"
     DECODE_PAYLOAD = "decode_payload"
     DECODE_RANGE = "decode_range"
     DECODE_TYPE = "decode_type"
@@ -48,6 +49,7 @@ CAUSE_HELP: Mapping[Cause, str] = {
     Cause.SCHEMA_UNKNOWN: "the registry did not know the schema id for longer than `schemas.unknown_id_grace_s`",
     Cause.SCHEMA_INVALID: "the schema does not compile, is not Protobuf or exceeds a cap",
     Cause.SCHEMA_INDEX: "the message index names no message of the writer's schema, or one unlike the payload",
+    Cause.SCHEMA_CHANGE: "the schema has a change with the policy `quarantine`, which the detail names",
     Cause.DECODE_PAYLOAD: "Google's Protobuf parser refuses the payload",
     Cause.DECODE_RANGE: "a timestamp is outside the years 1 to 9999",
     Cause.DECODE_TYPE: "the value cannot be converted to the column's type, or two columns would differ only by case",

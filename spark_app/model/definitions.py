@@ -13,6 +13,8 @@ Action = Literal["warn", "drop", "quarantine", "pause"]
 # Most rules of one table: the rules that a row fails are a bitmask of 64 bits with a sign.
 MAX_RULES = 62
 
+MAX_CHARACTERS = 4000  # of a check, and of an expression
+
 # The key of the schema that wrote a row, and its message type.
 Origin = tuple[int | str, str]
 

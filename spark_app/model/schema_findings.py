@@ -42,7 +42,54 @@ Kind = Literal[
     "moved",  # the message has another full name
 ]
 Severity = Literal["info", "warning"]
-Policy = Literal["accept", "warn"]  # `accept` makes any difference an info, `warn` a warning
+Policy = Literal[
+    "accept",  # the rows go on as they are, and nobody is warned
+    "warn",  # the rows go on as they are
+    "alias",  # the column keeps its first name
+    "new_column",  # the field fills another column
+    "quarantine",  # the records of the schema go to quarantine
+    "pause",  # the records of the schema wait until a person decides
+]
+# What is done with differences that the settings do not name. It loses nothing, and no values of another kind get into
+# a column.
+DEFAULTS: Mapping[Kind, Policy] = {
+    "rename": "new_column",
+    "reuse": "new_column",
+    "repeated": "new_column",
+    "singular": "new_column",
+    "bytes": "new_column",
+    "incompatible": "new_column",
+    "sign": "warn",
+    "narrow": "warn",
+    "enum_rename": "warn",
+}
+NEW_NAME: frozenset[Kind] = frozenset({"rename", "swap", "renumber", "reuse"})
+NEW_TYPE: frozenset[Kind] = frozenset(
+    {
+        "repeated",
+        "singular",
+        "narrow",
+        "widen",
+        "sign",
+        "bool",
+        "enum",
+        "bytes",
+        "message",
+        "shape",
+        "decimal",
+        "incompatible",
+    }
+)
+STOPPING: frozenset[Policy] = frozenset({"quarantine", "pause"})
+# They are decided before a record is decoded.
+DECIDING: frozenset[Policy] = STOPPING | {"alias", "new_column"}
+
+
+def suited(kind: Kind, policy: Policy) -> Policy:
+    """The policy, or for a kind that it does not suit the next weaker one."""
+    if policy == "alias" and kind != "rename":
+        policy = "new_column"
+    return "warn" if policy == "new_column" and kind not in NEW_NAME | NEW_TYPE else policy
 
 
 @dataclass(frozen=True)
@@ -53,8 +100,8 @@ class SchemaFinding:
         message: full name of the message whose rows have the column.
         path: names of the fields from the message to the changed one, with dots between them; "" = the message.
         old, new: the field, enum value or message as a .proto file declares it; "" = there is none.
-        severity: by the policy of its kind; without one, warning = values change their column, their type or their
-            meaning, or do not land.
+        severity: by the policy of its kind: info = accepted or an alias. Without one, warning = values change their
+            column, their type or their meaning, or do not land.
         said: the difference and its outcome, one sentence.
     """
 

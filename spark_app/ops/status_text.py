@@ -46,11 +46,16 @@ def _paused(name: str, pause: Mapping[str, Any]) -> str:
 
 
 def _schema_warnings(warnings: Mapping[str, Any]) -> list[str]:
-    """The number of warnings about schema versions, and the newest ones."""
+    """The schemas about which a person decides, the number of warnings about versions, and the newest ones."""
+    stopped = [
+        f"schemas     {key} is kept out: {said}; decide: protolake accept-schema {key} --as ..."
+        for key, said in warnings.get("stopped", {}).items()
+    ]
     if not warnings.get("count"):
-        return []
+        return stopped
     newest = [f"            {said}" for said in warnings["newest"]]
-    return [f"schemas     {warnings['count']:,} warnings about new versions, see `protolake schemas`", *newest]
+    count = f"schemas     {warnings['count']:,} warnings about new versions, see `protolake schemas`"
+    return [*stopped, count, *newest]
 
 
 def _reference(name: str, reference: Mapping[str, Any]) -> str:

@@ -134,9 +134,8 @@ def _ledger(lake: Lake) -> list[Finding]:
     try:
         Ledger(lake).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:
-        remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
         what = error.what if isinstance(error, ContractError) else str(error)
-        return [Finding(what, remedy, repair=lambda: inventory.begin_ledger(lake))]
+        return [Finding(what, inventory.LOST_LEDGER, repair=lambda: inventory.begin_ledger(lake))]
     return []
 
 

@@ -22,6 +22,7 @@ from spark_app.model.events import Event
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.recovery import requests
+from spark_app.recovery.acceptance import Acceptance
 from spark_app.recovery.rebuild import Rebuild
 from spark_app.recovery.renewal import Renewal
 from spark_app.recovery.replay import Replay
@@ -65,7 +66,7 @@ class RequestExecutor:
         self._unit_lock = unit_lock
         self._placed = placed
         self._tell = tell
-        self._job: Replay | Rebuild | Renewal | Resume | None = None
+        self._job: Replay | Rebuild | Renewal | Resume | Acceptance | None = None
         self._request: Request | None = None
 
     def rebuilding(self) -> bool:
@@ -154,11 +155,13 @@ class RequestExecutor:
         log.info("request done", kind=request.kind, request=request.id)
         return result
 
-    def _start(self, request: Request) -> Replay | Rebuild | Renewal | Resume:
+    def _start(self, request: Request) -> Replay | Rebuild | Renewal | Resume | Acceptance:
         if request.kind == "replay":
             return Replay(self._spark, self._opened, self._units, request)
         if request.kind == "resume":
             return Resume(self._opened, request)
+        if request.kind == "accept":
+            return Acceptance(self._opened, request)
         if request.kind == "renew":
             return Renewal(self._spark, self._opened, self._units, self._aggregator, request)
         return Rebuild(self._spark, self._opened, self._units, self._aggregator, request)

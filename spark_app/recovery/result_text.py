@@ -83,6 +83,16 @@ def resume_line(result: dict[str, Any]) -> str:
     )
 
 
+def accept_line(result: dict[str, Any]) -> str:
+    """The result of a decision about a schema."""
+    states = {
+        "decodable": "its waiting records are decoded while the app runs; `replay` places those in quarantine",
+        "waiting": "its records are decoded as soon as the registry answers",
+        "refused": "its records go to quarantine",
+    }
+    return f"schema {result['schema']}, {result['change']}: {result['policy']}; {states[result['state']]}"
+
+
 def doctor_lines(findings: Iterable[Finding]) -> list[str]:
     """Each finding with its remedy, fatal ones first."""
     lines = []

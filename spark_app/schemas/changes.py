@@ -30,6 +30,7 @@ from spark_app.decode.typemap import (
 from spark_app.model.record_schemas import RESERVED
 from spark_app.model.schema_findings import Kind
 from spark_app.schemas.declarations import declared, oneof_of, reserved, reserved_names, type_name
+from spark_app.schemas.field_names import Place
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Change:
         before: the column of the field in the old version; if another number has its name now, the column that had its
             new name. None = there is none.
         after: the column of the field in the new version; None = it has no such field.
+        place: the message that declares the field in the new version, and the field's number; None = it has none.
     """
 
     kind: Kind
@@ -71,17 +73,36 @@ class Change:
     new: str
     before: Column | None = None
     after: Column | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a schema, as serialized FileDescriptorSets whose last file is the schema's own.
+
+    Attributes:
+        registered: with the names of the fields.
+        decoded: with the names of their columns, see `field_names`.
+    """
+
+    registered: bytes
+    decoded: bytes
 
 
 def changes_between(old: bytes, new: bytes) -> list[Change]:
-    """The differences between two versions of a schema, given as serialized FileDescriptorSets whose last file is the
-    schema's own, in the order of the new version's messages and their field numbers.
+    """As `differences`, if all columns have the names of their fields."""
+    return differences(Version(old, old), Version(new, new))
+
+
+def differences(old: Version, new: Version) -> list[Change]:
+    """The differences between two versions of a schema, in the order of the new version's messages and their field
+    numbers.
 
     A message that others of its file contain in both versions is compared along the columns of these, and not once
     more by itself.
     """
-    olds, news = load_files(old), load_files(new)  # the pools own the descriptors
-    before, after = _messages(olds[1]), _messages(news[1])
+    pools = [load_files(data) for data in (old.registered, new.registered, old.decoded, new.decoded)]  # own descriptors
+    before, after, old_columns, new_columns = (messages_of(own) for _, own in pools)
     outer = {*_outermost(before), *_outermost(after)}
     gone = _Gone(message for name, message in before.items() if name not in after)
     found: list[Change] = []
@@ -94,11 +115,12 @@ def changes_between(old: bytes, new: bytes) -> list[Change]:
             continue
         if origin.full_name != name:
             found.append(Change("moved", name, origin.full_name, "", origin.full_name, name))
-        found += _Walk(origin.full_name, name).messages(_Side(origin), _Side(message), ())
+        sides = _Side(origin, old_columns[origin.full_name]), _Side(message, new_columns[name])
+        found += _Walk(origin.full_name, name).messages(*sides, ())
     return found + [Change("message_removed", name, name, "", name, "") for name in gone.left if name in outer]
 
 
-def _messages(own: Iterable[Descriptor]) -> dict[str, Descriptor]:
+def messages_of(own: Iterable[Descriptor]) -> dict[str, Descriptor]:
     """Full name -> message, of the schema's own file; map entries are not messages of their own."""
     found = list(own)
     for message in found:
@@ -158,36 +180,54 @@ def _fields(message: Descriptor) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of one version, or a part of its map."""
+    """A field of one version, or a part of its map.
+
+    Attributes:
+        named: the same with the name of its column.
+        above: full names of the messages that contain it.
+        place: of the field, also for a part of its map.
+    """
 
     field: FieldDescriptor
+    named: FieldDescriptor
     column: Column
-    above: tuple[str, ...]  # full names of the messages that contain it
+    above: tuple[str, ...]
+    place: Place
 
     def parts(self) -> tuple[_Field, _Field]:
         """The key and the value of a map."""
-        key, value = map_fields(self.field)
+        keys, values = zip(map_fields(self.field), map_fields(self.named), strict=True)
         path, kind, decoded = self.column.path, self.column.type, self.column.decoded
         return (
-            _Field(key, Column((*path, "key"), kind.key_type, decoded.key_type), self.above),
-            _Field(value, Column((*path, "value"), kind.item_type, decoded.item_type), self.above),
+            _Field(*keys, Column((*path, "key"), kind.key_type, decoded.key_type), self.above, self.place),
+            _Field(*values, Column((*path, "value"), kind.item_type, decoded.item_type), self.above, self.place),
         )
 
     @property
     def is_struct(self) -> bool:
         return self.field.message_type is not None and pa.types.is_struct(value_type(self.field, self.above))
 
+    def inside(self) -> _Side:
+        """The message that it contains."""
+        assert self.field.message_type is not None
+        assert self.named.message_type is not None
+        return _Side(self.field.message_type, self.named.message_type, self.column.path, self.above)
+
 
 class _Side:
-    """A message of one version, where its columns are, and the full names of the messages that contain it."""
+    """A message of one version, the same with the names of its columns, where these are, and the full names of the
+    messages that contain it."""
 
-    def __init__(self, message: Descriptor, path: tuple[str, ...] = (), above: tuple[str, ...] = ()):
+    def __init__(self, message: Descriptor, named: Descriptor, path: tuple[str, ...] = (), above: tuple[str, ...] = ()):
         self.message = message
         self.inside = (*above, message.full_name)
-        names = column_names(message, frozenset() if path else RESERVED)
-        self.fields = {
-            f.number: _Field(f, self._column((*path, names[f.number]), f), self.inside) for f in message.fields
-        }
+        names = column_names(named, frozenset() if path else RESERVED)
+        self.fields = {f.number: self._field(f, named, (*path, names[f.number])) for f in message.fields}
+
+    def _field(self, field: FieldDescriptor, named: Descriptor, path: tuple[str, ...]) -> _Field:
+        twin = named.fields_by_number[field.number]
+        place = self.message.full_name, field.number
+        return _Field(field, twin, self._column(path, twin), self.inside, place)
 
     def _column(self, path: tuple[str, ...], field: FieldDescriptor) -> Column:
         return Column(path, table_type(field, self.inside), column_type(field, self.inside))
@@ -242,23 +282,27 @@ class _Walk:
             kind = "reuse" if another or set(_type_changes(one, other)) - {"widen"} else "rename"
         before = one if not stays else owner
         yield self._change(kind, path, before, other, declared(one.field), declared(other.field))
+        if kind == "rename" and one.column.path == other.column.path:
+            yield from self._inside(one, other, path)
 
     def _same(self, one: _Field, other: _Field, path: tuple[str, ...]) -> Iterator[Change]:
         """The differences of a field that has the same number and the same name in both versions."""
-        if one.column.path[-1] != other.column.path[-1]:
-            yield self._change("column", path, one, other, declared(one.field), declared(other.field))
-            return
         types = list(_type_changes(one, other))
-        for kind in types or _manners(one.field, other.field):
+        moved = one.column.path[-1] != other.column.path[-1]
+        for kind in types or (["column"] if moved else _manners(one.field, other.field)):
             yield self._change(kind, path, one, other, declared(one.field), declared(other.field))
+        if not moved:
+            yield from self._inside(one, other, path)
+
+    def _inside(self, one: _Field, other: _Field, path: tuple[str, ...]) -> Iterator[Change]:
+        """The differences of what two fields contain that have one column."""
         if is_map(one.field) and is_map(other.field):
             for before, after in zip(one.parts(), other.parts(), strict=True):
                 yield from self._same(before, after, (*path, after.field.name))
         elif one.field.enum_type is not None and other.field.enum_type is not None:
             yield from self._values(one, other, path)
         elif one.is_struct and other.is_struct:
-            old, new = (_Side(f.field.message_type, f.column.path, f.above) for f in (one, other))  # type: ignore[arg-type]
-            yield from self.messages(old, new, path)
+            yield from self.messages(one.inside(), other.inside(), path)
 
     def _values(self, one: _Field, other: _Field, path: tuple[str, ...]) -> Iterator[Change]:
         """Differences of enum values."""
@@ -274,7 +318,8 @@ class _Walk:
         self, kind: Kind, path: tuple[str, ...], one: _Field | None, other: _Field | None, old: str, new: str
     ) -> Change:
         before, after = (found.column if found else None for found in (one, other))
-        return Change(kind, self._message, self._was, ".".join(path), old, new, before, after)
+        place = other.place if other else None
+        return Change(kind, self._message, self._was, ".".join(path), old, new, before, after, place)
 
 
 # Type -> how its bytes are read, whether it has a sign, and its bits.

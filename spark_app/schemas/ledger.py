@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
@@ -21,53 +21,21 @@ from spark_app.decode.merged_columns import find_clash, grows, merge_columns
 from spark_app.decode.numbering import depends_on_writer, index_within
 from spark_app.decode.reference import load_files
 from spark_app.decode.typemap import arrow_schema
+from spark_app.model.aliases import Aliases
 from spark_app.model.catalog import Catalog, Decodable, Form, MessageIndex, Numbering, SchemaKey
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
-from spark_app.model.schema_findings import Comparison
+from spark_app.model.schema_findings import Comparison, Kind, Policy
+from spark_app.schemas.changes import Version
 from spark_app.schemas.descriptors import digest
+from spark_app.schemas.ledger_entry import Entry
+from spark_app.schemas.message_aliases import find_aliases
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 
-Outcome = Literal["decodable", "refused", "waiting"]
 MOST_UNKNOWN = 10_000  # most entries of ids unknown to the registry: corrupt frames can contain billions of ids
 NEWEST_WARNINGS = 3  # that the status shows
 MOST_WAITING = 10_000  # most waiting entries: the ledger must stay small even if the registry is down for a day
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One schema id or GUID.
-
-    Attributes:
-        met_at: when it was first seen, seconds since 1970; `schemas.unknown_id_grace_s` counts from here.
-        digest: the digest of its descriptor set, if it is decodable.
-        cause, detail: the reason of a refused schema; a waiting schema has only a detail.
-        version: its version in a configured subject, if it has one.
-        form: the registered form of the file with its messages, if it is decodable; None = an earlier release added
-            the entry.
-        comments: the digest of its comments; "" = it has none, or an earlier release added the entry.
-        subjects: its version in each of its subjects, as far as they are known; the topics' own come first.
-        comparison: the digest of its comparison with the version before; "" = it is not compared yet. None = an earlier
-            release added the entry, which is never compared.
-    """
-
-    key: SchemaKey
-    outcome: Outcome
-    met_at: float
-    digest: str = ""
-    cause: str = ""
-    detail: str = ""
-    version: int | None = None
-    form: Form | None = None
-    comments: str = ""
-    subjects: Mapping[str, int] = field(default_factory=dict)
-    comparison: str | None = None
-
-    @functools.cached_property
-    def text(self) -> str:
-        """The entry as JSON. Cached, because each write of the ledger contains all entries and few have changed."""
-        return json.dumps(asdict(self))
 
 
 class Ledger:
@@ -103,8 +71,14 @@ class Ledger:
         version: int | None = None,
         comments: Mapping[str, str] = MappingProxyType({}),
         subjects: Mapping[str, int] = MappingProxyType({}),
+        decoded: bytes = b"",
     ) -> None:
-        """`comments`: full name of a message or field -> comment. `subjects`: see `Entry`."""
+        """
+        Args:
+            comments: full name of a message or field -> comment, by the names of the columns.
+            subjects: see `Entry`.
+            decoded: the descriptor set with the names of the columns; empty = those of the fields.
+        """
         entry = Entry(
             key,
             "decodable",
@@ -115,6 +89,7 @@ class Ledger:
             comments=self._keep_comments(comments),
             subjects=dict(subjects),
             comparison="",
+            decoded=self.keep(decoded) if decoded not in (b"", descriptor_set) else "",
         )
         self._put(entry)
 
@@ -139,11 +114,13 @@ class Ledger:
         return self._comparisons.get(entry.comparison or "")
 
     def warnings(self) -> dict[str, Any]:
-        """The number of warnings of all comparisons, and the newest ones. The status thread calls this, too."""
+        """The number of warnings of all comparisons, the newest ones, and the schemas about which a person decides with
+        their changes. The status thread calls this, too."""
         compared = [comparison for e in list(self.entries.values()) if (comparison := self.comparison_of(e))]
         newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
         count = sum(len(c.warnings) for c in compared)
-        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS))}
+        stopped = {str(e.key): e.detail for e in list(self.entries.values()) if e.is_stopped}
+        return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS)), "stopped": stopped}
 
     def uncompared(self) -> list[Entry]:
         """The decodable schemas that are to be compared with the version before them."""
@@ -164,8 +141,10 @@ class Ledger:
             write_durably(self._storage, self._key(name, ending), data, "descriptors")
         return name
 
-    def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
-        self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
+    def add_refused(
+        self, key: SchemaKey, cause: Cause, detail: str, met_at: float, stopped_by: Sequence[Kind] = ()
+    ) -> None:
+        self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail, stopped_by=stopped_by))
         while len(self._unknown) > MOST_UNKNOWN:
             forgotten = next(iter(self._unknown))
             del self._unknown[forgotten], self.entries[forgotten]
@@ -173,12 +152,27 @@ class Ledger:
     def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
         self._put(Entry(key, "waiting", met_at, detail=detail))
 
-    def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int]) -> None:
-        """Set the versions of the schemas that are in the ledger: schema id -> version."""
+    def add_paused(self, key: SchemaKey, detail: str, met_at: float, stopped_by: Sequence[Kind]) -> None:
+        cause = Cause.SCHEMA_CHANGE.value
+        self._put(Entry(key, "waiting", met_at, cause=cause, detail=detail, stopped_by=stopped_by))
+
+    def accept(self, key: SchemaKey, policy: Policy) -> None:
+        """Note how a person decided about a schema that is stopped. The next `resolve` goes by it."""
+        self._put(replace(self.entries[key], accepted=policy))
+
+    def set_versions(self, versions: Mapping[int, int] | Mapping[SchemaKey, int], subject: str = "") -> None:
+        """Set the versions of the schemas that are in the ledger.
+
+        Args:
+            versions: schema id -> version.
+            subject: that of the versions, without context, for schemas that an earlier release added; "" = unknown.
+        """
         for key, version in versions.items():
-            if key in self.entries:
-                self.entries[key] = replace(self.entries[key], version=version)
-                self._saved = False
+            old = self.entries.get(key)
+            if old is not None:
+                subjects = old.subjects or ({subject: version} if subject else {})
+                self.entries[key] = replace(old, version=version, subjects=subjects)
+                self._saved &= self.entries[key] == old
 
     def message_names(self, key: SchemaKey) -> list[str]:
         """Full names of the messages in a schema's own file; none if the schema is not decodable."""
@@ -188,8 +182,8 @@ class Ledger:
         return [message.full_name for _, message in _messages(self.descriptor_set(entry.digest))]
 
     def message(self, key: SchemaKey, full_name: str) -> Descriptor | None:
-        """A message of a decodable schema's own file; None if it has no such message."""
-        found = _messages(self.descriptor_set(self.entries[key].digest))
+        """A message of a decodable schema's own file with the names of its columns; None if it has no such message."""
+        found = _messages(self.decoded_set(self.entries[key]))
         return next((message for _, message in found if message.full_name == full_name), None)
 
     def commented(self) -> list[Entry]:
@@ -212,12 +206,14 @@ class Ledger:
 
     def _put(self, entry: Entry) -> None:
         old = self.entries.pop(entry.key, None)
+        if old is not None and old.accepted and not entry.accepted:
+            entry = replace(entry, accepted=old.accepted, stopped_by=old.stopped_by)
         self.entries[entry.key] = entry
         self._waiting.pop(entry.key, None)
         self._unknown.pop(entry.key, None)
         if entry.outcome == "waiting":
             self._waiting[entry.key] = None
-            if old is not None and old.outcome == "waiting":
+            if old is not None and old.outcome == "waiting" and old.is_paused == entry.is_paused:
                 return  # still waiting after a retry: the catalog stays valid, only the detail may differ
         elif entry.cause == Cause.SCHEMA_UNKNOWN:
             self._unknown[entry.key] = None
@@ -254,15 +250,29 @@ class Ledger:
         if self._decodable is None:
             self._decodable = self._build_decodable()
         refused = {e.key: (e.cause, e.detail) for e in self.entries.values() if e.outcome == "refused"}
-        return replace(self._decodable, refused=refused, waiting=frozenset(self._waiting))
+        paused = frozenset(key for key in self._waiting if self.entries[key].is_paused)
+        return replace(self._decodable, refused=refused, waiting=frozenset(self._waiting), paused=paused)
 
     def _build_decodable(self) -> Catalog:
         decodable = {
-            e.key: Decodable(e.key, self.descriptor_set(e.digest), e.digest, e.form, self.numbering)
+            e.key: Decodable(e.key, self.decoded_set(e), e.decoded or e.digest, e.form, self.numbering)
             for e in self.entries.values()
             if e.outcome == "decodable"
         }
-        return Catalog(decodable, {}, frozenset(), *message_types(decodable.values()))
+        columns, types = message_types(decodable.values())
+        return Catalog(decodable, {}, frozenset(), columns, types, aliases=self._aliases(decodable, types))
+
+    def _aliases(
+        self, decodable: Mapping[SchemaKey, Decodable], types: Mapping[tuple[SchemaKey, str], str]
+    ) -> dict[str, Aliases]:
+        registered = {
+            key: self.descriptor_set(self.entries[key].digest) for key in decodable if self.entries[key].decoded
+        }
+        versions = (
+            (key, Version(registered.get(key, one.descriptor_set), one.descriptor_set))
+            for key, one in decodable.items()
+        )
+        return find_aliases(versions, types) if registered else {}
 
     def index_of(self, key: SchemaKey, message: str) -> MessageIndex:
         """The message index, by the lake's rule, of a message in the own file of a decodable schema.
@@ -292,6 +302,21 @@ class Ledger:
 
     def _key(self, name: str, ending: str) -> str:
         return f"{self._lake.schemas}/{name}{ending}"
+
+    def version(self, entry: Entry) -> Version:
+        """
+        Raises:
+            ContractError: as `descriptor_set`.
+        """
+        return Version(self.descriptor_set(entry.digest), self.decoded_set(entry))
+
+    def decoded_set(self, entry: Entry) -> bytes:
+        """The descriptor set with the names of the columns.
+
+        Raises:
+            ContractError: as `descriptor_set`.
+        """
+        return self.descriptor_set(entry.decoded or entry.digest)
 
     def descriptor_set(self, name: str) -> bytes:
         """The descriptor set of this digest.

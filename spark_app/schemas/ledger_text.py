@@ -11,7 +11,8 @@ from spark_app.model.causes import Cause
 from spark_app.model.schema_findings import Comparison, SchemaFinding
 from spark_app.model.text import one_line
 from spark_app.schemas.declarations import file_lines
-from spark_app.schemas.ledger import Entry, Ledger
+from spark_app.schemas.ledger import Ledger
+from spark_app.schemas.ledger_entry import Entry
 
 MOST_NAMES = 3  # message types in a line
 CONTEXT = 2  # equal lines around a difference

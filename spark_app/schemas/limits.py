@@ -19,13 +19,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
+from spark_app.decode.numbering import with_nested
 from spark_app.decode.typemap import WRAPPERS, is_json, is_map, map_fields
 from spark_app.model.text import one_line
 
@@ -113,7 +113,7 @@ class SchemaLimits:
             SchemaInvalid: there are too many.
         """
         total = 0
-        for message in _with_nested(messages):
+        for message in with_nested(messages):
             columns = count_columns(message, self.max_columns)
             if columns > self.max_columns:
                 raise SchemaInvalid(
@@ -159,9 +159,3 @@ def _count_value(field: FieldDescriptor, most: int, above: tuple[str, ...]) -> i
 
 def _count_messages(message: DescriptorProto) -> int:
     return 1 + sum(_count_messages(nested) for nested in message.nested_type)
-
-
-def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
-    for message in messages:
-        yield message
-        yield from _with_nested([nested for nested in message.nested_types if not nested.GetOptions().map_entry])

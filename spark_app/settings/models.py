@@ -11,13 +11,13 @@ from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, field
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from spark_app.model.definitions import MAX_RULES
-from spark_app.model.schema_findings import Kind, Policy
 from spark_app.model.table_names import TableNames
 from spark_app.settings.connections import KafkaSettings, RegistrySettings, Section
 from spark_app.settings.decoding import Decode, Wrapper
 from spark_app.settings.following import Events, Followers
 from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
+from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
 
 PREFIX = "PROTOLAKE_"
@@ -134,7 +134,7 @@ class Schemas(Section):
         "off",
         description="what becomes of a row that fails a rule of protovalidate in its schema; off = none is checked",
     )
-    changes: dict[Kind, Policy] = Field({}, description="kind of change -> accept or warn, see docs/decoding.md")
+    changes: Changes = Field({}, description="kind of change -> policy, instead of its default in docs/decoding.md")
     unknown_id_grace_s: PositiveFloat = Field(
         600.0, description="seconds that records wait for a schema id unknown to the registry, before quarantine"
     )

@@ -20,6 +20,11 @@ from spark_app.store.manifest import MOST_SCANNED, Manifests
 MOST_NAMED = 10
 Seen = Mapping[str, int | None]  # table -> its last unit; 0 = no unit of this lake, None = no such table
 
+LOST_LEDGER = (
+    "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again, and `schemas.changes` "
+    "of the present settings decides about their columns"
+)
+
 
 def examine(
     lake: Lake,
@@ -115,8 +120,9 @@ def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMa
         )
     compiled = any(key.endswith(".fds") for key in storage.list(lake.schemas))
     if last and not storage.exists(lake.ledger) and compiled:  # before the first unit it may not exist yet
-        remedy = "Restore it from a backup, or run `doctor --repair`: the app then fetches all schemas again"
-        findings.append(Finding(f"{storage.uri(lake.ledger)} is missing", remedy, repair=lambda: begin_ledger(lake)))
+        findings.append(
+            Finding(f"{storage.uri(lake.ledger)} is missing", LOST_LEDGER, repair=lambda: begin_ledger(lake))
+        )
     if not storage.exists(lake.admitted) and any(layout.is_silver(name) for name in lake.tables()):
         findings.append(Finding(f"{storage.uri(lake.admitted)} is missing", "Restore it from a backup of the lake"))
     return findings

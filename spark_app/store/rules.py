@@ -10,6 +10,7 @@ from typing import Any
 
 from spark_app.model.catalog import Numbering
 from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
@@ -25,8 +26,11 @@ OTHER_LAKE = "use the settings that the lake was created with (--settings), or s
 CHANGE_NUMBERING = "remove the setting, or run `doctor --repair` to change the lake's rule, see docs/decoding.md"
 
 
-def check_rules(lake: Lake, settings: Settings) -> None:
+def check_rules(lake: Lake, settings: Settings) -> Settings:
     """Compare the settings with the lake's rules; a new lake stores those of the settings.
+
+    Returns:
+        The settings. The routing field has the name by which the lake began to call it, if they call it otherwise.
 
     Raises:
         ConfigurationError: a setting differs from the lake's rule.
@@ -40,11 +44,29 @@ def check_rules(lake: Lake, settings: Settings) -> None:
         )
     if stored is None:
         write_rules(lake, settings)
-        return
+        return settings
+    settings = _with_kept_name(lake, settings, stored)
     for name, value in rules_of(settings).items():
         if stored.get(name, value) != value:
             what = f"{name} is {value!r}, but the lake {lake.root} was created with {stored[name]!r}"
             raise ConfigurationError(f"{what}: {CHANGE_NUMBERING if name == NUMBERING else OTHER_LAKE}")
+    return settings
+
+
+def _with_kept_name(lake: Lake, settings: Settings, stored: dict[str, Any]) -> Settings:
+    given, kept = settings.event.routing, stored.get("event.routing", settings.event.routing)
+    if given == kept or not _are_one_column(lake, given, kept):
+        return settings
+    return settings.model_copy(update={"event": settings.event.model_copy(update={"routing": kept})})
+
+
+def _are_one_column(lake: Lake, *fields: str) -> bool:
+    """Whether a message has these fields in one column."""
+    try:
+        aliases = Ledger(lake).catalog().aliases.values()
+    except ContractError:
+        return False
+    return any(len({names.get((), {}).get(field, field) for field in fields}) == 1 for names in aliases)
 
 
 def record_message_index_rule(lake: Lake, settings: Settings) -> Numbering | None:
@@ -64,12 +86,17 @@ def message_index_rule(lake: Lake) -> Numbering | None:
 def only_message_index_rule_differs(lake: Lake, settings: Settings) -> bool:
     """True if the settings differ from the lake's rules only in the rule for message indexes, which may be changed."""
     stored = _read(lake) or {}
+    settings = _with_kept_name(lake, settings, stored)
     return {name for name, value in rules_of(settings).items() if stored.get(name, value) != value} == {NUMBERING}
 
 
 def write_rules(lake: Lake, settings: Settings) -> str:
     """Store the rules of the settings in the lake. Returns what was done."""
-    _write(lake, {NUMBERING: "registered"} | rules_of(settings))
+    try:
+        stored = _read(lake) or {}
+    except ContractError:  # it is damaged, and written anew
+        stored = {}
+    _write(lake, {NUMBERING: "registered"} | rules_of(_with_kept_name(lake, settings, stored)))
     return f"wrote the rules of these settings to {lake.storage.uri(lake.rules)}"
 
 

@@ -21,6 +21,18 @@ ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most
 WIDE = pa.decimal128(38, 0)  # the type of a sum of integers, which is exact
 KEYS = (types.is_string, types.is_binary, types.is_signed_integer, types.is_boolean)
 EVERY = pc.CountOptions(mode="all")
+SOURCE = b"protolake.column"  # metadata of a field
+
+
+def with_source(column: pa.Field, name: str) -> pa.Field:
+    """A column of silver as a field of this name, which notes the column's own name if it is another one."""
+    return column if column.name == name else column.with_name(name).with_metadata({SOURCE: column.name})
+
+
+def source_of(field: pa.Field) -> str:
+    """The column of silver that is read for a field."""
+    source: bytes = (field.metadata or {}).get(SOURCE, field.name.encode())
+    return source.decode()
 
 
 class Aggregate(NamedTuple):
@@ -32,7 +44,7 @@ class Aggregate(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The aggregates of one table, grouped by `key`. `fields` are the columns to read; a column that a file
+    """The aggregates of one table, grouped by `key`. `fields` are what to read, see `source_of`; a column that a file
     lacks is NULL for its rows."""
 
     key: str
@@ -81,16 +93,16 @@ class Grouping(NamedTuple):
     def _read(self, storage: LocalStorage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
         with storage.open_input(key) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
-            there = set(file.schema_arrow.names) & set(self.fields.names)
+            there = set(file.schema_arrow.names) & set(map(source_of, self.fields))
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
             widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
             size = max(1, min(ROWS, BYTES // max(widest, 1)))
             for batch in file.iter_batches(
-                size, columns=[n for n in self.fields.names if n in there], use_threads=False
+                size, columns=[n for n in dict.fromkeys(map(source_of, self.fields)) if n in there], use_threads=False
             ):
                 columns = [
-                    batch[field.name].cast(field.type) if field.name in there else pa.nulls(len(batch), field.type)
-                    for field in self.fields
+                    batch[name].cast(field.type) if name in there else pa.nulls(len(batch), field.type)
+                    for field, name in zip(self.fields, map(source_of, self.fields), strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from spark_app.model.aliases import aliased_fields
 from spark_app.model.catalog import Catalog
 from spark_app.model.causes import Reject
 from spark_app.worker import unwrap
@@ -34,8 +35,11 @@ class Placement:
             outer: the wrappers, a row for each; None where the messages have none.
         """
         routing = self._plan.routing
-        by_outer = outer is not None and routing.field in outer.column_names
-        routed = route(outer if by_outer else table, count, routing, message).hold(self._plan.held)
+        wrapper, _, own = message.rpartition("/")
+        chosen, column = table, routing.column(own, table.column_names)
+        if outer is not None and (of_outer := routing.column(wrapper, outer.column_names)) in outer.column_names:
+            chosen, column = outer, of_outer
+        routed = route(chosen, count, routing, message, column).hold(self._plan.held)
         if outer is not None and self._plan.wrapper is not None:
             rest = unwrap.keep_rest(outer, self._plan.wrapper)
             table = table if rest is None else _with_column(table, unwrap.COLUMN, rest)
@@ -78,8 +82,10 @@ class Placement:
 
 
 def known_types(columns: pa.Schema, catalog: Catalog) -> pa.Schema:
-    """The columns that a rule can name: those of the tables, and those that only other message types have."""
+    """The columns that a rule can name: those of the tables, and those that only other message types have, by all of
+    their names."""
     known = [field for columns_of_type in catalog.columns.values() for field in columns_of_type]
+    known += (one for kind, names in catalog.aliases.items() for one in aliased_fields(catalog.columns[kind], names))
     found = {field.name.lower(): field for field in reversed(known)}
     own = {name.lower() for name in columns.names}
     return pa.schema([*columns, *(field for name, field in found.items() if name not in own)])

@@ -35,13 +35,14 @@ class Routing:
     """The tables that a task knows; it reports any other routing value as new.
 
     Attributes:
-        field: the message's routing field.
+        field: the message's routing field, as the settings call it.
         admitted: routing value -> routing name, for every admitted table.
         allowed: routing names that may become tables; empty = any.
         room: True = a new table is possible; False = the limit on tables is reached.
         by: the source of the routing value.
         messages: routing name -> the message types of its rows, in the order of admission; any other type is new.
         fixed: routing name -> existing columns of a table with several message types.
+        aliases: message type -> the column with the values of the routing field, where it has another name.
     """
 
     field: str
@@ -51,6 +52,11 @@ class Routing:
     by: By = "field"
     messages: Mapping[str, tuple[str, ...]] = attribute(default_factory=dict)
     fixed: Mapping[str, pa.Schema] = attribute(default_factory=dict)
+    aliases: Mapping[str, str] = attribute(default_factory=dict)
+
+    def column(self, message: str, columns: Collection[str]) -> str:
+        """The column with the routing values of a message; a column of the field's name comes first."""
+        return self.field if self.field in columns else self.aliases.get(message, self.field)
 
     @cached_property
     def owned(self) -> frozenset[str]:
@@ -120,17 +126,18 @@ class Routed:
         return [(row, *bad[self.codes[row]]) for row in np.flatnonzero(np.isin(self.codes, list(bad))).tolist()]
 
 
-def route(table: pa.Table, count: int, routing: Routing, message: str) -> Routed:
+def route(table: pa.Table, count: int, routing: Routing, message: str, column: str = "") -> Routed:
     """Find the tables of `count` rows; each distinct routing value is checked once.
 
     Args:
         table: the rows, or their wrappers. If it has no routing field, or the field is not a string, there is no value.
+        column: has the routing values; "" = it is called as the routing field.
         message: the message type, with the wrapper's type and "/" before it if there is a wrapper.
     """
     full_name = message.rpartition("/")[2].partition("#")[0]
     if routing.by == "message":
         return Routed(np.zeros(count, np.int64), [full_name], [classify(full_name, routing, message)])
-    codes, values = _field_values(table, count, routing.field)
+    codes, values = _field_values(table, count, column or routing.field)
     if routing.by == "both":
         values = [value and f"{full_name}/{value}" for value in values]
     return Routed(codes, values, [classify(value, routing, message) for value in values])

@@ -170,7 +170,8 @@ def deferred_rows(records: pa.Table, waits_for: SchemaKey | None, moment: int, t
     """Deferred rows: the coordinates of records in bronze that are in no other table yet.
 
     Args:
-        waits_for: the schema that the records wait for, or the rule that has paused their table; None = neither.
+        waits_for: the schema that the records wait for, the decision about its changes, or the rule that has paused
+            their table; None = none of these.
         moment: microseconds since 1970.
         table: the silver table, if it is paused.
     """

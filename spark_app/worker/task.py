@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_app.decode.decoder import decoder_for, why_none
-from spark_app.model.catalog import Catalog, SchemaKey
+from spark_app.model.catalog import Catalog, SchemaKey, wait_for_change
 from spark_app.model.causes import Cause, Reject
 from spark_app.model.definitions import Origin
 from spark_app.model.pauses import FailedRow
@@ -207,7 +207,9 @@ class _TaskRun:
 
     def _report_or_defer(self, rows: np.ndarray, key: SchemaKey) -> None:
         """Report a schema id that is new to the driver; defer the records of one that cannot be resolved now."""
-        if key in self._catalog.waiting or self._plan.defer_new:
+        if key in self._catalog.paused:
+            self._defer(rows, wait_for_change(key))
+        elif key in self._catalog.waiting or self._plan.defer_new:
             self._defer(rows, key)
         else:
             self._tally.count_new_id(key, len(rows))

@@ -26,6 +26,8 @@ from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.spark import jvm
 from tests.spark.parts import Parts, events
+from tests.support.answers import Answers
+from tests.support.games import Game
 
 pytestmark = pytest.mark.spark
 NewParts = Callable[..., Parts]
@@ -89,11 +91,14 @@ def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, ne
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, [("rummy", "a")]))
-    assert shell.register(spark, parts.lake) == ["bronze_events", "silver_rummy_events"]
+    assert shell.register(spark, parts.lake, parts.settings.tables.layout) == ["bronze_events", "silver_rummy_events"]
     assert spark.sql("select gamer_id from silver_rummy_events").toArrow()["gamer_id"].to_pylist() == ["a"]
     parts.learn(2)
     parts.take(events(2, [("rummy", "b"), ("uno", "c")]))
-    assert shell.register(spark, parts.lake)[1:] == ["silver_rummy_events", "silver_uno_events"]
+    assert shell.register(spark, parts.lake, parts.settings.tables.layout)[1:] == [
+        "silver_rummy_events",
+        "silver_uno_events",
+    ]
     found = spark.sql("select gamer_id, col_custom_1 from silver_rummy_events order by 1").collect()
     assert [tuple(row) for row in found] == [("a", None), ("b", "a")]
     for change in CHANGES:
@@ -126,11 +131,32 @@ ANSWERED = [
 ]
 
 
+def test_views_have_the_new_name_of_an_alias_too(spark: SparkSession, answers: Answers, tmp_path: Path) -> None:
+    names = "score", "points", "total"
+    versions = [f"int32 {name} = 3;" for name in names] + ["int32 total = 3; int32 points = 4;"]
+    game = Game(answers, tmp_path, *versions, rename="alias")
+    for version, name in enumerate(names[:2], 1):
+        game.send(version, {name: version})
+    layout = game.lake.settings.tables.layout
+    shell.register(spark, game.lake.lake, layout)
+    rows = spark.sql("select score, points from silver_uno_events order by points").collect()
+    assert [tuple(row) for row in rows] == [(1, 1), (2, 2)]
+    game.send(3, {"total": 3})
+    shell.register(spark, game.lake.lake, layout)
+    view = spark.sql("select * from silver_uno_events")
+    assert {"score", "points", "total"} & set(view.columns) == {"score", "total"}
+    assert sorted(row.total for row in view.collect()) == [1, 2, 3]
+    game.send(4, {"total": 4, "points": 5})
+    shell.register(spark, game.lake.lake, layout)
+    rows = spark.sql("select score, total, points from silver_uno_events where total > 2 order by total").collect()
+    assert [tuple(row) for row in rows] == [(3, 3, None), (4, 4, 5)]
+
+
 def test_statements_of_the_shell_only_read(spark: SparkSession, new_parts: NewParts) -> None:
     parts = new_parts()
     parts.learn(1)
     parts.take(events(1, [("uno", "a")]))
-    shell.register(spark, parts.lake)
+    shell.register(spark, parts.lake, parts.settings.tables.layout)
     sql = shell.ReadOnly(spark)
     for change in REFUSED:
         with pytest.raises(UsageError, match=r"this shell is read-only: .* was refused"):

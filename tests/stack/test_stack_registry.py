@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from deltalake import DeltaTable
 
-from scripts.campaign.stage import Stage
+from scripts.campaign.stage import Stage, kill, wait_until
 from scripts.local.registry import Registry as Server
 from spark_app.model.errors import ExitCode
 from spark_app.schemas.registry import ROOT, Registry
@@ -90,6 +90,7 @@ def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[...
     [line] = [line for line in stage.lines() if "a schema version changes its tables" in line]
     said = (
         "field gamer_id was renamed to player_id: new rows fill the column player_id, and gamer_id stays NULL for them"
+        "; gold counts them in the row whose gamer_id is NULL"
     )
     assert f"schema={schema_id} subject={subject} version=2 before=1" in line
     assert f'said="{said}"' in line
@@ -98,3 +99,38 @@ def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[...
     assert (listed.returncode, said in listed.stdout) == (ExitCode.DONE, True)
     assert stage.drain() == [ExitCode.DONE]
     assert sum("a schema version changes its tables" in line for line in stage.lines()) == 1
+
+
+def test_a_person_decides_while_the_app_is_down_and_while_it_runs(
+    new_stage: Callable[..., Stage], registry: Server
+) -> None:
+    stage = new_stage(SCHEMAS__CHANGES='{"rename": "pause", "added": "pause"}')
+    subject = f"{stage.topic}-value"
+    stage.produce(500, schema_version="1")
+    assert stage.drain() == [ExitCode.DONE]
+    client = SchemaRegistryClient({"url": registry.url})
+    text = client.get_latest_version(subject).schema.schema_str
+    assert text is not None
+    client.set_compatibility(subject, "NONE")
+    renamed = register(registry, subject, text.replace("gamer_id", "player_id"))
+    assert stage.drain() == [ExitCode.DONE]
+    assert list(stage.status()["schema_warnings"]["stopped"]) == [str(renamed)]
+    down = stage.command("accept-schema", str(renamed), "--as", "alias")
+    assert (down.returncode, "alias" in down.stdout) == (ExitCode.DONE, True)
+    app = stage.start()
+    try:
+        wait_until(lambda: stage.status()["state"] == "running", "the start")
+        stage.produce(500, schema_version="2", seed="2", compatibility="NONE")  # adds a field
+        wait_until(lambda: stage.status()["schema_warnings"]["stopped"], "the next schema to decide about")
+        [added] = stage.status()["schema_warnings"]["stopped"]
+        up = stage.command("accept-schema", added, "--as", "warn")
+        assert up.returncode == ExitCode.DONE
+        wait_until(lambda: not stage.status()["deferred"], "the rows that waited")
+    finally:
+        kill(app)
+    assert stage.drain()[-1] == ExitCode.DONE
+    rows = DeltaTable(str(stage.lake / "silver_uno_events")).to_pyarrow_table()
+    assert {"gamer_id", "col_custom_1"} <= set(rows.column_names)
+    assert "player_id" not in rows.column_names
+    assert rows["gamer_id"].null_count == 0
+    assert stage.verify() == {}

@@ -103,14 +103,22 @@ class SmallLake:
     def __init__(self, root: Path, *decodables: Decodable, topic: str = TOPIC, **sections: dict[str, Any]):
         self.topic = topic
         lake = {"path": str(root)} | sections.pop("lake", {})
-        self.settings = Settings(lake=lake, registry={"url": "http://127.0.0.1:1"}, **sections)  # type: ignore[arg-type]
+        registry = {"url": "http://127.0.0.1:1"} | sections.pop("registry", {})
+        self.settings = Settings(lake=lake, registry=registry, **sections)  # type: ignore[arg-type]
         self.lake = Lake(root)
         self.lake.prepare()
-        self.opened = OpenLake.of(self.lake, self.settings)
-        self.units = LocalUnits(self.opened)
+        self.reopen()
         self.kafka = Batches()
         self.ends: dict[int, int] = {}
         self.learn(*decodables)
+
+    def reopen(self, **sections: dict[str, Any]) -> None:
+        """Open the lake again, with other settings in these sections. Rules and reference tables are replaced."""
+        known = {name: value for name, value in dict(self.settings).items() if not isinstance(value, dict)}
+        changed = {n: known[n].model_dump() | given if n in known else given for n, given in sections.items()}
+        self.settings = Settings(**{**dict(self.settings), **changed})
+        self.opened = OpenLake.of(self.lake, self.settings)
+        self.units = LocalUnits(self.opened)
 
     def learn(self, *decodables: Decodable) -> None:
         for decodable in decodables:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from scripts.campaign import read_back
+from spark_app.driver.reader import FROM_BRONZE
 from tests.support.frames import frame
-from tests.support.lakes import SmallLake
+from tests.support.lakes import SmallLake, Taken
 from tests.support.protos import PROTO3, compile_text, message_class
 
 KEY = b"a key of 32 bytes, made for tests"
@@ -89,3 +93,15 @@ def quarantined(lake: SmallLake) -> list[tuple[int, str]]:
     """(offset, cause) of the rows in quarantine."""
     found = DeltaTable(str(lake.lake.path("quarantine_events"))).to_pyarrow_table().sort_by("offset")
     return list(zip(found["offset"].to_pylist(), found["cause"].to_pylist(), strict=True))
+
+
+def renew(lake: SmallLake, name: str) -> None:
+    """As `rebuild NAME --renew --yes`, without Spark."""
+    table = lake.settings.tables.layout.silver_of(name)
+    offsets = read_back.read(lake.lake.root, table, ["_offset"])["_offset"]
+    bronze = DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table()
+    taken = Taken(bronze.filter(pc.is_in(bronze["offset"], value_set=offsets.combine_chunks())).to_batches())
+    with lake.opened.renewing([name]):
+        report = lake.units.run(taken, lake.opened.units.manifests.last + 1, replace(FROM_BRONZE, renews=True))  # type: ignore[arg-type]
+    source: dict[str, Any] = {"request": "r", "records": report.bronze, "progress": {}}
+    lake.opened.commit(report, "renew", source)

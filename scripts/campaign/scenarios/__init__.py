@@ -130,6 +130,13 @@ ENTRIES = {
     "paused_table": _entry(
         "paused_table.run", "R25", "one table paused by a rule for ten minutes", (0, 1, 1), (0, 60_000, 300_000)
     ),
+    "paused_schema": _entry(
+        "paused_schema.run",
+        "R25",
+        "kill -9 while records come in that waited for a decision about their schema",
+        (0, 4, 10),
+        (0, 20_000, 100_000),
+    ),
     "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
     "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),
     "disks": _entry("disks.run", "R11", "full disks, and disks without inodes", (0, 5, 10), (0, 50_000, 100_000)),

@@ -134,6 +134,16 @@ def test_rows_that_fail_rules_and_paused_tables_are_shown(view: View) -> None:
     assert status.stale(ruled.status).paused == ruled.status.paused
 
 
+def test_schemas_that_a_person_decides_about_are_shown(view: View) -> None:
+    stopped = {"schema_warnings": {"count": 0, "newest": [], "stopped": {"7": "field a was renamed to b"}}}
+    shown = replace(view, status=status.parse(RULED | stopped))
+    said = "kept out: schema 7, field a was renamed to b; decide: ./scripts/protolake accept-schema 7 --as ..."
+    assert said in list(table.plain(shown))
+    assert said.partition(" accept")[0] in " ".join(drawn(shown))
+    assert table.news(shown) != table.news(replace(view, status=status.parse(RULED)))
+    assert status.stale(shown.status).kept_out == {"7": "field a was renamed to b"}
+
+
 def test_without_rules_the_table_has_no_columns_for_them(view: View) -> None:
     assert " ".join(drawn(view)[0].split()) == "game silver rows gold rows schema versions"
     assert not [line for line in table.plain(view) if line.startswith(("rules:", "paused:"))]

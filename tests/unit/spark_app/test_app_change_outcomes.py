@@ -9,12 +9,13 @@ import pytest
 from google.protobuf import json_format
 
 from scripts.change_cases import CASES, QUARANTINED, UNROUTED, Case
-from scripts.pages import findings
+from scripts.pages import findings, versions
 from spark_app.decode.decoder import decoder_for
 from spark_app.driver.change_outcomes import Judgement, findings_of
-from spark_app.model.catalog import Catalog
+from spark_app.model.catalog import Catalog, Decodable
 from spark_app.model.schema_findings import Kind
 from spark_app.schemas.changes import changes_between
+from spark_app.schemas.descriptors import digest
 from spark_app.settings.models import Settings
 from spark_app.worker.fit import fit, table_columns
 from spark_app.worker.route import Routing, route
@@ -25,11 +26,12 @@ SENT = [case for case in CASES if case.sent]
 
 
 def name(case: Case) -> str:
-    return f"{case.kind}: {case.shown[0]} -> {case.shown[1]}"
+    return f"{case.kind} {case.policy or ''}: {case.shown[0]} -> {case.shown[1]}"
 
 
 def compiled(case: Case) -> Catalog:
-    return catalog_of(*(compile_text(text, schema_id=number) for number, text in enumerate(case.versions, 1)))
+    decoded = [version.decoded for version in versions(case)]
+    return catalog_of(*(Decodable(number, one, digest(one), "text") for number, one in enumerate(decoded, 1)))
 
 
 def table_of(catalog: Catalog) -> pa.Schema:
@@ -41,7 +43,7 @@ def landed(case: Case) -> list[dict[str, Any] | str]:
     """What becomes of the records of the new version."""
     catalog = compiled(case)
     new = catalog.decodable[len(catalog.decodable)]
-    kind, decoder = message_class(new, "Event"), decoder_for(new, index_of(case))
+    kind, decoder = message_class(compile_text(case.versions[-1]), "Event"), decoder_for(new, index_of(case))
     payloads = [json_format.ParseDict(value, kind()).SerializePartialToString() for value in case.sent]
     decoded = decoder.decode(pa.array(payloads, pa.binary()))
     assert not decoded.rejects
@@ -193,3 +195,12 @@ def test_names_of_any_length_are_cut() -> None:
     old, new = (f"message Event {{ int32 {letter * 5000} = 1; }}" for letter in "ab")
     [text] = said(old, new)
     assert len(text) < 600
+
+
+@pytest.mark.parametrize("new", ["string player_id = 2;", ""])
+def test_a_field_that_gold_groups_by_has_to_stay(new: str) -> None:
+    old, changed = (compile_text(f"{PROTO3}message Event {{ string a = 1; {one} }}") for one in ("string id = 2;", new))
+    changes = changes_between(old.descriptor_set, changed.descriptor_set)
+    for key, said in (("id", True), ("a", False)):
+        [finding] = findings_of(changes, catalog_of(old, changed).columns, Judgement(key=key))
+        assert finding.said.endswith("; gold counts them in the row whose id is NULL") == said

@@ -47,6 +47,8 @@ def test_rendered_defaults_load_as_the_defaults() -> None:
         ("[gold.aggregates.x]\nfunction = 'nope'", "gold.aggregates.x.function"),
         ("[schemas.changes]\nrename = 'ignore'", "schemas.changes.rename"),
         ("[schemas.changes]\nrenamed = 'warn'", "schemas.changes"),
+        ("[schemas.changes]\nswap = 'alias'", "schemas.changes"),
+        ("[schemas.changes]\nremoved = 'new_column'", "schemas.changes"),
         ("_env_file = 'x'", "_env_file"),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_app.expectations.checks import MAX_CHARACTERS
 from spark_app.expectations.proto_rules import LeftOut
+from spark_app.model.definitions import MAX_CHARACTERS
 from spark_app.schemas import rule_options
 from tests.support.protos import PROTO3, compile_text, message_class
 from tests.support.rule_cases import EDITIONS, KINDS, NESTED, PROTO2

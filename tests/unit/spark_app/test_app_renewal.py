@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-from scripts.campaign import read_back
-from spark_app.driver.reader import FROM_BRONZE
 from spark_app.model.errors import ConfigurationError
 from tests.support.frames import batch_of
-from tests.support.lakes import SmallLake, Taken
-from tests.support.projections import EVENTS, UNO, columns, event, faults, lake_of, rows
-
-
-def renew(lake: SmallLake, name: str) -> None:
-    """As `rebuild NAME --renew --yes`, without Spark."""
-    table = lake.settings.tables.layout.silver_of(name)
-    offsets = read_back.read(lake.lake.root, table, ["_offset"])["_offset"]
-    bronze = DeltaTable(str(lake.lake.path("bronze_events"))).to_pyarrow_table()
-    taken = Taken(bronze.filter(pc.is_in(bronze["offset"], value_set=offsets.combine_chunks())).to_batches())
-    with lake.opened.renewing([name]):
-        report = lake.units.run(taken, lake.opened.units.manifests.last + 1, replace(FROM_BRONZE, renews=True))  # type: ignore[arg-type]
-    source: dict[str, Any] = {"request": "r", "records": report.bronze, "progress": {}}
-    lake.opened.commit(report, "renew", source)
+from tests.support.lakes import SmallLake
+from tests.support.projections import EVENTS, UNO, columns, event, faults, lake_of, renew, rows
 
 
 def test_the_audit_proves_rows_that_were_made_anew(tmp_path: Path) -> None:

@@ -23,29 +23,9 @@ from spark_app.settings.models import Schemas, Tables
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3
+from tests.support.subjects import SUBJECT, Subject
 
-SUBJECT = "orders-value"
 V1, V2, V3 = (f"string {name} = 1;" for name in ("score", "points", "total"))
-
-
-class Subject:
-    """A subject of a registry: version n has the schema id 10 + n."""
-
-    def __init__(self, answers: Answers, *versions: str, name: str = SUBJECT):
-        self._answers = answers
-        self._name = name
-        self._texts: list[str] = []
-        for fields in versions:
-            self.register(fields)
-
-    def register(self, fields: str) -> None:
-        text = f"{PROTO3}message Event {{ {fields} }}"
-        self._texts.append(text)
-        number = len(self._texts)
-        self._answers.schema(10 + number, text)
-        self._answers[f"/schemas/ids/{10 + number}/versions"] = (200, [{"subject": self._name, "version": number}])
-        self._answers.version(self._name, number, text, id=10 + number)
-        self._answers[f"/subjects/{self._name}/versions"] = (200, list(range(1, number + 1)))
 
 
 def desk(answers: Answers, folder: Path, *subjects: str, **changes: str) -> SchemaResolver:
@@ -296,7 +276,7 @@ def test_a_schema_that_cannot_be_compared_stops_nobody(
     def fail(*_: bytes) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("spark_app.driver.schema_comparison.changes_between", fail)
+    monkeypatch.setattr("spark_app.driver.schema_comparison.differences", fail)
     Subject(answers, V1, V2)
     schemas = desk(answers, tmp_path)
     schemas.resolve_new([11, 12])
@@ -319,7 +299,7 @@ def test_a_ledger_of_an_earlier_release_has_no_comparisons_and_gets_none(
     later = desk(answers, tmp_path)
     step(later)
     assert (later.ledger.uncompared(), answers.asked, capsys.readouterr().err.count("WARNING")) == ([], asked, 0)
-    assert later.ledger.warnings() == {"count": 0, "newest": []}
+    assert later.ledger.warnings() == {"count": 0, "newest": [], "stopped": {}}
 
 
 def test_a_new_version_after_an_upgrade_is_compared_with_an_entry_of_the_earlier_release(

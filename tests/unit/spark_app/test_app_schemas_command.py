@@ -15,7 +15,7 @@ from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.schemas.declarations import file_lines
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_text import side_by_side
-from spark_app.settings.models import Settings
+from spark_app.settings.models import Schemas, Settings
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.protos import PROTO3, compile_text
@@ -147,6 +147,23 @@ def test_a_check_goes_by_the_settings(lake: Path, tmp_path: Path) -> None:
     file = proto(tmp_path, "string total = 1;")
     assert not schema_check.check(Ledger(Lake(lake)), accepting, file).warns
     assert schema_check.check(Ledger(Lake(lake)), SETTINGS, file).warns
+
+
+@pytest.mark.parametrize(
+    ("policy", "severity", "said"),
+    [
+        ("alias", "info", "new rows go on in the column points, which keeps its name"),
+        ("new_column", "warning", "new rows fill the column total, and points stays NULL for them"),
+        ("quarantine", "warning", "every record of the schema goes to quarantine as schema_change"),
+        ("pause", "warning", "every record of the schema waits until a person decides with accept-schema"),
+    ],
+)
+def test_a_check_says_what_the_policy_does(lake: Path, tmp_path: Path, policy: str, severity: str, said: str) -> None:
+    file = tmp_path / "new.proto"
+    file.write_text(f"{PROTO3}message Event {{ string total = 1; }}")
+    settings = SETTINGS.model_copy(update={"schemas": Schemas(changes={"rename": policy})})  # type: ignore[dict-item]
+    [finding] = schema_check.check(Ledger(Lake(lake)), settings, file).findings
+    assert (finding.severity, finding.said) == (severity, f"field points was renamed to total: {said}")
 
 
 def test_a_file_that_does_not_compile_warns(lake: Path, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ ORDER = (
     "gold",
     "recovery",
     "backtest",
+    "lineage",
     "audit",
     "app",
     "cli",
@@ -269,6 +270,7 @@ def test_the_parts_do_not_know_each_other() -> None:
     [
         ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow"]),
         ("spark_app.backtest", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
+        ("spark_app.lineage.lake_graph", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
         (
             "spark_app.audit",
             [

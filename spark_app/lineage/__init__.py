@@ -1,0 +1,5 @@
+"""Where the rows and columns of a lake's tables come from, and where they go.
+
+It reads the lake and the settings, and changes nothing: it needs no registry, no Kafka and no Spark, takes no lock, and
+runs beside the app.
+"""

@@ -1,0 +1,62 @@
+"""Decides about the changes of a schema whose records are kept out, as a person says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_app.driver.open_lake import OpenLake
+from spark_app.driver.schema_resolver import RETRY_WAIT_S
+from spark_app.model.catalog import read_schema_key
+from spark_app.model.causes import Cause
+from spark_app.model.errors import UsageError
+from spark_app.model.reports import Report
+from spark_app.recovery.request_progress import load_progress, save_progress
+from spark_app.recovery.requests import Request
+from spark_app.schemas.ledger_entry import Entry
+
+
+class Acceptance:
+    """One request of `accept-schema`. Call `step` between two units, with the unit lock."""
+
+    def __init__(self, opened: OpenLake, request: Request):
+        self._opened = opened
+        self._request = request
+        self._key = read_schema_key(request.arguments["schema"])
+        self._policy = request.arguments["policy"]
+        self._result = load_progress(opened.lake, opened.units.manifests, request)
+
+    def step(self) -> tuple[Report, dict[str, int]] | None:
+        """Enter the decision in the ledger and resolve the schema by it. If the registry does not answer now, the
+        schema waits for it.
+
+        Returns:
+            (an empty report, {}); None if the request is done.
+
+        Raises:
+            UsageError: no records of this schema are kept out because of its changes.
+        """
+        if self._result is not None:
+            return None
+        entry, schemas = self._find(), self._opened.schemas
+        schemas.ledger.accept(self._key, self._policy)
+        schemas.ledger.save()
+        if entry.outcome != "decodable":
+            schemas.resolve(self._key, RETRY_WAIT_S)
+            schemas.ledger.save()
+        state = schemas.ledger.entries[self._key].outcome
+        self._result = {"schema": self._key, "policy": self._policy, "change": entry.detail, "state": state}
+        save_progress(self._opened.lake, self._opened.units.manifests, self._request, self._result)
+        return Report(), {}
+
+    def conclude(self) -> dict[str, Any]:
+        """The result, after the last step."""
+        assert self._result is not None
+        return self._result
+
+    def _find(self) -> Entry:
+        entries = self._opened.schemas.ledger.entries
+        entry = entries.get(self._key)
+        if entry is not None and (entry.cause == Cause.SCHEMA_CHANGE or entry.accepted == self._policy):
+            return entry
+        stopped = ", ".join(str(one.key) for one in entries.values() if one.cause == Cause.SCHEMA_CHANGE)
+        raise UsageError(f"schema {self._key} waits for no decision; schemas that do: {stopped or 'none'}")
