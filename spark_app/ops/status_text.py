@@ -24,7 +24,7 @@ def status_lines(value: Mapping[str, Any]) -> list[str]:
         *(_reference(name, one) for name, one in sorted(value.get("references", {}).items())),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
         *_schema_warnings(value.get("schema_warnings") or {}),
-        *(_follower(name, one) for name, one in sorted(value.get("followers", {}).items())),
+        *_behind(value.get("followers", {})),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
         "",
         f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
@@ -63,9 +63,13 @@ def _reference(name: str, reference: Mapping[str, Any]) -> str:
     return f"reference   {name}: {reference['rows']:,} rows, version {reference['version'] or '-'}{newer}"
 
 
-def _follower(name: str, follower: Mapping[str, Any]) -> str:
-    paused = f"; paused: {follower['paused']}" if follower["paused"] else ""
-    return f"follower    {name} is {follower['lag']:,} units behind{paused}"
+def _behind(followers: Mapping[str, Any]) -> list[str]:
+    """The followers that lack units."""
+    return [
+        f"follower    {name} is {one['lag']:,} units behind" + (f"; paused: {one['paused']}" if one["paused"] else "")
+        for name, one in sorted(followers.items())
+        if one["lag"]
+    ]
 
 
 def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -107,7 +107,7 @@ def test_the_status_says_how_far_each_is_behind(manifests: Manifests, tmp_path: 
     assert status.value["followers"]["late"] == {"unit": 4, "lag": 6, "paused": "run it"}
     lines = status_lines(status.value)
     assert "follower    late is 6 units behind; paused: run it" in lines
-    assert "follower    slow is 0 units behind" in lines
+    assert not any("slow" in line for line in lines)
 
 
 def test_a_thread_calls_its_follower_until_the_app_stops(capfd: pytest.CaptureFixture[str]) -> None:
