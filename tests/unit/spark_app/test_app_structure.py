@@ -41,6 +41,8 @@ ORDER = (
     "references",
     "worker",
     "store",
+    "metrics",
+    "page",
     "process",
     "spark",
     "driver",
@@ -204,6 +206,7 @@ def test_only_state_files_and_committed_files_are_written() -> None:
         writing |= {name} if methods & {"replace", "put_if_absent", "put_file"} else set()
     assert writing == {
         "storage/lake.py",  # the probe whether this user may write
+        "storage/page_files.py",  # of a process beside the app
         "storage/state_files.py",
         "store/log_entry.py",
         "store/manifest.py",

@@ -1,0 +1,67 @@
+"""The folder of a lake to which `protolake page` writes; it only reads the rest of the lake."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+
+from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.storage.lake import Lake
+
+TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
+TOKEN_BYTES = 32
+
+
+class PageFiles:
+    """One process at a time has them, which `take` sees to."""
+
+    def __init__(self, lake: Lake):
+        self._storage = lake.storage
+        self._token = f"{lake.page}/token"
+        self._lock = f"{lake.page}/lock"
+        self._folder = lake.page
+
+    @property
+    def token_file(self) -> str:
+        return self._storage.uri(self._token)
+
+    def take(self) -> None:
+        """Become the only page of the lake, until this process ends.
+
+        Raises:
+            ConfigurationError: this user may not write to the folder.
+            UnreachableError: another process is the page of this lake.
+        """
+        try:
+            self._storage.create_folders(self._folder)
+            held = os.open(self._storage.uri(self._lock), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"lake.path: cannot write to {self._storage.uri(self._folder)} ({error.strerror}); the page keeps its "
+                "token there, and may read the rest of the lake only"
+            ) from None
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(held)
+            where = self._storage.root
+            raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first") from None
+
+    def token(self) -> tuple[str, bool]:
+        """The token of the page, and whether this call has made it.
+
+        Raises:
+            ConfigurationError: its file is open to other users, or damaged.
+        """
+        made = not self._storage.exists(self._token)
+        if made:
+            text = secrets.token_urlsafe(TOKEN_BYTES)
+            self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
+        if self._storage.is_open_to_others(self._token):
+            raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
+        found = self._storage.get(self._token).decode(errors="replace").strip()
+        if not TOKEN.fullmatch(found):
+            raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
+        return found, made
