@@ -1,4 +1,4 @@
-"""Serves `/metrics` and `/health`."""
+"""Serves `/metrics` and `/health`, and has the alerts watched meanwhile."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from typing import NoReturn
 
 import uvicorn
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from spark_app.alerts.alarm import Alarm
+from spark_app.alerts.alert_metrics import AlertCollector
 from spark_app.metrics.exposition import LakeCollector, registry_of
 from spark_app.metrics.reading import Reading, read
 from spark_app.model.errors import ConfigurationError, ExitCode
@@ -36,7 +40,8 @@ def serve(settings: Settings) -> NoReturn:
     """Serve until SIGTERM or SIGINT, which end the process at once with 0: whatever it writes is written in one step.
 
     Raises:
-        ConfigurationError: there is no lake, its folder of the page cannot be written, or the port is in use.
+        ConfigurationError: there is no lake, its folder of the page cannot be written, the port is in use, or a
+            condition of an alert cannot be judged.
         UnreachableError: another process is the page of this lake.
     """
     lake = Lake(settings.lake.path)
@@ -45,20 +50,32 @@ def serve(settings: Settings) -> NoReturn:
     files = PageFiles(lake)
     files.take()
     token, made = files.token()
+    identity = _identity(lake)
+    alarm = Alarm(lake, settings, files, identity)
     listening = listen(settings.page)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
-    app = Guard(application(lake), token, settings.page.names)
+    threading.excepthook = end_with_a_bug
+    collectors = (LakeCollector(_Readings(lake).take, identity), AlertCollector(alarm.book))
+    app = Guard(application(lake, registry_of(*collectors)), token, settings.page.names)
     server = threading.Thread(target=_run, args=(app, listening), name="page", daemon=True)
     server.start()
+    alarm.start()
     _announce(settings.page.host, listening.getsockname()[1], token if made else "", files.token_file)
     server.join()
     sys.exit(ExitCode.BUG)
 
 
-def application(lake: Lake) -> Starlette:
+def end_with_a_bug(failed: threading.ExceptHookArgs) -> None:
+    """End the process, so that a restart policy starts it again: a page without one of its threads would go on and tell
+    nobody."""
+    log.error("bug", type=failed.exc_type.__name__, reason=str(failed.exc_value))
+    traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    os._exit(ExitCode.BUG)
+
+
+def application(lake: Lake, registry: CollectorRegistry) -> Starlette:
     """The routes, without the token."""
-    registry = registry_of(LakeCollector(_Readings(lake).take, _identity(lake)))
 
     async def metrics(request: Request) -> Response:
         encode, kind = choose_encoder(request.headers.get("accept", ""))

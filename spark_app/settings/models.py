@@ -18,7 +18,7 @@ from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
-from spark_app.settings.watching import Page
+from spark_app.settings.watching import Alerts, Page
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -296,6 +296,7 @@ class Settings(BaseSettings):
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
     page: Page = Page()
+    alerts: Alerts = Alerts()
     run: Run = Run()
 
     @field_validator("expectations")

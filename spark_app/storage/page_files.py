@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import re
 import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
 
 TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
 TOKEN_BYTES = 32
@@ -21,6 +26,8 @@ class PageFiles:
         self._storage = lake.storage
         self._token = f"{lake.page}/token"
         self._lock = f"{lake.page}/lock"
+        self._alerts = f"{lake.page}/alerts.json"
+        self._spool = f"{lake.page}/transitions.jsonl"
         self._folder = lake.page
 
     @property
@@ -65,3 +72,32 @@ class PageFiles:
         if not TOKEN.fullmatch(found):
             raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
         return found, made
+
+    def read_alerts(self) -> dict[str, Any]:
+        """The states of the alerts; empty if there are none yet.
+
+        Raises:
+            ContractError: the file is damaged.
+        """
+        return read_durable(self._storage, self._alerts) or {}
+
+    def write_alerts(self, states: dict[str, Any], durable: bool) -> None:
+        """Replace the states of the alerts in one step.
+
+        Raises:
+            OSError: the disk is full, or the folder is read-only.
+        """
+        self._storage.replace(self._alerts, json.dumps(states).encode(), durable)
+
+    def append_transitions(self, transitions: Sequence[Mapping[str, Any]]) -> None:
+        """Add transitions of alerts to the file from which the event log takes them, one JSON object per line."""
+        self._storage.append(self._spool, b"".join(json.dumps(one).encode() + b"\n" for one in transitions))
+
+    def ids_of_transitions(self) -> set[str]:
+        """The ids of the transitions in that file; a torn line has none."""
+        found = set()
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._storage.get(self._spool).splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    found.add(str(json.loads(line)["id"]))
+        return found

@@ -116,6 +116,20 @@ def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
         assert time.monotonic() - began < 1
 
 
+def test_a_thread_that_fails_ends_the_page_as_a_bug() -> None:
+    code = """
+import threading, time
+from spark_app.page.server import end_with_a_bug
+threading.excepthook = end_with_a_bug
+threading.Thread(target=lambda: 1 / 0).start()
+time.sleep(30)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert done.returncode == ExitCode.BUG
+    assert "event=bug type=ZeroDivisionError" in done.stderr
+    assert "Traceback" in done.stderr
+
+
 def test_one_page_serves_a_lake(lake: Lake) -> None:
     with page(lake), pytest.raises(UnreachableError, match="another `protolake page` serves the lake"):
         PageFiles(lake).take()

@@ -42,6 +42,7 @@ ORDER = (
     "worker",
     "store",
     "metrics",
+    "alerts",
     "page",
     "process",
     "spark",
