@@ -38,6 +38,7 @@ class Alarm:
             ContractError: the states of the alerts are damaged.
         """
         self._lake = lake
+        self._files = files
         self._rules = settings.alerts.rules
         self._reading: Reading = read(lake, time.time())
         measures = measures_of(lake, settings, self._reading)
@@ -72,7 +73,9 @@ class Alarm:
 
         Raises:
             OSError: the states could not be written.
+            UnreachableError: the lake was moved away.
         """
+        self._files.check()
         self._reading = read(self._lake, moment, self._reading)
         self._history.add(self._reading)
         self.book.seen = self._history.seen
@@ -90,7 +93,7 @@ class Alarm:
                 failed = False
             except OSError as error:  # the next step makes up for it
                 if not failed:
-                    log.warning("the state of alerts could not be written", reason=str(error))
+                    log.warning("alerts could not be judged, or their state not be written", reason=str(error))
                 failed = True
             time.sleep(EVERY_S)
 

@@ -82,6 +82,8 @@ class Book:
             OSError: a file could not be written. The next call makes what was not made, and nothing twice.
         """
         with self._lock:
+            if not rules and not self._states:
+                return
             states, firing, made = dict(self._states), dict(self._firing), []
             for name in sorted(states.keys() | rules.keys()):
                 rule, found = rules.get(name), judged.get(name, Judged(None, {}))

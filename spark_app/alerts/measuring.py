@@ -41,6 +41,7 @@ PLAIN: Mapping[str, Of] = {
     "starts": lambda r: r.number("starts"),
     "bumps": lambda r: r.number("bumps"),
     "free_bytes": lambda r: r.free,
+    "follower_lag": lambda r: max(r.each("followers", "lag").values(), default=None),
 }
 OVER_A_MINUTE = ("quarantine_rate",)
 OF = {"silent_s": "table", "rows": "table", "failure_rate": "rule", "quarantine_of": "cause"}
@@ -103,7 +104,9 @@ class History:
             return
         quarantined = sum(reading.counts("quarantined").values()) if reading.has("quarantined") else None
         sample = _Sample(reading.moment, records, quarantined, reading.rules)
-        if self._samples and (sample.moment < self._samples[-1].moment or not sample.is_after(self._samples[-1])):
+        if self._samples and not (
+            0 <= sample.moment - self._samples[-1].moment <= WINDOW_S and sample.is_after(self._samples[-1])
+        ):
             self._samples.clear()
         if len(self._samples) > 1 and self._samples[-1].moment - self._samples[-2].moment < SAMPLE_S:
             self._samples.pop()
@@ -130,9 +133,11 @@ class History:
         if not self._reading.is_up or not self._samples:
             return None
         first, last = self._samples[0], self._samples[-1]
-        if last.moment - first.moment < SHORTEST_S or last.quarantined is None:
+        if last.moment - first.moment < SHORTEST_S:
             return None
         if not rule:
+            if last.quarantined is None:
+                return None
             records, bad = last.records - first.records, last.quarantined - (first.quarantined or 0.0)
         else:
             passed, failed = last.rules.get(rule, (0.0, 0.0))

@@ -64,6 +64,11 @@ def _len(reading: Reading, key: str) -> float | None:
     return len(reading.objects(key)) if reading.has(key) else None
 
 
+def _is_text(name: str) -> bool:
+    """Whether UTF-8 has the name; JSON may hold halves of characters."""
+    return name.encode(errors="replace").decode() == name
+
+
 class Named:
     """The names that have series of their own. Once chosen, a name stays."""
 
@@ -73,7 +78,7 @@ class Named:
 
     def choose(self, values: Mapping[str, float]) -> None:
         """Fill the free places with the names that have the largest values."""
-        new = [name for name in values if name not in self._names and name != OTHER]
+        new = [name for name in values if name not in self._names and name != OTHER and _is_text(name)]
         new.sort(key=lambda name: (-values[name], name))
         self._names.update(new[: self._most - len(self._names)])
 

@@ -24,7 +24,7 @@ from spark_app.alerts.alarm import Alarm
 from spark_app.alerts.alert_metrics import AlertCollector
 from spark_app.metrics.exposition import LakeCollector, registry_of
 from spark_app.metrics.reading import Reading, read
-from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
 from spark_app.ops.log import log
 from spark_app.page.guard import Guard
 from spark_app.settings.models import Settings
@@ -55,7 +55,7 @@ def serve(settings: Settings) -> NoReturn:
     listening = listen(settings.page)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
-    threading.excepthook = end_with_a_bug
+    threading.excepthook = end_with
     collectors = (LakeCollector(_Readings(lake).take, identity), AlertCollector(alarm.book))
     app = Guard(application(lake, registry_of(*collectors)), token, settings.page.names)
     server = threading.Thread(target=_run, args=(app, listening), name="page", daemon=True)
@@ -66,11 +66,15 @@ def serve(settings: Settings) -> NoReturn:
     sys.exit(ExitCode.BUG)
 
 
-def end_with_a_bug(failed: threading.ExceptHookArgs) -> None:
+def end_with(failed: threading.ExceptHookArgs) -> None:
     """End the process, so that a restart policy starts it again: a page without one of its threads would go on and tell
     nobody."""
-    log.error("bug", type=failed.exc_type.__name__, reason=str(failed.exc_value))
-    traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    error = failed.exc_value
+    if isinstance(error, ProtolakeError):
+        print(f"protolake: {error}", file=sys.stderr, flush=True)
+        os._exit(error.exit_code)
+    log.error("bug", type=failed.exc_type.__name__, reason=str(error))
+    traceback.print_exception(failed.exc_type, error, failed.exc_traceback)
     os._exit(ExitCode.BUG)
 
 

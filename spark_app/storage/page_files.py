@@ -29,6 +29,7 @@ class PageFiles:
         self._alerts = f"{lake.page}/alerts.json"
         self._spool = f"{lake.page}/transitions.jsonl"
         self._folder = lake.page
+        self._held = -1  # file descriptor of the lock
 
     @property
     def token_file(self) -> str:
@@ -55,6 +56,19 @@ class PageFiles:
             os.close(held)
             where = self._storage.root
             raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first") from None
+        self._held = held
+
+    def check(self) -> None:
+        """
+        Raises:
+            UnreachableError: the lake that `take` found was moved away, and perhaps another one is at its place.
+        """
+        try:
+            if os.path.samestat(os.fstat(self._held), os.stat(self._storage.uri(self._lock))):
+                return
+        except FileNotFoundError:
+            pass
+        raise UnreachableError(f"the lake {self._storage.root} was moved away or replaced: start the page again")
 
     def token(self) -> tuple[str, bool]:
         """The token of the page, and whether this call has made it.

@@ -298,7 +298,8 @@ def test_every_measure_has_a_value_when_all_is_known(tmp_path: Path) -> None:
     reading = Reading(status_of(), NOW, units=3, free=5)
     measures = measures_of(lake, Settings(), reading)
     known = history((0, {}), (40, {}), watched=("t0",))
-    known.add(Reading(status_of(at=NOW + 60), NOW + 60, units=3, free=5))
+    followers = {"gold": {"unit": 5, "lag": 3, "paused": None}}
+    known.add(Reading(status_of(at=NOW + 60, followers=followers), NOW + 60, units=3, free=5))
     for name in measures.kinds:
         assert known.value(name, "") is not None, name
     for name, argument in (("rows", "t0"), ("silent_s", "t0"), ("failure_rate", "sane_time"), ("quarantine_of", "x")):

@@ -22,6 +22,7 @@ from tests.support.examples import examples
 from tests.support.statuses import status_of, write_status
 
 NOW = 1_000_000.0
+HALF = chr(0xD800)  # of a character
 HOSTILE = ('a"} 1\nprotolake_up 7\n#', "\\", "\n", "é", "x" * 5000, "", OTHER)
 
 
@@ -159,6 +160,12 @@ def test_a_name_of_a_table_cannot_forge_a_series(names: dict[str, int]) -> None:
     text = openmetrics.generate_latest(registry_of(LakeCollector(lambda: reading, "")))
     assert text.decode().endswith("# EOF\n")
     assert list(openmetrics_families(text.decode()))
+
+
+def test_half_a_character_in_a_name_is_one_of_the_others() -> None:
+    reading = Reading(status_of(tables=1) | {"quarantine": {f"a{HALF}": 3, "b": 1}}, NOW)
+    assert value(reading, "quarantine_open_records", cause=OTHER) == 3
+    assert value(reading, "quarantine_open_records", cause="b") == 1
 
 
 def test_the_busiest_of_a_thousand_tables_have_series_and_a_scrape_is_quick(tmp_path: Path) -> None:

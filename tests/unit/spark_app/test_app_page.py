@@ -119,8 +119,8 @@ def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
 def test_a_thread_that_fails_ends_the_page_as_a_bug() -> None:
     code = """
 import threading, time
-from spark_app.page.server import end_with_a_bug
-threading.excepthook = end_with_a_bug
+from spark_app.page.server import end_with
+threading.excepthook = end_with
 threading.Thread(target=lambda: 1 / 0).start()
 time.sleep(30)
 """
@@ -128,6 +128,14 @@ time.sleep(30)
     assert done.returncode == ExitCode.BUG
     assert "event=bug type=ZeroDivisionError" in done.stderr
     assert "Traceback" in done.stderr
+
+
+def test_a_page_whose_lake_was_moved_away_ends_and_makes_no_new_one(lake: Lake) -> None:
+    with page(lake) as running:
+        lake.root.rename(lake.root.parent / "aside")
+        assert running.process.wait(20) == ExitCode.UNREACHABLE
+    assert "was moved away or replaced: start the page again" in running.printed
+    assert not lake.root.exists()
 
 
 def test_one_page_serves_a_lake(lake: Lake) -> None:

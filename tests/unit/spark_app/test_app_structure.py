@@ -261,6 +261,7 @@ def test_the_parts_do_not_know_each_other() -> None:
     ("module", "unwanted"),
     [
         ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow"]),
+        ("spark_app.page.server", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow", "duckdb"]),
         ("spark_app.backtest", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
         (
             "spark_app.audit",
