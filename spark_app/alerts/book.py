@@ -1,25 +1,32 @@
 """Keeps the states of the alerts, and the transitions that nobody has been told yet, through kills and power cuts.
 
 Both are one file, replaced in one step. So a transition is either there with the new state of its alert, or neither is,
-and the number of a transition never stands for two. The event log's file gets each transition afterwards: a start adds
+and the number of a transition never stands for two. The spool of events gets each transition afterwards: a start adds
 those that a kill left out.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from spark_app.alerts.states import AlertState, Turn, advance
+from spark_app.events import spool
+from spark_app.events.spool import SpoolWriter
+from spark_app.model.events import EventRow, Level
 from spark_app.ops.log import log
+from spark_app.ops.run_id import RUN_ID
 from spark_app.settings.watching import AlertRule
 from spark_app.storage.page_files import PageFiles
 
 MOST_WAITING = 100  # transitions of one alert that nobody was told; then its state stays until one is
 SAVE_S = 10.0  # between two writes of what may be lost: since when a condition holds, and rows were seen
+WRITER = "page"  # of events
+LEVELS: dict[str, Level] = {"INFO": "INFO", "WARNING": "WARN", "ERROR": "ERROR"}
 SEVERITIES = {"INFO": "info", "WARNING": "warning", "ERROR": "critical"}
 
 Transition = dict[str, Any]
@@ -48,6 +55,7 @@ class Book:
         """
         stored = files.read_alerts()
         self._files = files
+        self._spooling = SpoolWriter(files.lake, WRITER)
         self._identity = identity
         self._is_sent = is_sent
         self._lock = threading.Lock()
@@ -58,8 +66,7 @@ class Book:
         self._unspooled: list[Transition] = stored.get("unspooled", [])
         self.seen: Seen = {table: (rows, at) for table, (rows, at) in stored.get("seen", {}).items()}
         self._saved_at = 0.0
-        there = files.ids_of_transitions() if self._unspooled else set()
-        self._unspooled = [one for one in self._unspooled if one["id"] not in there]
+        self._is_spool_known = False  # at a start, and after an error, some of them may be there
 
     def waiting(self) -> list[Transition]:
         """The transitions that nobody was told yet, in order."""
@@ -130,9 +137,14 @@ class Book:
         self._firing, self._waiting, self._unspooled = firing, waiting, unspooled
 
     def _spool(self) -> None:
-        if self._unspooled:
-            self._files.append_transitions(self._unspooled)
-            self._unspooled = []
+        if not self._unspooled:
+            return
+        there = set() if self._is_spool_known else spool.ids(self._files.lake, WRITER)
+        self._is_spool_known = False
+        rows = [_event(one) for one in self._unspooled if one["id"] not in there]
+        if rows:
+            self._spooling.put(rows)
+        self._is_spool_known, self._unspooled = True, []
 
     def _transition(
         self, name: str, rule: AlertRule | None, state: AlertState, turn: Turn, judged: Judged, since: float
@@ -153,6 +165,14 @@ class Book:
             "message": f"alert {name} {says}: {why}",
             "details": details | {"since": iso(since), "severity": severity},
         }
+
+
+def _event(one: Transition) -> EventRow:
+    at = datetime.datetime.fromisoformat(one["at"]).timestamp()
+    details = json.dumps(one["details"], ensure_ascii=False)
+    return EventRow(
+        one["id"], round(at * 1e6), one["kind"], LEVELS[one["level"]], RUN_ID, None, None, one["message"], details
+    )
 
 
 def iso(moment: float) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from spark_app.events.event_rows import EventRow
 from spark_app.events.spool import SpoolWriter
-from spark_app.model.events import Event
+from spark_app.model.events import Event, EventRow
 from spark_app.ops.run_id import RUN_ID
 from spark_app.storage.lake import Lake
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import pyarrow as pa
 
 from spark_app.model.comments import Comments
-from spark_app.model.events import Event
+from spark_app.model.events import EventRow
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -43,33 +42,6 @@ COMMENTS = Comments(
         ("written_at",): "When the row was written to this table, UTC",
     }
 )
-
-
-@dataclass(frozen=True)
-class EventRow:
-    """
-    Attributes:
-        id: names the event for ever; no two rows have the same.
-        happened_at: microseconds since 1970; None = not known.
-        run: the process that made the event.
-        unit: number of the unit, or of the last of several units, that the event is about.
-        details: JSON.
-    """
-
-    id: str
-    happened_at: int | None
-    kind: str
-    level: str
-    run: str | None
-    unit: int | None
-    table: str | None
-    message: str
-    details: str
-
-    @staticmethod
-    def of(event: Event, id: str, happened_at: int | None, run: str | None, unit: int | None) -> EventRow:
-        details = json.dumps(dict(event.details), ensure_ascii=False)
-        return EventRow(id, happened_at, event.kind, event.level, run, unit, event.table, event.message, details)
 
 
 def to_arrow(rows: Iterable[EventRow]) -> pa.Table:

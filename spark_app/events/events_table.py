@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.events import spool
-from spark_app.events.event_rows import COMMENTS, SCHEMA, EventRow, to_arrow
+from spark_app.events.event_rows import COMMENTS, SCHEMA, to_arrow
 from spark_app.events.unit_events import unit_events
 from spark_app.model.errors import ContractError
-from spark_app.model.events import Event
+from spark_app.model.events import Event, EventRow
 from spark_app.ops.log import log
 from spark_app.ops.run_id import RUN_ID
 from spark_app.settings.models import Settings

@@ -3,8 +3,8 @@
     _protolake/spool/<writer>/00001764106000000000.jsonl    {"number": 1764106000000000, "id": ..., ...}
 
 A writer numbers its events in ascending order. A file is named by a number that none of the files before it has
-reached. The app moves the events of all writers into the
-table. While it is down, whoever wants the newest events reads these files.
+reached. The app moves the events of all writers into the table. While it is down, whoever wants the newest events reads
+these files.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from posixpath import basename
 
-from spark_app.events.event_rows import EventRow
+from spark_app.model.events import EventRow
 from spark_app.ops.log import log
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
@@ -41,24 +42,38 @@ class SpoolWriter:
     def add(self, row: EventRow) -> None:
         """Store the event durably. If the disk cannot, it is stored with the next one."""
         with self._adding:
-            if self._last is None:
-                self._last = _last_number(self._lake, self._writer)
-            self._last = max(self._last + 1, int(time.time() * 1e6))
-            line = json.dumps({"number": self._last, **asdict(row)}, ensure_ascii=False)
-            self._unwritten = [*self._unwritten, line.encode() + b"\n"][-MOST_UNWRITTEN:]
+            self._unwritten = [*self._unwritten, self._line(row)][-MOST_UNWRITTEN:]
             try:
-                self._write(self._last)
+                self._write(self._unwritten)
+                self._unwritten = []
             except OSError as error:
-                self._key = None  # the file may end within a line
                 log.warning("an event could not be stored, and is stored with the next one", reason=str(error))
 
-    def _write(self, number: int) -> None:
+    def put(self, rows: Sequence[EventRow]) -> None:
+        """Store events durably, in one file.
+
+        Raises:
+            OSError: some of them may be stored, see `ids`.
+        """
+        with self._adding:
+            self._write([self._line(row) for row in rows])
+
+    def _write(self, lines: Sequence[bytes]) -> None:
         if self._key is None or not self._left:
-            self._key, self._left = f"{_folder(self._lake, self._writer)}/{number:020d}.jsonl", PER_FILE
-        with failpoints.around("spool"):
-            self._lake.storage.append(self._key, b"".join(self._unwritten))
-        self._unwritten.clear()
+            self._key, self._left = f"{_folder(self._lake, self._writer)}/{self._last:020d}.jsonl", PER_FILE
+        try:
+            with failpoints.around("spool"):
+                self._lake.storage.append(self._key, b"".join(lines))
+        except OSError:
+            self._key = None  # the file may end within a line
+            raise
         self._left -= 1
+
+    def _line(self, row: EventRow) -> bytes:
+        """The event with the next number."""
+        last = _last_number(self._lake, self._writer) if self._last is None else self._last
+        self._last = max(last + 1, int(time.time() * 1e6))
+        return json.dumps({"number": self._last, **asdict(row)}, ensure_ascii=False).encode() + b"\n"
 
 
 def writers(lake: Lake) -> list[str]:
@@ -75,6 +90,11 @@ def read(lake: Lake, writer: str, after: int) -> dict[int, EventRow]:
         if number + 1 == len(keys) or _first(keys[number + 1]) > after + 1:
             found |= _lines(lake.storage.get(key))
     return {number: found[number] for number in sorted(found) if number > after}
+
+
+def ids(lake: Lake, writer: str) -> set[str]:
+    """The ids of the writer's events that are still there: at least those of its last file."""
+    return {row.id for key in _files(lake, writer) for row in _lines(lake.storage.get(key)).values()}
 
 
 def forget(lake: Lake, writer: str, upto: int) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from spark_app.events.event_rows import EventRow
-from spark_app.model.events import Event, Level
+from spark_app.model.events import Event, EventRow, Level
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import add_counts, add_outcomes
 from spark_app.model.table_names import TableNames

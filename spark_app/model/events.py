@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -29,3 +30,30 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "details": dict(self.details)}
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """
+    Attributes:
+        id: names the event for ever; no two rows have the same.
+        happened_at: microseconds since 1970; None = not known.
+        run: the process that made the event.
+        unit: number of the unit, or of the last of several units, that the event is about.
+        details: JSON.
+    """
+
+    id: str
+    happened_at: int | None
+    kind: str
+    level: str
+    run: str | None
+    unit: int | None
+    table: str | None
+    message: str
+    details: str
+
+    @staticmethod
+    def of(event: Event, id: str, happened_at: int | None, run: str | None, unit: int | None) -> EventRow:
+        details = json.dumps(dict(event.details), ensure_ascii=False)
+        return EventRow(id, happened_at, event.kind, event.level, run, unit, event.table, event.message, details)

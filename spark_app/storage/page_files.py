@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
@@ -23,11 +21,11 @@ class PageFiles:
     """One process at a time has them, which `take` sees to."""
 
     def __init__(self, lake: Lake):
+        self.lake = lake
         self._storage = lake.storage
         self._token = f"{lake.page}/token"
         self._lock = f"{lake.page}/lock"
         self._alerts = f"{lake.page}/alerts.json"
-        self._spool = f"{lake.page}/transitions.jsonl"
         self._folder = lake.page
         self._held = -1  # file descriptor of the lock
 
@@ -102,16 +100,3 @@ class PageFiles:
             OSError: the disk is full, or the folder is read-only.
         """
         self._storage.replace(self._alerts, json.dumps(states).encode(), durable)
-
-    def append_transitions(self, transitions: Sequence[Mapping[str, Any]]) -> None:
-        """Add transitions of alerts to the file from which the event log takes them, one JSON object per line."""
-        self._storage.append(self._spool, b"".join(json.dumps(one).encode() + b"\n" for one in transitions))
-
-    def ids_of_transitions(self) -> set[str]:
-        """The ids of the transitions in that file; a torn line has none."""
-        found = set()
-        with contextlib.suppress(FileNotFoundError):
-            for line in self._storage.get(self._spool).splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    found.add(str(json.loads(line)["id"]))
-        return found

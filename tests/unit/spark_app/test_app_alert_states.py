@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from spark_app.alerts import book as books
 from spark_app.alerts.book import Book, Judged
 from spark_app.alerts.measuring import History, measures_of
 from spark_app.alerts.states import AlertState, advance
+from spark_app.events import spool
 from spark_app.metrics.reading import Reading
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule
@@ -83,8 +85,8 @@ def judge(book: Book, given: Mapping[str, AlertRule], moment: float, **holds: bo
 
 
 def spooled(files: PageFiles) -> list[dict[str, Any]]:
-    lines = (Path(files.token_file).parent / "transitions.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    rows = spool.read(files.lake, "page", 0).values()
+    return [{**asdict(row), "details": json.loads(row.details)} for row in rows]
 
 
 def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: PageFiles) -> None:
@@ -111,7 +113,10 @@ def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: Page
             "severity": "warning",
         },
     }
-    assert spooled(files) == [one]
+    [event] = spooled(files)
+    same = ("id", "kind", "message", "details")
+    assert {name: event[name] for name in same} == {name: one[name] for name in same}
+    assert (event["level"], event["happened_at"]) == ("WARN", round((NOW + 2) * 1e6))
     assert book.firing() == [one]
 
 
@@ -160,7 +165,7 @@ class Killed(Exception):
     pass
 
 
-WRITES = ("write_alerts", "append_transitions")
+WRITES = ("write_alerts", "append")  # of the files, of the storage
 
 
 @given(
@@ -204,13 +209,13 @@ class dying:  # noqa: N801 - a context
     """The process dies before or after a write, as `kill` says: its book is of no use afterwards."""
 
     def __init__(self, files: PageFiles, kill: str):
-        self._files = files
         self._when, _, self._write = kill.partition(" ")
+        self._target = files.lake.storage if self._write == "append" else files
         self._dead = False
 
     def __enter__(self) -> Callable[[], bool]:
         if self._write:
-            real = getattr(self._files, self._write)
+            real = getattr(self._target, self._write)
 
             def write(*arguments: Any) -> None:
                 if self._when == "after":
@@ -218,12 +223,12 @@ class dying:  # noqa: N801 - a context
                 self._dead = True
                 raise Killed
 
-            setattr(self._files, self._write, write)
+            setattr(self._target, self._write, write)
         return lambda: self._dead
 
     def __exit__(self, *_: object) -> None:
         if self._write:
-            delattr(self._files, self._write)
+            delattr(self._target, self._write)
 
 
 def test_a_full_disk_delays_an_alert_and_makes_it_once(files: PageFiles, monkeypatch: pytest.MonkeyPatch) -> None:

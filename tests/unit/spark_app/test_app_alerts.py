@@ -20,6 +20,7 @@ from spark_app.alerts.book import Book, Judged
 from spark_app.alerts.delivery import Delivery, Receiver, pause_s
 from spark_app.alerts.sql_checks import SqlChecks, ask
 from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.events import spool
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
 from spark_app.storage.lake import Lake
@@ -400,7 +401,7 @@ def test_kills_at_any_moment_neither_lose_nor_reorder_a_transition(lake: Lake, r
         wait_for(lambda: states.exists() and not json.loads(states.read_text())["waiting"], 60)
         wait_for(lambda: json.loads(states.read_text())["states"]["many"]["state"] == "ok", 60)
         wait_for(lambda: not json.loads(states.read_text())["waiting"], 60)
-    spool = [json.loads(line)["id"] for line in (states.parent / "transitions.jsonl").read_text().splitlines()]
-    assert spool == [f"{lake.identity()}/many/{number + 1}" for number in range(len(spool))]
-    assert len(spool) % 2 == 0
-    assert receiver.first_taken() == spool
+    spooled = [row.id for row in spool.read(lake, "page", 0).values()]
+    assert spooled == [f"{lake.identity()}/many/{number + 1}" for number in range(len(spooled))]
+    assert len(spooled) % 2 == 0
+    assert receiver.first_taken() == spooled

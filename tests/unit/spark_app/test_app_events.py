@@ -22,12 +22,12 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.driver import initial_counts
 from spark_app.events.event_log import EventLog
-from spark_app.events.event_rows import SCHEMA, EventRow, to_arrow
+from spark_app.events.event_rows import SCHEMA, to_arrow
 from spark_app.events.events_table import EventsTable
 from spark_app.events.unit_events import MOST_TABLES, unit_events
 from spark_app.followers.kept_manifests import KeptManifests
 from spark_app.kafka.topics import BrokerUnreachable, Topics
-from spark_app.model.events import Event
+from spark_app.model.events import Event, EventRow
 from spark_app.model.field_ids import NO_IDS
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
