@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import NoReturn
 
 import uvicorn
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector, CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -82,7 +83,7 @@ def application(lake: Lake, registry: CollectorRegistry) -> Starlette:
     """The routes, without the token."""
 
     async def metrics(request: Request) -> Response:
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        encode, kind = _encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"Content-Type": kind})
 
     async def health(request: Request) -> Response:
@@ -91,6 +92,14 @@ def application(lake: Lake, registry: CollectorRegistry) -> Starlette:
         return JSONResponse(said, 200 if reading.problem is None else 503)
 
     return Starlette(routes=[Route("/metrics", metrics), Route("/health", health)])
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """The format that a client accepts, and its name; the plain one if its header is not valid."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):
+        return choose_encoder("")
 
 
 class _Readings:

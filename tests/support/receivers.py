@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 ENDLESS = 1 << 20  # chunks
@@ -27,17 +29,18 @@ class Receiver:
 
     def __init__(self, port: int = 0):
         self.ways: list[int | str] = []
-        self.late_s = 0.3
+        self.late_s = 0.6
         self.got: list[tuple[str, Any]] = []
         self.taken: list[tuple[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = port
+        self.certificate: Path | None = None  # then it speaks TLS
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/secret-path-of-the-hook"
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}/secret-path-of-the-hook"
 
     def counts(self) -> Counter[str]:
         return Counter(key for key, _ in self.got)
@@ -49,6 +52,10 @@ class Receiver:
     def up(self) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
         server.daemon_threads = True
+        if self.certificate:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self.certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         self.port = server.server_address[1]
         self._server = server
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

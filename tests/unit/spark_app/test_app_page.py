@@ -89,6 +89,9 @@ def test_a_page_serves_metrics_and_health_and_prints_its_token_once(lake: Lake) 
         asked = first.get("/metrics", first.token, headers={"Accept": "application/openmetrics-text; version=1.0.0"})
         assert asked.headers["content-type"].startswith("application/openmetrics-text")
         assert asked.text.endswith("# EOF\n")
+        for accept in ("application/openmetrics-text; version=x", ";;;", "text/plain; version=0.0.4; escaping=?"):
+            odd = first.get("/metrics", first.token, headers={"Accept": accept})
+            assert (odd.status_code, "protolake_up 1.0" in odd.text) == (200, True)
         assert first.get(f"/metrics?token={first.token}").status_code == 200
         health = first.get("/health", first.token)
         assert (health.status_code, health.json()["state"]) == (200, "running")
