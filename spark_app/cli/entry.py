@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     (running.run, "protolake run --settings mine.toml --available-now"),
+    (running.page, "protolake page --lake ./lake"),
     (examining.status, "protolake status --lake ./lake"),
     (examining.audit, "protolake audit --lake ./lake --json"),
     (examining.doctor, "protolake doctor --lake ./lake --repair"),

@@ -1,4 +1,4 @@
-"""`protolake run`: the app itself."""
+"""The commands that stay up: `protolake run`, the app itself, and `protolake page`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def run(
     if code.held and stays_up:
         hold(code, reason)
     leave(code)
+
+
+def page(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
+    """Serve the metrics and the health of the app over HTTP, also while the app is down."""
+    from spark_app.page.server import serve
+
+    loaded = load_to_write(settings, lake)
+    log.level = LEVELS[loaded.run.log_level]
+    serve(loaded)
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:

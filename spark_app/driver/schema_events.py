@@ -19,16 +19,16 @@ class SchemaEvents:
     def __init__(self, ledger: Ledger, tell: Callable[[Event], None]):
         self._ledger = ledger
         self._tell = tell
-        self._seen = {key: (entry.outcome, entry.comparison) for key, entry in ledger.entries.items()}
+        self._seen = {key: _state(entry) for key, entry in ledger.entries.items()}
 
     def step(self) -> None:
         for key, entry in list(self._ledger.entries.items()):
-            outcome, comparison = self._seen.get(key, ("", None))
-            if entry.outcome != outcome:
+            *outcome, comparison = self._seen.get(key, ("", False, None))
+            self._seen[key] = _state(entry)
+            if [entry.outcome, entry.is_stopped] != outcome:
                 self._tell(_outcome(entry))
             if entry.comparison and entry.comparison != comparison:
                 self._tell_comparison(entry)
-            self._seen[key] = entry.outcome, entry.comparison
 
     def _tell_comparison(self, entry: Entry) -> None:
         found = self._ledger.comparison_of(entry)
@@ -39,8 +39,14 @@ class SchemaEvents:
         self._tell(Event("schema_changed", said, "WARN" if found.warnings else "INFO", details=details))
 
 
+def _state(entry: Entry) -> tuple[str, bool, str | None]:
+    return entry.outcome, entry.is_stopped, entry.comparison
+
+
 def _outcome(entry: Entry) -> Event:
     said = {"decodable": "can be decoded", "refused": f"is refused: {entry.cause}", "waiting": "is waited for"}
-    details = {"schema": entry.key, "cause": entry.cause, "version": entry.version, "subjects": dict(entry.subjects)}
+    stopped = f"is kept out until a person decides: {entry.detail}" if entry.is_stopped else ""
     level: Level = "INFO" if entry.outcome == "decodable" else "WARN"
-    return Event(KINDS[entry.outcome], f"Schema {entry.key} {said[entry.outcome]}", level, details=details)
+    names = ("cause", "version", "subjects", "stopped_by", "accepted")
+    details = {"schema": entry.key, **{name: value for name in names if (value := getattr(entry, name))}}
+    return Event(KINDS[entry.outcome], f"Schema {entry.key} {stopped or said[entry.outcome]}", level, details=details)

@@ -72,6 +72,7 @@ class Status:
             "bronze": old.get("bronze", 0),
             "deferred": old.get("deferred", 0),
             "quarantine": old.get("quarantine", {}),
+            "quarantined": old.get("quarantined", {}),  # by cause, also those that a replay has placed since
             "dropped": old.get("dropped", 0),
             "expectations": {},
             "paused": old.get("paused", {}),
@@ -212,6 +213,7 @@ class Status:
 
     def _add(self, report: Report) -> None:
         add_counts(self.value["quarantine"], report.quarantine)
+        add_counts(self.value["quarantined"], report.quarantine)
         self.value["dropped"] += report.dropped
         for rules in report.expectations.values():
             add_outcomes(self.value["expectations"], rules)

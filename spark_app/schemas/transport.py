@@ -65,7 +65,7 @@ class Client:
         """
         context = _tls(settings)
         urls = [url.strip().rstrip("/") for url in settings.url.split(",")]
-        self._pools = [(url, _pool(url, context)) for url in urls]
+        self._pools = [(url, connection_pool(url, context)) for url in urls]
         self._login = login
         self._timeout_s = settings.timeout_s
         self._body_bytes = body_bytes
@@ -163,8 +163,8 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext:
         raise ConfigurationError(f"{keys}: {files} cannot be used ({error})") from None
 
 
-def _pool(url: str, context: ssl.SSLContext) -> httpcore.ConnectionPool:
-    """Connections to one registry, through the proxy in the environment if there is one."""
+def connection_pool(url: str, context: ssl.SSLContext) -> httpcore.ConnectionPool:
+    """Connections to one server within the time limit, through the proxy in the environment if there is one."""
     parts = urlsplit(url)
     proxy_url = "" if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme, "")
     return httpcore.ConnectionPool(ssl_context=context, proxy=_proxy(proxy_url), network_backend=_Backend())

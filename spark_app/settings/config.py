@@ -38,6 +38,8 @@ NAMED: dict[str, tuple[type[Section], str, dict[str, Any], str]] = {
     ),
 }
 
+WITH_ADDRESSES = {"registry.url", "kafka.oauth_token_url", "alerts", "alerts.webhook"}  # which may hold a password
+
 
 def load(path: str | Path | None = None, on_renamed: Callable[[Found], None] = lambda found: None) -> Settings:
     """The settings from `path` (TOML; None = defaults) and the environment.
@@ -158,9 +160,7 @@ def _explain(error: Any, found: Found) -> str:
         named = NAMED.get(str(place[0])) if len(place) > 2 else None
         own = [f"{place[0]}.{place[1]}.{field}" for field in named[0].model_fields] if named else []
         return f"{key}: no such setting; {_like(key, [*_keys(), *own])}"
-    got = (
-        "" if key in ("registry.url", "kafka.oauth_token_url") else f", got {_start(error['input'])!r}"
-    )  # an address may hold a password
+    got = "" if key in WITH_ADDRESSES else f", got {_start(error['input'])!r}"
     return f"{key}{old}: {error['msg']}{got}"
 
 

@@ -73,12 +73,12 @@ class KafkaSettings(Section):
     @classmethod
     def _url_is_safe(cls, value: str) -> str:
         """Require https, because the client secret is sent to this address; plain http only to the machine itself."""
-        plain = value.startswith("http://") and _is_loopback(_host(value))
+        plain = value.startswith("http://") and is_loopback(_host(value))
         if value and not value.startswith("https://") and not plain:
             raise ValueError("must begin with https://")
         if re.search(r"[\s,\"\\]", value):
             raise ValueError("holds a space, comma, quote or backslash")
-        return _without_secrets(value, "kafka.sasl_username and kafka.sasl_password_file")
+        return without_secrets(value, "kafka.sasl_username and kafka.sasl_password_file")
 
     @model_validator(mode="after")
     def _names_an_endpoint(self) -> KafkaSettings:
@@ -123,7 +123,7 @@ class RegistrySettings(Section):
     def _no_secrets(cls, value: str) -> str:
         if not value.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
-        return _without_secrets(value, "registry.username and registry.password_file, or registry.token_file").rstrip(
+        return without_secrets(value, "registry.username and registry.password_file, or registry.token_file").rstrip(
             "/"
         )
 
@@ -145,11 +145,11 @@ class RegistrySettings(Section):
         return (
             bool(self.username or self.token_file)
             and self.url.startswith("http://")
-            and not _is_loopback(_host(self.url))
+            and not is_loopback(_host(self.url))
         )
 
 
-def _without_secrets(url: str, instead: str) -> str:
+def without_secrets(url: str, instead: str) -> str:
     """The address, if it contains no credentials: logs and commands print addresses."""
     if "@" in urlsplit(url).netloc:
         raise ValueError(f"holds a user or password: use {instead}")
@@ -162,7 +162,7 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -19,6 +19,7 @@ from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
+from spark_app.settings.watching import Alerts, Page
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -302,6 +303,8 @@ class Settings(BaseSettings):
     events: Events = Events()
     lake: LakeSettings = LakeSettings()
     spark: SparkSettings = SparkSettings()
+    page: Page = Page()
+    alerts: Alerts = Alerts()
     run: Run = Run()
 
     @field_validator("expectations")

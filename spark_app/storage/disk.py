@@ -41,6 +41,15 @@ def shortage(lake: Path, least_bytes: int) -> str | None:
     return None
 
 
+def free_bytes(folder: Path) -> int | None:
+    """The free bytes on the disk of a folder; None if there is no such folder."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
 def _free(folder: Path, least: int) -> str | None:
     """The free space as text, if it is too little; else None. A file system without an inode limit reports 0 inodes."""
     try:

@@ -57,6 +57,7 @@ class Lake:
     references = reference_files.FOLDER
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"
+    page = f"{STATE}/page"
 
     def __init__(self, root: str | Path):
         self.storage = LocalStorage(root)

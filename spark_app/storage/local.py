@@ -107,16 +107,38 @@ class LocalStorage:
 
         return SubTreeFileSystem(self.root, LocalFileSystem())
 
-    def put_if_absent(self, key: str, data: bytes, durable: bool = False) -> None:
+    def is_open_to_others(self, key: str) -> bool:
+        """Whether another user than the owner may read or write the file.
+
+        Raises:
+            FileNotFoundError
+        """
+        return bool(os.stat(self.uri(key)).st_mode & 0o077)
+
+    def append(self, key: str, data: bytes) -> None:
+        """Add lines to the end of a file durably, and create it if there is none. A kill may leave a part of them, and
+        the next call ends such a line."""
+        new = not self.exists(key)
+        with _create(self.uri(key), _open_to_append) as file:
+            if file.seek(0, os.SEEK_END) and _last_byte(file) != b"\n":
+                data = b"\n" + data
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            _sync(os.path.dirname(self.uri(key)))
+
+    def put_if_absent(self, key: str, data: bytes, durable: bool = False, private: bool = False) -> None:
         """Create a file with its content, in one step.
 
         Args:
             durable: the file is still there after a power cut.
+            private: only its owner may read or write it, whatever the umask is.
 
         Raises:
             FileExistsError: there is such a file; it stays as it is.
         """
-        with self._temporary(key, data, durable) as temporary:
+        with self._temporary(key, data, durable, _open_private if private else _open) as temporary:
             os.link(temporary, self.uri(key))
         if durable:
             _sync(os.path.dirname(self.uri(key)))
@@ -132,25 +154,16 @@ class LocalStorage:
         if durable:
             _sync(os.path.dirname(self.uri(key)))
 
-    def append(self, key: str, data: bytes) -> None:
-        """Add to the end of a file durably, and create it if it does not exist. After a crash or an error it may have a
-        part of the data."""
-        new = not self.exists(key)
-        with _create(self.uri(key), _open_to_append) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            _sync(os.path.dirname(self.uri(key)))
-
     @contextlib.contextmanager
-    def _temporary(self, key: str, data: bytes | memoryview, durable: bool) -> Iterator[str]:
+    def _temporary(
+        self, key: str, data: bytes | memoryview, durable: bool, create: Callable[[str], BinaryIO] | None = None
+    ) -> Iterator[str]:
         """A hidden file beside the key, for the block. A kill may leave it: no reader takes it for a file of the lake,
         and no other writer has its name."""
         folder, name = os.path.split(self.uri(key))
         temporary = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}.tmp"
         try:
-            _write(temporary, data, durable)
+            _write(temporary, data, durable, create or _open)
             yield temporary
         finally:
             _remove(temporary)
@@ -222,16 +235,25 @@ def _create(path: str, create: Callable[[str], T]) -> T:
         return create(path)
 
 
+def _last_byte(file: BinaryIO) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1)
+
+
 def _open(path: str) -> BinaryIO:
     return open(path, "wb")
 
 
 def _open_to_append(path: str) -> BinaryIO:
-    return open(path, "ab")
+    return open(path, "a+b")
 
 
-def _write(path: str, data: bytes | memoryview, durable: bool) -> None:
-    with _create(path, _open) as file:
+def _open_private(path: str) -> BinaryIO:
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _write(path: str, data: bytes | memoryview, durable: bool, create: Callable[[str], BinaryIO]) -> None:
+    with _create(path, create) as file:
         file.write(data)
         if durable:
             file.flush()

@@ -285,3 +285,11 @@ def test_what_becomes_of_schemas_is_told(tmp_path: Path) -> None:
         schemas.step()
     kinds = [(event.kind, event.details["schema"], event.level) for event in told]
     assert kinds == [("schema_waiting", 99, "WARN"), ("schema_refused", 98, "WARN")]
+    ledger.add_paused(99, "field a was renamed to b", 0.0, ["rename"])
+    schemas.step()
+    ledger.accept(99, "alias")
+    schemas.step()
+    paused, accepted = told[2:]
+    assert paused.message == "Schema 99 is kept out until a person decides: field a was renamed to b"
+    assert paused.details["stopped_by"] == ["rename"]
+    assert (accepted.message, accepted.details["accepted"]) == ("Schema 99 is waited for", "alias")

@@ -30,6 +30,19 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStorage:
     return made
 
 
+def test_lines_are_appended_and_a_torn_one_is_ended(storage: LocalStorage) -> None:
+    storage.append("a/lines", b"one\n")
+    storage.append("a/lines", b"tw")
+    storage.append("a/lines", b"three\n")
+    assert storage.get("a/lines") == b"one\ntw\nthree\n"
+
+
+def test_a_private_file_is_closed_to_others(storage: LocalStorage) -> None:
+    storage.replace("a/open", b"x")
+    storage.put_if_absent("a/closed", b"x", private=True)
+    assert (storage.is_open_to_others("a/open"), storage.is_open_to_others("a/closed")) == (True, False)
+
+
 def test_a_file_has_its_content_size_and_time(storage: LocalStorage) -> None:
     assert (storage.exists("a/b"), storage.size("a/b"), storage.changed_at("a/b")) == (False, None, None)
     with pytest.raises(FileNotFoundError):

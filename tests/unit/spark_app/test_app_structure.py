@@ -43,6 +43,9 @@ ORDER = (
     "store",
     "followers",
     "events",
+    "metrics",
+    "alerts",
+    "page",
     "process",
     "spark",
     "driver",
@@ -216,6 +219,7 @@ def test_only_state_files_and_committed_files_are_written() -> None:
     assert writing == {
         "events/spool.py",
         "storage/lake.py",  # the probe whether this user may write
+        "storage/page_files.py",  # of a process beside the app
         "storage/state_files.py",
         "store/log_entry.py",
         "store/manifest.py",
@@ -269,6 +273,7 @@ def test_the_parts_do_not_know_each_other() -> None:
     ("module", "unwanted"),
     [
         ("spark_app.cli.entry", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow"]),
+        ("spark_app.page.server", ["pyspark", "py4j", "deltalake", "confluent_kafka", "pyarrow", "duckdb"]),
         ("spark_app.backtest", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
         ("spark_app.lineage.lake_graph", ["pyspark", "py4j", "spark_app.audit", "spark_app.recovery"]),
         (

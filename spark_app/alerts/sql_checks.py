@@ -1,0 +1,68 @@
+"""Runs the SQL checks of alerts one after the other, each in a child process, beside the evaluation of conditions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from spark_app.ops.log import log
+from spark_app.settings.watching import AlertRule
+from spark_app.storage.lake import Lake
+
+WITHIN_S = 60.0
+CHILD = [sys.executable, "-m", "spark_app.alerts.sql_child"]
+CODE = Path(__file__).parents[2]
+
+
+def ask(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
+    """What the child process says: one of "holds", "refused" and "failed"."""
+    asked = json.dumps({"lake": lake.storage.root, "sql": sql, "bind": bind})
+    try:
+        done = subprocess.run(CHILD, input=asked, capture_output=True, text=True, cwd=CODE, timeout=within_s)
+        said: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"it takes more than {within_s:.0f} s"}
+    except (OSError, ValueError):
+        return {"failed": "its process ended without an answer"}
+    return said
+
+
+class SqlChecks:
+    """The newest answer of each check; None until there is one, and while a check fails."""
+
+    def __init__(self, lake: Lake, rules: Mapping[str, AlertRule], run: Callable[[Lake, str], dict[str, Any]] = ask):
+        self._lake = lake
+        self._rules = rules
+        self._run = run
+        self._answers: dict[str, bool | None] = {}
+        self._due = dict.fromkeys(rules, 0.0)
+
+    def start(self) -> None:
+        if self._rules:
+            threading.Thread(target=self._forever, name="sql checks", daemon=True).start()
+
+    def holds(self, name: str) -> bool | None:
+        return self._answers.get(name)
+
+    def step(self, moment: float) -> float:
+        """Run the checks that are due. Returns the moment of the next one."""
+        for name, rule in self._rules.items():
+            if self._due[name] <= moment:
+                said = self._run(self._lake, rule.sql)
+                self._answers[name] = said.get("holds")
+                if "holds" not in said:
+                    why = said.get("refused") or said.get("failed")
+                    log.warning("an SQL check could not be run", rule=name, reason=str(why))
+                self._due[name] = moment + rule.every_s
+        return min(self._due.values())
+
+    def _forever(self) -> None:
+        while True:
+            next_at = self.step(time.monotonic())
+            time.sleep(max(0.1, next_at - time.monotonic()))

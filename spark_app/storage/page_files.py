@@ -1,0 +1,117 @@
+"""The folder of a lake to which `protolake page` writes; it only reads the rest of the lake."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
+
+TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
+TOKEN_BYTES = 32
+
+
+class PageFiles:
+    """One process at a time has them, which `take` sees to."""
+
+    def __init__(self, lake: Lake):
+        self._storage = lake.storage
+        self._token = f"{lake.page}/token"
+        self._lock = f"{lake.page}/lock"
+        self._alerts = f"{lake.page}/alerts.json"
+        self._spool = f"{lake.page}/transitions.jsonl"
+        self._folder = lake.page
+        self._held = -1  # file descriptor of the lock
+
+    @property
+    def token_file(self) -> str:
+        return self._storage.uri(self._token)
+
+    def take(self) -> None:
+        """Become the only page of the lake, until this process ends.
+
+        Raises:
+            ConfigurationError: this user may not write to the folder.
+            UnreachableError: another process is the page of this lake.
+        """
+        try:
+            self._storage.create_folders(self._folder)
+            held = os.open(self._storage.uri(self._lock), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"lake.path: cannot write to {self._storage.uri(self._folder)} ({error.strerror}); the page keeps its "
+                "token there, and may read the rest of the lake only"
+            ) from None
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(held)
+            where = self._storage.root
+            raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first") from None
+        self._held = held
+
+    def check(self) -> None:
+        """
+        Raises:
+            UnreachableError: the lake that `take` found was moved away, and perhaps another one is at its place.
+        """
+        try:
+            if os.path.samestat(os.fstat(self._held), os.stat(self._storage.uri(self._lock))):
+                return
+        except FileNotFoundError:
+            pass
+        raise UnreachableError(f"the lake {self._storage.root} was moved away or replaced: start the page again")
+
+    def token(self) -> tuple[str, bool]:
+        """The token of the page, and whether this call has made it.
+
+        Raises:
+            ConfigurationError: its file is open to other users, or damaged.
+        """
+        made = not self._storage.exists(self._token)
+        if made:
+            text = secrets.token_urlsafe(TOKEN_BYTES)
+            self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
+        if self._storage.is_open_to_others(self._token):
+            raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
+        found = self._storage.get(self._token).decode(errors="replace").strip()
+        if not TOKEN.fullmatch(found):
+            raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
+        return found, made
+
+    def read_alerts(self) -> dict[str, Any]:
+        """The states of the alerts; empty if there are none yet.
+
+        Raises:
+            ContractError: the file is damaged.
+        """
+        return read_durable(self._storage, self._alerts) or {}
+
+    def write_alerts(self, states: dict[str, Any], durable: bool) -> None:
+        """Replace the states of the alerts in one step.
+
+        Raises:
+            OSError: the disk is full, or the folder is read-only.
+        """
+        self._storage.replace(self._alerts, json.dumps(states).encode(), durable)
+
+    def append_transitions(self, transitions: Sequence[Mapping[str, Any]]) -> None:
+        """Add transitions of alerts to the file from which the event log takes them, one JSON object per line."""
+        self._storage.append(self._spool, b"".join(json.dumps(one).encode() + b"\n" for one in transitions))
+
+    def ids_of_transitions(self) -> set[str]:
+        """The ids of the transitions in that file; a torn line has none."""
+        found = set()
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._storage.get(self._spool).splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    found.add(str(json.loads(line)["id"]))
+        return found

@@ -1,0 +1,406 @@
+"""Alerts are told at least once and in order, whatever the receiver does and whenever the process is killed."""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from spark_app.alerts import delivery as deliveries
+from spark_app.alerts.alarm import Alarm
+from spark_app.alerts.book import Book, Judged
+from spark_app.alerts.delivery import Delivery, Receiver, pause_s
+from spark_app.alerts.sql_checks import SqlChecks, ask
+from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.settings.models import Settings
+from spark_app.settings.watching import AlertRule, Alerts
+from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
+from tests.support import receivers
+from tests.support.receivers import receiving
+from tests.support.statuses import write_status
+
+ROOT = Path(__file__).parents[3]
+NOW = 1_000_000.0
+LATE = {"late": AlertRule(when="age_s > 60")}
+BOTH = LATE | {"other": AlertRule(when="lag > 0")}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    lake.prepare()
+    lake.identity()
+    return lake
+
+
+@pytest.fixture
+def book(lake: Lake) -> Book:
+    files = PageFiles(lake)
+    files.take()
+    return Book(files, "lake-1", is_sent=True)
+
+
+@pytest.fixture
+def receiver() -> Iterator[receivers.Receiver]:
+    with receiving() as made:
+        yield made
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def turn(book: Book, number: int, rules: dict[str, AlertRule] = LATE, **holds: bool) -> None:
+    book.judge(rules, {name: Judged(holds.get(name), {}) for name in rules}, NOW + number)
+
+
+def until_told(book: Book, delivery: Delivery, clock: Clock) -> list[float]:
+    """Let the time pass from attempt to attempt; returns the pauses."""
+    pauses = []
+    while book.waiting() and len(pauses) < 50:
+        pauses.append(delivery.step(clock))
+        clock.now += pauses[-1]
+    return pauses
+
+
+KEYS = ["lake-1/late/1", "lake-1/late/2"]
+
+
+def test_an_alert_is_sent_with_its_key_and_then_its_end(book: Book, receiver: receivers.Receiver) -> None:
+    turn(book, 0, late=True)
+    turn(book, 5, late=False)
+    until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), Clock())
+    assert [key for key, _ in receiver.taken] == KEYS
+    assert [body["state"] for _, body in receiver.taken] == ["firing", "resolved"]
+    assert receiver.taken[0][1] == {
+        "key": "lake-1/late/1",
+        "at": "1970-01-12T13:46:40.000+00:00",
+        "level": "WARNING",
+        "message": "alert late fires: age_s > 60",
+        "lake": "lake-1",
+        "rule": "late",
+        "number": 1,
+        "state": "firing",
+        "condition": "age_s > 60",
+        "values": {},
+        "description": "",
+        "since": "1970-01-12T13:46:40.000+00:00",
+        "severity": "warning",
+    }
+
+
+@pytest.mark.parametrize("way", [500, 503, 429, 404, 401, "reset", "late", "silent", "redirect"])
+def test_what_was_not_taken_is_sent_again_and_in_order(
+    book: Book, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch, way: int | str
+) -> None:
+    monkeypatch.setattr(deliveries, "WITHIN_S", 0.15)
+    receiver.ways = [way, way, 200, way]
+    turn(book, 0, late=True)
+    turn(book, 5, late=False)
+    clock = Clock()
+    until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), clock)
+    assert receiver.first_taken() == KEYS
+    assert receiver.counts() == {KEYS[0]: 3, KEYS[1]: 2}
+    assert set(receiver.paths) == {"/secret-path-of-the-hook"}
+    assert clock.now == pytest.approx(1 + 2 + 1 + 60, abs=61)
+
+
+def test_an_endless_answer_is_cut_and_counts(book: Book, receiver: receivers.Receiver) -> None:
+    receiver.ways = ["endless"]
+    turn(book, 0, late=True)
+    began = time.monotonic()
+    until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), Clock())
+    assert receiver.counts() == {KEYS[0]: 1}
+    assert time.monotonic() - began < 5
+
+
+def test_pauses_grow_up_to_ten_minutes() -> None:
+    assert [pause_s(attempts) for attempts in (1, 2, 3, 9, 10, 11, 10_000)] == [1, 2, 4, 256, 512, 600, 600]
+
+
+def test_a_receiver_that_is_down_for_five_minutes_gets_both_once_it_is_up(
+    book: Book, receiver: receivers.Receiver
+) -> None:
+    receiver.down()
+    delivery, clock = Delivery(book, Receiver(Alerts(webhook=receiver.url)).post), Clock()
+    turn(book, 0, late=True)
+    turn(book, 100, late=False)
+    while clock.now < 300:
+        clock.now += delivery.step(clock)
+    receiver.up()
+    attempts = until_told(book, delivery, clock)
+    assert [key for key, _ in receiver.got] == KEYS
+    assert clock.now < 600
+    assert len(attempts) <= 3
+
+
+def test_an_alert_that_is_refused_does_not_keep_back_another_one(book: Book, receiver: receivers.Receiver) -> None:
+    receiver.ways = [400]
+    turn(book, 0, BOTH, late=True, other=True)
+    delivery = Delivery(book, Receiver(Alerts(webhook=receiver.url)).post)
+    delivery.step(Clock())
+    assert receiver.first_taken() == ["lake-1/other/1"]
+    delivery.step(Clock())
+    assert receiver.first_taken() == ["lake-1/other/1", "lake-1/late/1"]
+
+
+def test_slack_gets_text_that_cannot_link(book: Book, receiver: receivers.Receiver) -> None:
+    rules = {"late": AlertRule(when="lag > 0 and state <> '<!channel>'")}
+    turn(book, 0, rules, late=True)
+    until_told(book, Delivery(book, Receiver(Alerts(webhook=receiver.url, format="slack")).post), Clock())
+    text = ":rotating_light: alert late fires: lag &gt; 0 and state &lt;&gt; '&lt;!channel&gt;'"
+    payload = {"event_type": "alert", "event_payload": {"key": KEYS[0]}}
+    assert receiver.taken[0][1] == {"text": text, "metadata": payload}
+
+
+def test_alertmanager_hears_each_minute_which_alerts_fire(book: Book, receiver: receivers.Receiver) -> None:
+    settings = Alerts(webhook=f"http://127.0.0.1:{receiver.port}/", format="alertmanager")
+    delivery, clock = Delivery(book, Receiver(settings).post, repeats=True), Clock()
+    turn(book, 0, late=True)
+    for _ in range(4):
+        clock.now += delivery.step(clock)
+    assert receiver.counts() == {KEYS[0]: 4}
+    turn(book, 9, late=False)
+    for _ in range(3):
+        clock.now += delivery.step(clock)
+    assert receiver.counts() == {KEYS[0]: 4, KEYS[1]: 1}
+    assert set(receiver.paths) == {"/api/v2/alerts"}
+    labels = {"alertname": "late", "lake": "lake-1", "job": "protolake", "severity": "warning"}
+    [fired], [resolved] = receiver.taken[0][1], receiver.taken[-1][1]
+    assert fired["labels"] == resolved["labels"] == labels
+    assert (fired["startsAt"], "endsAt" in fired) == ("1970-01-12T13:46:40.000+00:00", False)
+    assert (resolved["startsAt"], resolved["endsAt"]) == (fired["startsAt"], "1970-01-12T13:46:49.000+00:00")
+
+
+SECRET = "canary-7f3a"
+
+
+def test_secrets_of_files_are_sent_and_never_said(
+    book: Book,
+    receiver: receivers.Receiver,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deliveries, "WITHIN_S", 0.15)
+    hook, token = tmp_path / "hook", tmp_path / "token"
+    hook.write_text(f"{receiver.url}/{SECRET}\n")
+    token.write_text(f"{SECRET}-token\n")
+    settings = Alerts(webhook_file=str(hook), token_file=str(token))
+    delivery, clock = Delivery(book, Receiver(settings).post), Clock()
+    turn(book, 0, late=True)
+    receiver.ways = [500, "redirect", "reset", "silent"]
+    for _ in range(4):
+        clock.now += delivery.step(clock)
+    receiver.down()
+    clock.now += delivery.step(clock)
+    for text in (f"{SECRET} {SECRET}", f"ftp://{SECRET}", f"http://{SECRET}@host/", f"http://{SECRET}:99999/", ""):
+        hook.write_text(text)
+        clock.now += delivery.step(clock)
+    hook.unlink()
+    clock.now += delivery.step(clock)
+    receiver.up()
+    hook.write_text(f"{receiver.url}/{SECRET}\n")
+    until_told(book, delivery, clock)
+    assert receiver.headers[-1]["Authorization"] == f"Bearer {SECRET}-token"
+    assert receiver.paths[-1].endswith(SECRET)
+    said = capsys.readouterr()
+    assert said.err.count("an alert could not be sent") == 11
+    assert SECRET not in said.err + said.out
+
+
+def test_an_address_in_the_settings_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spark_app.settings import config
+
+    for text in (f"http://u:{SECRET}@host", f"ftp://{SECRET}", f"https://host/?token={SECRET}"):
+        monkeypatch.setenv("PROTOLAKE_ALERTS__WEBHOOK", text)
+        with pytest.raises(ConfigurationError, match=r"^alerts.webhook: ") as caught:
+            config.load()
+        assert SECRET not in str(caught.value)
+    monkeypatch.setenv("PROTOLAKE_ALERTS__WEBHOOK", f"https://{SECRET}.example")
+    monkeypatch.setenv("PROTOLAKE_ALERTS__WEBHOOK_FILE", "/f")
+    with pytest.raises(ConfigurationError, match=r"^alerts: .*set one$") as caught:
+        config.load()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"when": "age > 60"}, "alerts.rules.x.when: there is no age; there is age_s"),
+        ({"when": "silent_s('unoo') > 60"}, "alerts.rules.x.when: there is no table unoo; there is uno"),
+        ({"when": "failure_rate('sane') > 0.1"}, "alerts.rules.x.when: there is no rule sane; there is sane_time"),
+        ({"when": "quarantine_of('x') > 1"}, "alerts.rules.x.when: there is no cause x"),
+        ({"sql": "select 1"}, "alerts.rules.x.sql: it must give one column, true or false"),
+        ({"sql": "select true from gold_uno"}, "alerts.rules.x.sql: there is no table gold_uno; there is gold_uno_agg"),
+        ({"sql": "select count(*) > 0 from gold_uno_agg where nope = 1"}, "alerts.rules.x.sql: Binder Error"),
+        ({"sql": "drop table gold_uno_agg"}, "alerts.rules.x.sql: it is not one SELECT"),
+    ],
+)
+def test_a_condition_that_cannot_be_judged_ends_the_start(lake: Lake, rule: dict[str, Any], says: str) -> None:
+    write_status(lake, at=time.time())
+    lake.storage.replace(lake.admitted, json.dumps({"names": {"uno": "uno"}, "messages": {}}).encode())
+    gold(lake, [1])
+    files = PageFiles(lake)
+    settings = Settings(alerts=Alerts(rules={"x": AlertRule(**rule)}))
+    with pytest.raises(ConfigurationError) as caught:
+        Alarm(lake, settings, files, "lake-1")
+    assert str(caught.value).startswith(says)
+    assert caught.value.exit_code == ExitCode.CONFIGURATION
+
+
+def gold(lake: Lake, counts: list[int], **more: list[Any]) -> None:
+    table = pa.table({"session_count": pa.array(counts, pa.int64())} | more)
+    write_deltalake(lake.storage.uri("gold_uno_agg"), table, mode="append", schema_mode="merge")
+
+
+MANY = "select count(*) > 0 from gold_uno_agg where session_count > 100"
+
+
+def test_sql_sees_the_current_files_of_the_tables_that_it_names(lake: Lake) -> None:
+    assert ask(lake, MANY) == {"failed": "the lake has no tables yet"}
+    gold(lake, [])
+    assert ask(lake, MANY) == {"holds": False}
+    gold(lake, [1, 101], added=["x", "y"])
+    assert ask(lake, MANY) == {"holds": True}
+    assert ask(lake, "select count(added) = 2 from gold_uno_agg") == {"holds": True}
+    most = "with many as (select * from gold_uno_agg) select max(session_count) = 101 from many"
+    assert ask(lake, most) == {"holds": True}
+    write_deltalake(
+        lake.storage.uri("gold_uno_agg"), pa.table({"session_count": [5], "added": ["z"]}), mode="overwrite"
+    )
+    assert ask(lake, MANY) == {"holds": False}
+    assert ask(lake, "select session_count > 1 from gold_uno_agg where false") == {"holds": None}
+    assert ask(lake, "select null::boolean from gold_uno_agg") == {"holds": None}
+    gold(lake, [6])
+    assert ask(lake, "select session_count > 1 from gold_uno_agg") == {"failed": "it gives more than one row"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) > 0 from read_text('/etc/hostname')",
+        "select count(*) > 0 from read_parquet('{lake}/silver_secret/*.parquet')",
+        "select count(*) > 0 from '/etc/hostname'",
+        "select count(*) > 0 from gold_uno_agg, read_csv('http://127.0.0.1:1/x')",
+        "select getenv('HOME') = 'x'",
+        "copy (select true) to '{lake}/x.csv'",
+        "set enable_external_access = true",
+        "select true; select true",
+        "attach '{lake}/x.db'",
+        "",
+    ],
+)
+def test_sql_reaches_nothing_else(lake: Lake, sql: str) -> None:
+    gold(lake, [1])
+    before = sorted(lake.root.rglob("*"))
+    assert "refused" in ask(lake, sql.replace("{lake}", str(lake.root)))
+    assert sorted(lake.root.rglob("*")) == before
+
+
+def test_sql_that_takes_too_long_is_ended_and_unknown(lake: Lake) -> None:
+    gold(lake, [1])
+    endless = "select count(*) > 0 from range(1000000000000) a(i), gold_uno_agg where i % 7 = 8"
+    began = time.monotonic()
+    assert ask(lake, endless, within_s=2.0) == {"failed": "it takes more than 2 s"}
+    assert time.monotonic() - began < 10
+
+
+def test_checks_run_when_they_are_due_and_one_that_fails_is_unknown(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[dict[str, Any]] = [{"holds": True}, {"failed": "no memory"}, {"holds": False}]
+    checks = SqlChecks(lake, {"x": AlertRule(sql=MANY, every_s=10)}, lambda *_: answers.pop(0))
+    assert checks.holds("x") is None
+    assert checks.step(1.0) == 11.0
+    assert checks.holds("x") is True
+    assert checks.step(10.0) == 11.0
+    checks.step(11.0)
+    assert checks.holds("x") is None
+    assert "no memory" in capsys.readouterr().err
+    checks.step(21.0)
+    assert checks.holds("x") is False
+
+
+class Page:
+    """`protolake page` with alerts, which may be killed and started again."""
+
+    def __init__(self, lake: Lake, alerts: str):
+        self._lake = lake
+        self._file = lake.root.parent / "page.toml"
+        self._file.write_text(f"[page]\nport = 0\n{alerts}")
+        self.said = ""
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator["subprocess.Popen[str]"]:
+        command = [sys.executable, "-m", "spark_app", "page", "--lake", str(self._lake.root), "--settings"]
+        process = subprocess.Popen(
+            [*command, str(self._file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert process.stdout
+        try:
+            yield process
+        finally:
+            process.kill()
+            self.said += process.stdout.read()
+            process.wait()
+            process.stdout.close()
+
+
+def wait_for(what: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_dead_app_is_told_by_the_process_and_so_is_its_return(lake: Lake, receiver: receivers.Receiver) -> None:
+    write_status(lake, at=time.time() - 3600)
+    hook = lake.root.parent / "hook"
+    hook.write_text(receiver.url)
+    rules = "[alerts.rules.gone]\nwhen = \"state in ('dead', 'held')\"\nlevel = 'ERROR'\n"
+    page = Page(lake, f"[alerts]\nwebhook_file = '{hook}'\n{rules}")
+    with page.run():
+        wait_for(lambda: receiver.taken)
+        write_status(lake, at=time.time())
+        wait_for(lambda: len(receiver.taken) == 2)
+    assert [body["state"] for _, body in receiver.taken] == ["firing", "resolved"]
+    assert receiver.taken[0][1]["severity"] == "critical"
+    assert receiver.first_taken() == [f"{lake.identity()}/gone/{number}" for number in (1, 2)]
+    assert "secret-path-of-the-hook" not in page.said
+
+
+def test_kills_at_any_moment_neither_lose_nor_reorder_a_transition(lake: Lake, receiver: receivers.Receiver) -> None:
+    dice = random.Random(7)
+    write_status(lake, at=time.time(), deferred=0)
+    page = Page(lake, f"[alerts]\nwebhook = '{receiver.url}'\n[alerts.rules.many]\nwhen = 'waiting > 10'\n")
+    for _ in range(8):
+        receiver.ways = [dice.choice([200, 500, "reset"]) for _ in range(4)]
+        with page.run():
+            end = time.monotonic() + dice.uniform(0.5, 4.0)
+            while time.monotonic() < end:
+                write_status(lake, at=time.time(), deferred=dice.choice([0, 20]))
+                time.sleep(0.3)
+    receiver.ways = []
+    write_status(lake, at=time.time(), deferred=0)
+    states = lake.root / lake.page / "alerts.json"
+    with page.run():
+        wait_for(lambda: states.exists() and not json.loads(states.read_text())["waiting"], 60)
+        wait_for(lambda: json.loads(states.read_text())["states"]["many"]["state"] == "ok", 60)
+        wait_for(lambda: not json.loads(states.read_text())["waiting"], 60)
+    spool = [json.loads(line)["id"] for line in (states.parent / "transitions.jsonl").read_text().splitlines()]
+    assert spool == [f"{lake.identity()}/many/{number + 1}" for number in range(len(spool))]
+    assert len(spool) % 2 == 0
+    assert receiver.first_taken() == spool
