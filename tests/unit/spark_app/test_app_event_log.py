@@ -255,7 +255,7 @@ def test_each_kind_is_explained() -> None:
     ]
     made = [call.args[0] for call in calls if ast.unparse(call.func) == "Event" and call.args]
     used = {ast.literal_eval(kind) for kind in made if isinstance(kind, ast.Constant)}
-    assert explained == used | {*KINDS.values()} | {"bump", "stop", "held"}
+    assert explained == used | {*KINDS.values()} | {"alert", "bump", "stop", "held"}
 
 
 def test_the_queries_of_the_page_run(tmp_path: Path) -> None:
