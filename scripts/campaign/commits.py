@@ -61,6 +61,7 @@ class Known(TableAdmission):
 
     def __init__(self) -> None:
         self.admitted = dict(zip(NAMES, NAMES, strict=True))
+        self.messages = {}
 
     def columns(self, name: str, known: Mapping[str, pa.Schema]) -> pa.Schema:
         return FIELDS
