@@ -12,8 +12,9 @@ from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json, write_durably
 
-# Secrets are in files, which settings name; the values of these settings are nobody's business either.
-CONCEALED = {"kafka.sasl_username", "kafka.oauth_extensions", "registry.username"}
+# Secrets are in files, which settings name. The values of these settings are nobody's business either: the address of a
+# webhook often is a secret, although it should then be in a file.
+CONCEALED = {"kafka.sasl_username", "kafka.oauth_extensions", "registry.username", "alerts.webhook"}
 MOST_NAMED = 200
 
 

@@ -182,6 +182,7 @@ def test_settings_are_told_with_what_differs_and_without_secrets(lake: Lake) -> 
         kafka={"sasl_username": "Zebra"},
         gold={"interval_s": 7},
         expectations={"a": {"check": "x > 0", "action": "warn"}},
+        alerts={"webhook": "https://hooks.example/Zebra"},
     )
     event = settings_event(lake, changed)
     assert event.message == f"{len(event.details['changed'])} settings differ from those of the last start"
