@@ -78,7 +78,8 @@ CASES = [
     Case("removed", "string a = 1; int64 b = 2;", "string a = 1;", [{"a": "x"}], [{"a": "x", "b": None}]),
     Case("rename", "int32 score = 1;", "int32 points = 1;", [{"points": 5}], [{"score": None, "points": 5}]),
     Case("rename", "int32 score = 1;", "int32 points = 1;", [{"points": 5}], [{"score": 5}], policy="alias"),
-    Case("rename", "string game_name = 1;", "string game = 1;", [{"game": "uno"}], [UNROUTED]),
+    Case("rename", "string game_name = 1;", "string game = 1;", [{"game": "uno"}], [{"game_name": "uno"}]),
+    Case("rename", "string game_name = 1;", "string game = 1;", [{"game": "uno"}], [UNROUTED], policy="warn"),
     Case(
         "rename",
         "string game_name = 1;",

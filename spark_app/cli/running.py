@@ -26,7 +26,7 @@ def run(
         bool, typer.Option(help="skip the offsets that Kafka no longer has at this start, and list them in lost_events")
     ] = False,
     accept_gap: Annotated[
-        bool, typer.Option(help="let paused followers go on behind units whose manifests are gone at this start")
+        bool, typer.Option(help="let the events go on after the units whose manifests are gone at this start")
     ] = False,
 ) -> None:
     """Ingest records from Kafka into bronze, silver and gold."""

@@ -9,7 +9,7 @@ from spark_app.model.events import Event, Level
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_entry import Entry
 
-KINDS = {"decodable": "schema_settled", "refused": "schema_refused", "waiting": "schema_waiting"}
+KINDS = {"decodable": "schema_resolved", "refused": "schema_refused", "waiting": "schema_waiting"}
 MOST_FINDINGS = 20
 
 

@@ -52,12 +52,20 @@ class Rules:
     """
     Attributes:
         policies: kind -> policy.
-        fixed: columns that the settings name. They go on when their type changes, because a row means nothing without
-            them.
+        fixed: columns that the settings name. They go on when their name or type changes, because a row means nothing
+            without them.
     """
 
     policies: Mapping[Kind, Policy]
     fixed: frozenset[str] = frozenset()
+
+    def of(self, change: Change) -> Policy | None:
+        """The policy for a difference."""
+        policy = self.policies.get(change.kind)
+        if policy == "new_column" and change.kind == "rename" and change.before is not None:
+            names = change.before.path[-1], change.old.rpartition(" = ")[0].rpartition(" ")[2]
+            return policy if self.fixed.isdisjoint(names) else "alias"
+        return policy
 
 
 def decide_columns(own: bytes, beside: Version, known: Iterable[bytes], rules: Rules) -> dict[Place, str]:
@@ -80,7 +88,7 @@ def decide_columns(own: bytes, beside: Version, known: Iterable[bytes], rules: R
 def _decide(own: Version, beside: Version, uses: Uses, rules: Rules) -> dict[Place, str]:
     new, old, columns = (_Messages(data) for data in (own.registered, beside.registered, beside.decoded))
     changes = differences(beside, own)
-    policy_of = _policy_of(changes, rules.policies)
+    policy_of = _policy_of(changes, rules)
     names: dict[Place, str] = {}
     for name, was in _pairs(new.by_name, old.by_name, changes).items():
         used = {**uses.get(was, {}), **uses.get(name, {})}
@@ -89,12 +97,12 @@ def _decide(own: Version, beside: Version, uses: Uses, rules: Rules) -> dict[Pla
     return names
 
 
-def _policy_of(changes: Iterable[Change], policies: Mapping[Kind, Policy]) -> dict[Place, Policy | None]:
+def _policy_of(changes: Iterable[Change], rules: Rules) -> dict[Place, Policy | None]:
     """The strongest policy for the differences of each field."""
     found: dict[Place, Policy | None] = {}
     for change in changes:
         if change.place is not None:
-            both = found.get(change.place), policies.get(change.kind)
+            both = found.get(change.place), rules.of(change)
             found[change.place] = max(both, key=STRENGTH.index)
     return found
 

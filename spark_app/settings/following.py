@@ -11,7 +11,7 @@ class Followers(Section):
     """This section sets how much is kept for followers of the units, such as gold and the events, that are behind."""
 
     max_bytes: PositiveInt = Field(
-        4 << 30, description="bytes of manifests that are kept for a follower; see docs/operations.md for one behind"
+        4 << 30, description="bytes of manifests that are kept for each follower that is behind; see docs/events.md"
     )
 
 

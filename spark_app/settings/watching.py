@@ -17,7 +17,7 @@ class Page(Section):
     host: str = Field("127.0.0.1", min_length=1, description="address it listens on")
     port: int = Field(8085, ge=0, le=65535, description="port it listens on; 0 = a free one, which it prints")
     names: tuple[str, ...] = Field(
-        (), description="host names by which clients may call it, besides localhost and addresses of numbers"
+        (), description="host names by which clients may call it, besides localhost and IP addresses"
     )
 
 

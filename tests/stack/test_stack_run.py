@@ -51,7 +51,7 @@ def test_a_bump_leaves_once_and_comes_back_with_the_column(new_stage: Callable[.
     assert read_back.wrong_events(stage.lake, Lake(stage.lake).units()[-1]) == {"missing": [], "doubled": []}
     kinds = Counter(read_back.read(stage.lake, "pipeline_events", ["kind"])["kind"].to_pylist())
     assert (kinds["start"], kinds["settings"], kinds["bump"]) == (2, 2, 1)
-    assert {"unit", "table_rows", "table_admitted", "schema_settled", "gold"} <= {*kinds}
+    assert {"unit", "table_rows", "table_admitted", "schema_resolved", "gold"} <= {*kinds}
     assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
     assert _ids_with(stage, "uno", "col_custom_2") == {max(_ids_with(stage, "uno", "game_name"))}
 

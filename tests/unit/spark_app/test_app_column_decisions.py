@@ -145,6 +145,12 @@ def test_a_name_of_the_app_keeps_its_number_as_an_alias() -> None:
 def test_columns_that_the_settings_name_go_on() -> None:
     fixed = frozenset({"gamer_id"})
     assert names("int64 gamer_id = 1;", "string gamer_id = 1;", fixed=fixed)[1] == ["gamer_id"]
+    default = dict(DEFAULTS)
+    versions = "string gamer_id = 1;", "string player = 1;", "string person = 1;"
+    assert names(*versions, policies=default, fixed=fixed) == [["gamer_id"]] * 3
+    assert names(*versions, policies=default, fixed=frozenset({"player"})) == [["gamer_id"], ["player"], ["player"]]
+    reused = "string gamer_id = 1;", "string gamer_id = 2; string player = 1;"
+    assert names(*reused, policies=default, fixed=fixed)[1] == ["player", "gamer_id"]
 
 
 INNER = "message Point { %s } message Event { Point at = 1; map<string, Point> all = 2; repeated Point list = 3; }"
