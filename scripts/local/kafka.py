@@ -45,7 +45,8 @@ class Kafka(Server):
 
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._properties.write_text(render(properties(self.folder / "data", self.port, free_port())))
+        controller_port = next(port for port in iter(free_port, None) if port != self.port)
+        self._properties.write_text(render(properties(self.folder / "data", self.port, controller_port)))
         if not self._meta.is_file():
             self._format()
 
@@ -72,12 +73,18 @@ class Kafka(Server):
         command = [self.java.command, *JVM, "-cp", self._class_path, "kafka.tools.StorageTool", "format", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
-            raise LocalError(f"Kafka cannot create its data folder {self._meta.parent}: {said[0]}")
+            raise LocalError(f"Kafka cannot create its data folder {self._meta.parent}: {_reason(done)}")
 
     def _cluster_id(self) -> str | None:
         lines = self._meta.read_text().splitlines() if self._meta.is_file() else []
         return next((line.partition("=")[2] for line in lines if line.startswith("cluster.id=")), None)
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """The innermost exception of a Java program that failed, or what it said first."""
+    lines = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    return (causes[-1:] or lines[:1] or ["no message"])[0]
 
 
 def properties(data: Path, port: int, controller_port: int) -> dict[str, object]:

@@ -91,7 +91,11 @@ def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[...
     said = "field device_id was renamed to device: new rows fill the column device, and device_id stays NULL for them"
     assert f"schema={schema_id} subject={subject} version=2 before=1" in line
     assert f'said="{said}"' in line
-    assert stage.status()["schema_warnings"] == {"count": 1, "newest": [f"v2 of {subject}: {said}"]}
+    assert stage.status()["schema_warnings"] == {
+        "count": 1,
+        "newest": [f"v2 of {subject}: {said}"],
+        "stopped": {},
+    }
     listed = stage.command("schemas", "--diff")
     assert (listed.returncode, said in listed.stdout) == (ExitCode.DONE, True)
     assert stage.drain() == [ExitCode.DONE]
