@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,18 @@ def test_a_lake_that_began_with_the_new_name_takes_the_old_one(answers: Answers,
     game.check()
 
 
-def test_another_routing_field_is_refused(answers: Answers, tmp_path: Path) -> None:
+def test_a_renamed_routing_field_keeps_its_column_by_default(answers: Answers, tmp_path: Path) -> None:
     game = Game(answers, tmp_path, *TEXTS)
+    game.send(1, {"game_name": "uno"})
+    game.send(2, {"game": "uno"})
+    assert game.rows("game_name") == [("uno",)] * 2
+    game.check()
+    game.lake.opened.schemas.comparer.step(threading.Lock())
+    assert game.lake.opened.schemas.ledger.warnings()["count"] == 1
+
+
+def test_another_routing_field_is_refused(answers: Answers, tmp_path: Path) -> None:
+    game = Game(answers, tmp_path, *TEXTS, rename="warn")
     game.send(1, {"game_name": "uno"})
     game.send(2, {"game": "uno"})
     with pytest.raises(ConfigurationError, match=r"event\.routing is 'game', but the lake"):
