@@ -82,7 +82,7 @@ class Pipeline:
         """
         Args:
             accept_loss: offsets that Kafka has lost at this start are recorded and skipped; later losses are not.
-            accept_gap: paused followers go on behind the units whose manifests are gone at this start.
+            accept_gap: the events go on after the units whose manifests are gone at this start.
         """
         self._settings = settings
         self._available_now = available_now

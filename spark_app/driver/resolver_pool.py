@@ -103,7 +103,8 @@ class ResolverPool:
         except RegistryUnreachable as error:
             if error.status != FORBIDDEN or self._decider.must_compare(key):
                 raise
-            log.warning("the registry forbids to list versions: no policy for changes", schema=key, reason=str(error))
+            said = "the registry forbids to list versions: a schema is decoded as it is registered"
+            log.warning(said, schema=key, reason=str(error))
             return Answer(resolved, None)
 
     def _subjects(self, key: SchemaKey) -> Mapping[str, int] | None:

@@ -116,14 +116,14 @@ class SchemaDecider:
         beside = self._beside(before, [e for e in others if e.subjects[subject] > version], subject)
         if beside is None:
             return Decision(own)
-        known = [self._ledger.decoded_set(entry) for entry in others[-MOST_EARLIER:]]
-        older = [e for e in others[-MOST_EARLIER:] if e.subjects[subject] < version and e.key != before]
+        known = {e.key: self._ledger.decoded_set(e) for e in others[-MOST_EARLIER:]}
+        older = [known[e.key] for e in others if e.key in known and e.subjects[subject] < version and e.key != before]
         judgement = self._judgement_of(key)
         try:
-            changes = mark_readded(differences(beside, Version(own, own)), map(self._ledger.decoded_set, older))
+            changes = mark_readded(differences(beside, Version(own, own)), older)
             stopping = judgement.stopping(changes)
             if not stopping:
-                return Decision(decided(own, beside, known, judgement))
+                return Decision(decided(own, beside, known.values(), judgement))
             kinds = tuple(dict.fromkeys(change.kind for change in stopping))
             return Decision(own, judgement.policies[kinds[0]], kinds, difference(stopping[0]))
         except Exception as error:  # one schema must not stop the app at every start

@@ -76,17 +76,25 @@ def test_comments_of_the_demo_reach_its_tables(new_stage: Callable[..., Stage]) 
     assert stage.verify() == {}
 
 
-def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
-    stage = new_stage()
+def take_and_rename(stage: Stage, server: Server, old: str, new: str) -> int:
+    """Records of version 1 are in the lake, and then a version with a renamed field is registered and met at a start;
+    returns its schema id."""
     subject = f"{stage.topic}-value"
     stage.produce(500, schema_version="1")
     assert stage.drain() == [ExitCode.DONE]
-    client = SchemaRegistryClient({"url": registry.url})
+    client = SchemaRegistryClient({"url": server.url})
     text = client.get_latest_version(subject).schema.schema_str
     assert text is not None
     client.set_compatibility(subject, "NONE")
-    schema_id = register(registry, subject, text.replace("device_id", "device"))
+    schema_id = register(server, subject, text.replace(old, new))
     assert stage.drain() == [ExitCode.DONE]
+    return schema_id
+
+
+def test_a_renamed_field_is_said_before_its_first_record(new_stage: Callable[..., Stage], registry: Server) -> None:
+    stage = new_stage()
+    subject = f"{stage.topic}-value"
+    schema_id = take_and_rename(stage, registry, "device_id", "device")
     [line] = [line for line in stage.lines() if "a schema version changes its tables" in line]
     said = "field device_id was renamed to device: new rows fill the column device, and device_id stays NULL for them"
     assert f"schema={schema_id} subject={subject} version=2 before=1" in line
@@ -106,15 +114,7 @@ def test_a_person_decides_while_the_app_is_down_and_while_it_runs(
     new_stage: Callable[..., Stage], registry: Server
 ) -> None:
     stage = new_stage(SCHEMAS__CHANGES='{"rename": "pause", "added": "pause"}')
-    subject = f"{stage.topic}-value"
-    stage.produce(500, schema_version="1")
-    assert stage.drain() == [ExitCode.DONE]
-    client = SchemaRegistryClient({"url": registry.url})
-    text = client.get_latest_version(subject).schema.schema_str
-    assert text is not None
-    client.set_compatibility(subject, "NONE")
-    renamed = register(registry, subject, text.replace("gamer_id", "player_id"))
-    assert stage.drain() == [ExitCode.DONE]
+    renamed = take_and_rename(stage, registry, "gamer_id", "player_id")
     assert list(stage.status()["schema_warnings"]["stopped"]) == [str(renamed)]
     down = stage.command("accept-schema", str(renamed), "--as", "alias")
     assert (down.returncode, "alias" in down.stdout) == (ExitCode.DONE, True)

@@ -1,11 +1,13 @@
 """What several files of this folder need."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from spark_app.ops.log import log
 from spark_app.schemas.limits import SchemaLimits
+from spark_app.storage.lake import Lake
 from tests.support.answers import Answers, serve
 
 
@@ -15,6 +17,15 @@ def log_level() -> Iterator[None]:
     level = log.level
     yield
     log.level = level
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with an id and without tables. Some files have one of their own."""
+    lake = Lake(tmp_path / "lake")
+    lake.prepare()
+    lake.identity()
+    return lake
 
 
 @pytest.fixture

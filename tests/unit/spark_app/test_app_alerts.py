@@ -38,14 +38,6 @@ BOTH = LATE | {"other": AlertRule(when="lag > 0")}
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path / "lake")
-    lake.prepare()
-    lake.identity()
-    return lake
-
-
-@pytest.fixture
 def book(lake: Lake) -> Book:
     files = PageFiles(lake)
     files.take()

@@ -32,14 +32,6 @@ ROOT = Path(__file__).parents[3]
 TOKEN = "t" * 43
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path / "lake")
-    lake.prepare()
-    lake.identity()
-    return lake
-
-
 class Running:
     """A page on a free port. Attributes: url, token, printed (all that it has written when the block has ended)."""
 
