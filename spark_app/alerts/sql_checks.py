@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from spark_app.ops.log import log
+from spark_app.queries import asking
 from spark_app.settings.watching import AlertRule
 from spark_app.storage.lake import Lake
 
 WITHIN_S = 60.0
-CHILD = [sys.executable, "-m", "spark_app.alerts.sql_child"]
-CODE = Path(__file__).parents[2]
 
 
 def ask(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
     """What the child process says: one of "holds", "refused" and "failed"."""
-    asked = json.dumps({"lake": lake.storage.root, "sql": sql, "bind": bind})
-    try:
-        done = subprocess.run(CHILD, input=asked, capture_output=True, text=True, cwd=CODE, timeout=within_s)
-        said: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"it takes more than {within_s:.0f} s"}
-    except (OSError, ValueError):
-        return {"failed": "its process ended without an answer"}
-    return said
+    question = {"lake": lake.storage.root, "sql": sql, "bind": bind}
+    return asking.ask("spark_app.alerts.sql_child", question, within_s)
 
 
 class SqlChecks:

@@ -44,7 +44,7 @@ def run(
 
 
 def page(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
-    """Serve the metrics and the health of the app over HTTP, also while the app is down."""
+    """Serve a page about the lake over HTTP, with metrics and alerts, also while the app is down."""
     from spark_app.page.server import serve
 
     loaded = load_to_write(settings, lake)

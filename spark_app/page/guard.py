@@ -1,51 +1,119 @@
 """Lets in only who has the token, and calls the page by a name that is its own.
 
 A web site can have its name resolve to 127.0.0.1, so that a browser on this machine sends it requests (DNS rebinding).
-Such a request has the name of the site as its host.
+Such a request has the name of the site as its host. A script of another site can open a connection, with the cookie of
+this one; its origin is that of the other site.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
-from urllib.parse import parse_qs
+import time
+from collections.abc import Callable, Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BEARER = "bearer "
-NO_TOKEN = "the token is missing or wrong: send it as Authorization: Bearer ..., or as ?token=...\n"
+COOKIE = "protolake_page"
+COOKIE_S = 30 * 24 * 3600
+NO_TOKEN = (
+    "the token is missing or wrong: open the address that `protolake status` prints, or send the token as "
+    "Authorization: Bearer ..., or as ?token=...\n"
+)
 NO_HOST = "this page is not known by that host name: add it to page.names\n"
+NO_ORIGIN = "the request comes from another site\n"
+# All that a browser loads comes from this process; the scripts of NiceGUI compile templates.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+SAFETY = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, token: str, names: Iterable[str]):
+    def __init__(self, app: ASGIApp, token: str, names: Iterable[str], clock: Callable[[], float] = time.time):
         """`names`: host names besides localhost and addresses of numbers."""
         self._app = app
         self._token = token.encode()
         self._names = frozenset({"localhost", *(name.casefold() for name in names)})
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        if not self._has_token(headers, scope["query_string"]):
-            answer = PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        answer = self._refusal(scope) or self._entry(scope)
+        if answer is not None:
             return await answer(scope, receive, send)
-        if not self._is_own(headers.getlist("host")):
-            return await PlainTextResponse(NO_HOST, 403)(scope, receive, send)
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, _with_safety(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not (self._has_token(headers, scope["query_string"]) or self._has_cookie(headers)):
+            return PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
+        hosts = headers.getlist("host")
+        if not self._is_own(hosts):
+            return PlainTextResponse(NO_HOST, 403)
+        origins = headers.getlist("origin")
+        if origins and [urlsplit(origin).netloc.casefold() for origin in origins] != [hosts[0].casefold()]:
+            return PlainTextResponse(NO_ORIGIN, 403)
+        return None
+
+    def _entry(self, scope: Scope) -> Response | None:
+        """A browser that comes with the token gets a cookie instead, and the address without the token."""
+        wants_page = "text/html" in Headers(scope=scope).get("accept", "")
+        if scope["type"] != "http" or scope["method"] != "GET" or not wants_page:
+            return None
+        query = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
+        rest = [(name, value) for name, value in query if name != "token"]
+        if len(rest) == len(query):
+            return None
+        where = "/" + scope["path"].lstrip("/")  # two slashes at its start would name another host
+        answer = RedirectResponse(where + (f"?{urlencode(rest)}" if rest else ""), 303)
+        answer.headers["Cache-Control"] = "no-store"
+        answer.set_cookie(COOKIE, self._cookie(int(self._clock()) + COOKIE_S), COOKIE_S, httponly=True, samesite="lax")
+        return answer
+
+    def _cookie(self, until: int) -> str:
+        """Proves until a moment (Unix) that its bearer had the token, which cannot be made of it."""
+        return f"{until}.{hmac.new(self._token, str(until).encode(), 'sha256').hexdigest()}"
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        found: SimpleCookie = SimpleCookie()
+        try:
+            found.load(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        given = found[COOKIE].value if COOKIE in found else ""
+        until = given.partition(".")[0]
+        if not (until.isascii() and until.isdigit() and len(until) < 12):
+            return False
+        expected = self._cookie(int(until))
+        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode()) and (
+            self._clock() < int(until)
+        )
 
     def _has_token(self, headers: Headers, query: bytes) -> bool:
         given = headers.get("authorization", "")
         if given[: len(BEARER)].casefold() == BEARER:
             return self._is_token(given[len(BEARER) :].strip())
         try:
-            return any(self._is_token(text) for text in parse_qs(query.decode("ascii"), max_num_fields=20)["token"])
-        except (KeyError, ValueError):
+            pairs = parse_qsl(query.decode("ascii"), max_num_fields=20)
+        except ValueError:
             return False
+        return any(name == "token" and self._is_token(text) for name, text in pairs)
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self._token)
@@ -64,3 +132,16 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _with_safety(send: Send) -> Send:
+    """Adds headers that keep other sites, and texts of records, from running scripts here."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in SAFETY.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

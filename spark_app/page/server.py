@@ -1,4 +1,4 @@
-"""Serves `/metrics` and `/health`, and has the alerts watched meanwhile."""
+"""Serves the views, `/metrics` and `/health`, and has the alerts watched meanwhile."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import uvicorn
+from fastapi import FastAPI
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from spark_app.alerts.alarm import Alarm
@@ -27,14 +26,17 @@ from spark_app.metrics.exposition import LakeCollector, registry_of
 from spark_app.metrics.reading import Reading, read
 from spark_app.model.errors import ConfigurationError, ExitCode, ProtolakeError
 from spark_app.ops.log import log
+from spark_app.page.context import PageContext
 from spark_app.page.guard import Guard
+from spark_app.page.observations import Observations
+from spark_app.page.site import add_views
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import Page
 from spark_app.storage.lake import IDENTITY, Lake
 from spark_app.storage.page_files import PageFiles
 
 BACKLOG = 64
-CONNECTIONS = 100  # at the same time; further ones are answered with 503
+CONNECTIONS = 200  # at the same time; further ones are answered with 503
 
 
 def serve(settings: Settings) -> NoReturn:
@@ -58,11 +60,17 @@ def serve(settings: Settings) -> NoReturn:
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
     threading.excepthook = end_with
     collectors = (LakeCollector(_Readings(lake).take, identity), AlertCollector(alarm.book))
-    app = Guard(application(lake, registry_of(*collectors)), token, settings.page.names)
-    server = threading.Thread(target=_run, args=(app, listening), name="page", daemon=True)
+    observed = Observations(lake)
+    app = application(lake, registry_of(*collectors))
+    add_views(app, PageContext(lake, settings, observed, identity))
+    guarded = Guard(app, token, settings.page.names)
+    server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
     server.start()
     alarm.start()
-    _announce(settings.page.host, listening.getsockname()[1], token if made else "", files.token_file)
+    observed.start()
+    address = _address(settings.page, listening.getsockname()[1])
+    files.write_address(address)
+    _announce(address, token if made else "", files.token_file)
     server.join()
     sys.exit(ExitCode.BUG)
 
@@ -79,19 +87,22 @@ def end_with(failed: threading.ExceptHookArgs) -> None:
     os._exit(ExitCode.BUG)
 
 
-def application(lake: Lake, registry: CollectorRegistry) -> Starlette:
-    """The routes, without the token."""
+def application(lake: Lake, registry: CollectorRegistry) -> FastAPI:
+    """The routes for programs, without the token."""
+    app = FastAPI(openapi_url=None)
 
+    @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         encode, kind = _encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"Content-Type": kind})
 
-    async def health(request: Request) -> Response:
+    @app.get("/health")
+    async def health() -> Response:
         reading = read(lake, time.time())
         said = {"healthy": reading.problem is None, "state": reading.state, "problem": reading.problem}
         return JSONResponse(said, 200 if reading.problem is None else 503)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/health", health)])
+    return app
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
@@ -157,8 +168,8 @@ def _run(app: ASGIApp, listening: socket.socket) -> None:
         log_level="critical",
         access_log=False,
         http="h11",
-        ws="none",
-        lifespan="off",
+        ws="websockets-sansio",
+        lifespan="on",
         proxy_headers=False,
         server_header=False,
         limit_concurrency=CONNECTIONS,
@@ -166,10 +177,16 @@ def _run(app: ASGIApp, listening: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def _announce(host: str, port: int, new_token: str, token_file: str) -> None:
+def _address(settings: Page, port: int) -> str:
+    """Where browsers reach the page."""
+    if settings.address:
+        return settings.address
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(address: str, new_token: str, token_file: str) -> None:
     """Print the address, with the token only when it is new, and log it without."""
-    name = f"[{host}]" if ":" in host else host
-    address = f"http://{name}:{port}/metrics"
     if new_token:
-        print(f"{address}?token={new_token}", flush=True)
-    log.info("the page listens", address=address, token_file=token_file)
+        print(f"{address}/?token={new_token}", flush=True)
+    log.info("the page listens", address=f"{address}/", token_file=token_file)

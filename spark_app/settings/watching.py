@@ -12,13 +12,26 @@ RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
 class Page(Section):
-    """This section sets where `protolake page` listens, for metrics and the health of the app."""
+    """This section sets where `protolake page` listens, and what it may show."""
 
     host: str = Field("127.0.0.1", min_length=1, description="address it listens on")
     port: int = Field(8085, ge=0, le=65535, description="port it listens on; 0 = a free one, which it prints")
     names: tuple[str, ...] = Field(
         (), description="host names by which clients may call it, besides localhost and IP addresses"
     )
+    address: str = Field(
+        "", description="address at which browsers reach it, such as http://127.0.0.1:8085; empty = host and port"
+    )
+    clear_text: bool = Field(
+        False, description="show records as they were sent although projections replace or drop columns"
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
 
 
 class AlertRule(Section):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import secrets
+import time
 from typing import Any
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
@@ -15,6 +17,7 @@ from spark_app.storage.state_files import read_durable
 
 TOKEN = re.compile(r"[\w-]{40,100}", re.ASCII)
 TOKEN_BYTES = 32
+TAKE_S = 1.0  # `address` of other processes holds the lock for a moment
 
 
 class PageFiles:
@@ -26,6 +29,7 @@ class PageFiles:
         self._token = f"{lake.page}/token"
         self._lock = f"{lake.page}/lock"
         self._alerts = f"{lake.page}/alerts.json"
+        self._address = f"{lake.page}/address"
         self._folder = lake.page
         self._held = -1  # file descriptor of the lock
 
@@ -48,12 +52,13 @@ class PageFiles:
                 f"lake.path: cannot write to {self._storage.uri(self._folder)} ({error.strerror}); the page keeps its "
                 "token there, and may read the rest of the lake only"
             ) from None
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(held)
-            where = self._storage.root
-            raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first") from None
+        until = time.monotonic() + TAKE_S
+        while not _lock(held):
+            if time.monotonic() > until:
+                os.close(held)
+                where = self._storage.root
+                raise UnreachableError(f"another `protolake page` serves the lake {where}: stop it first")
+            time.sleep(TAKE_S / 10)
         self._held = held
 
     def check(self) -> None:
@@ -80,10 +85,43 @@ class PageFiles:
             self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
         if self._storage.is_open_to_others(self._token):
             raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
+        return self._read_token(), made
+
+    def _read_token(self) -> str:
         found = self._storage.get(self._token).decode(errors="replace").strip()
         if not TOKEN.fullmatch(found):
             raise ConfigurationError(f"{self.token_file} holds no token: remove it, and the page makes a new one")
-        return found, made
+        return found
+
+    def write_address(self, address: str) -> None:
+        """Say where the page is reached, without the token."""
+        self._storage.replace(self._address, f"{address}\n".encode(), durable=False)
+
+    def address(self) -> str | None:
+        """Where the page of the lake is reached, with the token if this user may read it; None if no page runs."""
+        if not self._is_taken():
+            return None
+        try:
+            address = self._storage.get(self._address).decode().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        with contextlib.suppress(OSError, ConfigurationError):
+            return f"{address}/?token={self._read_token()}"
+        return f"{address}/"
+
+    def _is_taken(self) -> bool:
+        """Whether a process is the page of the lake. For a moment this keeps another one from becoming it."""
+        try:
+            probe = os.open(self._storage.uri(self._lock), os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(probe)
+        return False
 
     def read_alerts(self) -> dict[str, Any]:
         """The states of the alerts; empty if there are none yet.
@@ -100,3 +138,11 @@ class PageFiles:
             OSError: the disk is full, or the folder is read-only.
         """
         self._storage.replace(self._alerts, json.dumps(states).encode(), durable)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

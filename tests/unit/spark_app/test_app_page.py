@@ -3,17 +3,14 @@
 import contextlib
 import json
 import os
-import re
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -26,48 +23,11 @@ from spark_app.page.server import listen
 from spark_app.settings.watching import Page
 from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
+from tests.support.pages import page
 from tests.support.statuses import write_status
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "t" * 43
-
-
-class Running:
-    """A page on a free port. Attributes: url, token, printed (all that it has written when the block has ended)."""
-
-    def __init__(self, process: "subprocess.Popen[str]", line: str):
-        self.process = process
-        found = re.fullmatch(r"(http://127.0.0.1:\d+)/metrics(?:\?token=(\S+))?", line.strip())
-        assert found, line
-        self.url, self.token = found[1], found[2]
-        self.printed = line
-
-    def get(self, path: str, token: str | None = None, **more: Any) -> httpx2.Response:
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx2.get(f"{self.url}{path}", headers=bearer | more.pop("headers", {}), **more)
-
-
-@contextlib.contextmanager
-def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
-    """A process until the end of the block, which stops it if the block has not."""
-    file = lake.root.parent / "page.toml"
-    file.write_text(f"[page]\nport = 0\n{settings}")
-    command = [sys.executable, "-m", "spark_app", "page", "--lake", str(lake.root), "--settings", str(file)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout
-    try:
-        line = process.stdout.readline()
-        if not new:
-            line = re.sub(r".*address=(\S+) .*", r"\1", line)
-        running = Running(process, line)
-        yield running
-        process.terminate()
-        running.printed += process.stdout.read()
-        process.wait(10)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def test_a_page_serves_metrics_and_health_and_prints_its_token_once(lake: Lake) -> None:

@@ -1,0 +1,106 @@
+"""Charts as options of ECharts. Tooltips are drawn, not HTML, so that no text of a record is markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark_app.page.flow_graph import Bend, FlowGraph, Node
+from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
+
+WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
+NODE = (232, 58)
+MARGIN = 8
+
+
+def graph(flow: FlowGraph) -> dict[str, Any]:
+    """The nodes are where `flow_graph` puts them: one pixel of ECharts is one of the page."""
+    return {
+        "animation": False,
+        "tooltip": {"show": False},
+        "aria": {"enabled": True, "label": {"description": "The way of the records, from the topic to gold"}},
+        "series": [
+            {
+                "type": "graph",
+                "layout": "none",
+                "left": MARGIN + NODE[0] / 2,
+                "top": MARGIN + NODE[1] / 2,
+                "width": width(flow) - 2 * MARGIN - NODE[0],
+                "height": height(flow) - 2 * MARGIN - NODE[1],
+                "symbol": "rect",
+                "symbolSize": list(NODE),
+                "edgeSymbol": ["none", "none"],
+                "lineStyle": {"color": LINE, "width": 1.2, "curveness": 0},
+                "emphasis": {"disabled": True},
+                "data": [*map(_node, flow.nodes), *map(_bend, flow.bends)],
+                "links": [{"source": source, "target": target} for source, target in flow.edges],
+            }
+        ],
+    }
+
+
+def width(flow: FlowGraph) -> int:
+    return round(max(node.column for node in flow.nodes) * WIDE) + NODE[0] + 2 * MARGIN
+
+
+def height(flow: FlowGraph) -> int:
+    return round(max(node.row for node in flow.nodes) * HIGH) + NODE[1] + 2 * MARGIN
+
+
+def _node(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.key,
+        "name": node.key,
+        "x": node.column * WIDE,
+        "y": node.row * HIGH,
+        "cursor": "pointer" if node.path else "default",
+        "itemStyle": {"color": PAPER, "borderColor": COLOURS[node.colour], "borderWidth": 2},
+        "label": {
+            "show": True,
+            "formatter": "\n".join((f"{{name|{short(node.name)}}}", *node.lines)),
+            "color": PALE_INK,
+            "fontSize": 11.5,
+            "lineHeight": 16,
+            "rich": {"name": {"fontWeight": "bold", "fontSize": 12.5, "color": INK, "lineHeight": 18}},
+        },
+    }
+
+
+def _bend(bend: Bend) -> dict[str, Any]:
+    """A place where a line turns."""
+    return {"id": bend.key, "name": bend.key, "x": bend.column * WIDE, "y": bend.row * HIGH, "symbolSize": 0.1}
+
+
+def short(name: str) -> str:
+    """A name that fits into a node, without the characters that mean something to ECharts."""
+    plain = "".join(character for character in name if character not in "{}|\n")
+    return plain if len(plain) <= 30 else f"{plain[:14]}…{plain[-15:]}"
+
+
+def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
+    """Values over time; a point is (seconds since 1970, value)."""
+    return _over_time(title, series, {"type": "line", "showSymbol": False, "connectNulls": False})
+
+
+def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
+    """The same as bars, one on the other."""
+    return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
+
+
+def _over_time(
+    title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], form: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "animation": False,
+        "title": {"text": title, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "tooltip": {"trigger": "axis", "renderMode": "richText"},
+        "legend": {"show": len(series) > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
+        "grid": {"left": 8, "right": 16, "top": 54 if len(series) > 1 else 34, "bottom": 8, "containLabel": True},
+        "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
+        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
+        "aria": {"enabled": True, "label": {"description": title}},
+        "series": [
+            {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
+            for name, points in series.items()
+        ],
+    }

@@ -1,0 +1,36 @@
+"""Answers one question of a view: `python -m spark_app.page.child.jobs`. What a job needs is loaded for it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spark_app.model.errors import ProtolakeError
+from spark_app.queries.asking import reply
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+
+Job = Callable[..., dict[str, Any]]
+
+
+def main() -> None:
+    reply(do)
+
+
+def do(question: dict[str, Any]) -> dict[str, Any]:
+    """Do the job; {"failed": why} if it cannot be done."""
+    settings = Settings.model_validate_json(question["settings"])
+    try:
+        return _job(question["job"])(Lake(settings.lake.path), settings, **question["arguments"])
+    except ProtolakeError as error:
+        return {"failed": str(error)}
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+
+
+def _job(name: str) -> Job:
+    raise ValueError(f"there is no job {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What every view has at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import run
+
+from spark_app.model.table_names import TableNames
+from spark_app.page.observations import Observations
+from spark_app.queries.asking import ask
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
+
+CHILD = "spark_app.page.child.jobs"
+WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """
+    Attributes:
+        identity: the id of the lake.
+    """
+
+    lake: Lake
+    settings: Settings
+    observed: Observations
+    identity: str
+
+    @property
+    def layout(self) -> TableNames:
+        return self.settings.tables.layout
+
+    async def ask(self, job: str, **arguments: Any) -> dict[str, Any]:
+        """The answer of a job of `page.child`, which runs in a process of its own; {"failed": why} if there is none."""
+        question = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
+        answer = await run.io_bound(ask, CHILD, question, WITHIN_S)
+        return {"failed": "the page ends"} if answer is None else answer
+
+    @property
+    def shows_clear_text(self) -> bool:
+        """Whether the page may show records as they were sent. Not if projections replace or drop columns, now or
+        in any definition that rows have, unless the settings say so."""
+        if self.settings.page.clear_text:
+            return True
+        stored = read_json(self.lake.storage, self.lake.definitions) or {}
+        conceals = any(one.get("columns") or one.get("drop") for one in stored.values())
+        return self.settings.silver.is_empty and not conceals
+
+    @property
+    def hidden_tables(self) -> frozenset[str]:
+        """The tables with records as they were sent, if the page may not show these."""
+        layout = self.layout
+        raw = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
+        return frozenset() if self.shows_clear_text else frozenset(raw)

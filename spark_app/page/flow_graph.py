@@ -1,0 +1,152 @@
+"""The way of the records as a graph: which nodes there are, what they say, and where they stand. No drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from spark_app.metrics.reading import Reading
+from spark_app.model.table_names import TableNames
+from spark_app.page.observations import Observations
+from spark_app.page.said import ago, amount, per_second, seconds
+
+MOST_TABLES = 12  # that the graph shows; the list below it has all
+LATE_S = 60.0
+BEND = 1.5  # column of the bends
+COLUMN = {"topic": 0, "bronze": 1, "silver": 2, "gold": 3}
+
+
+@dataclass(frozen=True)
+class Node:
+    """
+    Attributes:
+        lines: what it says below its name.
+        colour: a word of `style.COLOURS`.
+        path: the view that it leads to; "" = none.
+    """
+
+    key: str
+    name: str
+    lines: tuple[str, ...]
+    colour: str
+    column: int
+    row: float
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Bend:
+    """A place where the line from bronze to a table turns."""
+
+    key: str
+    column: float
+    row: float
+
+
+@dataclass(frozen=True)
+class FlowGraph:
+    """`edges`: keys of nodes and bends."""
+
+    nodes: tuple[Node, ...]
+    bends: tuple[Bend, ...]
+    edges: tuple[tuple[str, str], ...]
+
+
+def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames) -> FlowGraph:
+    """The graph of the newest reading. Of many tables it has those in trouble, then the busiest."""
+    reading, shown = observed.newest, shown_tables(observed)
+    more = len(reading.objects("tables")) - len(shown)
+    targets = [_silver(observed, layout, name, row) for row, name in enumerate(shown)]
+    if more > 0:
+        lines = (f"{amount(more)} more tables", "the list below has all")
+        targets.append(Node("more", "...", lines, "calm", COLUMN["silver"], len(shown)))
+    gold = [_gold(reading, layout, name, row) for row, name in enumerate(shown)]
+    asides = _asides(reading)
+    place = max(0.0, (max(len(targets), 1) - len(asides)) / 2 - 0.5)
+    bronze = _bronze(observed, layout, place)
+    below = [replace(node, row=place + 1 + number) for number, node in enumerate(asides)]
+    bends = [Bend(f"to {node.key}", BEND, node.row) for node in (bronze, *targets)]
+    edges = [("topic", "bronze"), ("bronze", "to bronze")]
+    edges += [("to bronze", bend.key) for bend in bends[1:]]
+    edges += [(f"to {node.key}", node.key) for node in targets]
+    edges += [(f"silver/{name}", f"gold/{name}") for name in shown]
+    edges += list(pairwise(("bronze", *(node.key for node in below))))
+    return FlowGraph((_topic(observed, topics, place), bronze, *below, *targets, *gold), tuple(bends), tuple(edges))
+
+
+def shown_tables(observed: Observations) -> list[str]:
+    """Routing names: tables in trouble first, then the busiest; in the order of their names."""
+    reading = observed.newest
+    silver = reading.each("tables", "silver")
+    troubled = troubled_tables(reading)
+
+    def weight(name: str) -> tuple[bool, float, float, str]:
+        return (name not in troubled, -(observed.rate_of(name) or 0.0), -silver[name], name)
+
+    return sorted(sorted(silver, key=weight)[:MOST_TABLES])
+
+
+def troubled_tables(reading: Reading) -> Mapping[str, str]:
+    """Routing name -> what is wrong: the table is paused."""
+    return dict.fromkeys(reading.objects("paused"), "paused")
+
+
+def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
+    reading = observed.newest
+    lag = reading.number("lag") if reading.is_up else None
+    name = topics[0] if len(topics) == 1 else f"{len(topics)} topics"
+    waits = "lag unknown" if lag is None else f"{amount(lag)} records behind"
+    blocked = sum(reading.counts("held_back").values())
+    lines = (waits, f"{amount(blocked)} offsets blocked") if blocked else (waits,)
+    return Node("topic", name, lines, "warn" if blocked else "accent", COLUMN["topic"], row)
+
+
+def _bronze(observed: Observations, layout: TableNames, row: float) -> Node:
+    reading = observed.newest
+    rate = reading.number("rate") if reading.is_up else None
+    age = reading.age_s
+    late = age is not None and age > LATE_S and reading.number("lag") != 0
+    colour = "bad" if reading.state in ("held", "dead") else "warn" if late or observed.state == "silent" else "good"
+    lines = (f"{amount(reading.number('bronze'))} rows · {per_second(rate)}", f"age {seconds(age)}")
+    return Node("bronze", layout.bronze, lines, colour, COLUMN["bronze"], row, f"/tables/{layout.bronze}")
+
+
+def _silver(observed: Observations, layout: TableNames, name: str, row: int) -> Node:
+    reading = observed.newest
+    pause: Any = reading.objects("paused").get(name)
+    rows = reading.each("tables", "silver").get(name)
+    first = f"{amount(rows)} rows · {per_second(observed.rate_of(name))}"
+    if isinstance(pause, dict):
+        second, colour = f"paused: {amount(pause.get('rows'))} rows wait", "bad"
+    else:
+        second, colour = f"new rows {ago(observed.silent_s(name))}", "good"
+    table = layout.silver_of(name)
+    return Node(f"silver/{name}", table, (first, second), colour, COLUMN["silver"], row, f"/tables/{table}")
+
+
+def _gold(reading: Reading, layout: TableNames, name: str, row: int) -> Node:
+    table = layout.gold_of(name)
+    failed = table in reading.objects("gold_failed")
+    behind = reading.each("followers", "lag").get("gold")
+    lag = "behind after a failure" if failed else "up to date" if not behind else f"{amount(behind)} units behind"
+    keys = f"{amount(reading.each('tables', 'gold').get(name))} keys"
+    colour = "bad" if failed else "good"
+    return Node(f"gold/{name}", table, (keys, lag), colour, COLUMN["gold"], row, f"/tables/{table}")
+
+
+def _asides(reading: Reading) -> list[Node]:
+    """What is not in silver: quarantine, waiting and dropped records."""
+    causes = reading.counts("quarantine")
+    quarantined, waiting, dropped = sum(causes.values()), reading.number("deferred"), reading.number("dropped")
+    worst = max(causes, key=lambda cause: causes[cause], default="")
+    open_records = (f"{amount(quarantined)} open records", f"most for {worst}" if quarantined else "nothing is open")
+    to_decode = (f"{amount(waiting)} records", "to be decoded")
+    by_rules = (f"{amount(dropped)} records", "by expectations")
+    column = COLUMN["bronze"]
+    return [
+        Node("quarantine", "quarantine", open_records, "warn" if quarantined else "calm", column, 0, "/quarantine"),
+        Node("waiting", "waiting", to_decode, "warn" if waiting else "calm", column, 0, "/schemas"),
+        Node("dropped", "dropped", by_rules, "calm", column, 0),
+    ]

@@ -1,0 +1,79 @@
+"""What all views have around them: the bar with the state of the app, the way to the other views, light or dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fastapi import Request
+from nicegui import ui
+
+from spark_app.page.context import PageContext
+from spark_app.page.style import OF_STATE, css
+
+VIEWS = (
+    ("/", "Flow"),
+    ("/quarantine", "Quarantine"),
+    ("/schemas", "Schemas"),
+    ("/runs", "Runs"),
+    ("/query", "Query"),
+)
+EVERY_S = 0.5
+LOOK = "protolake_look"  # the cookie with "dark" or "light"
+# Keeps the choice for the next view.
+KEEP = "document.cookie = '{name}={value}; path=/; max-age=31536000; samesite=lax'"
+
+
+@contextmanager
+def framed(context: PageContext, request: Request, title: str) -> Iterator[None]:
+    """The content of a view goes inside; the heading of the view is its own."""
+    ui.page_title(f"{title} · Protolake")
+    ui.add_css(css())
+    dark = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(LOOK, "")))
+    with ui.header().classes("bar items-center").style("gap: 12px"):
+        ui.label("Protolake").classes("brand")
+        with ui.element("nav").props('aria-label="Views"').style("display: flex; gap: 4px; flex-wrap: wrap"):
+            for path, name in VIEWS:
+                link = ui.link(name, path)
+                if request.url.path == path:
+                    link.props("aria-current=page")
+        ui.space()
+        _state(context)
+        button = ui.button(icon="contrast").props('flat round dense color=inherit aria-label="Light or dark"')
+        button.on_click(lambda: _change(dark))
+    with ui.element("main").classes("nicegui-content").style("display: flex; flex-direction: column; padding: 0"):
+        yield
+
+
+def live(context: PageContext, refresh: Callable[[], None]) -> None:
+    """Call `refresh` now, and whenever the lake says something new, as long as the view is open."""
+    seen = -1
+
+    def look() -> None:
+        nonlocal seen
+        if context.observed.number != seen:
+            seen = context.observed.number
+            refresh()
+
+    refresh()
+    ui.timer(EVERY_S, look)
+
+
+def _change(dark: ui.dark_mode) -> None:
+    dark.value = not dark.value
+    ui.run_javascript(KEEP.format(name=LOOK, value="dark" if dark.value else "light"))
+
+
+def _state(context: PageContext) -> None:
+    """The state of the app, and why it is not healthy."""
+    why = ui.label().classes("faint").style("max-width: 44vw; overflow-wrap: anywhere")
+    badge = ui.label().classes("badge").props('role=status aria-live=polite data-testid="state"')
+
+    def refresh() -> None:
+        state, newest = context.observed.state, context.observed.newest
+        badge.classes(replace=f"badge text-{OF_STATE[state]}")
+        age = newest.status_age_s
+        badge.set_text(f"not heard from for {age:.0f} s" if state == "silent" and age else state)
+        why.set_text("" if newest.problem is None or state in ("silent", "stopped") else newest.problem)
+
+    live(context, refresh)

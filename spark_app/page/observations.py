@@ -1,0 +1,109 @@
+"""What the page has seen of the lake: the newest reading, and the rates of the last minute. All views share it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from spark_app.metrics.reading import ALIVE, Reading, read
+from spark_app.ops.log import log
+from spark_app.storage.lake import Lake
+
+EVERY_S = 0.5
+SILENT_S = 3.5  # the app writes its status once a second
+SAMPLE_S = 5.0
+WINDOW_S = 60.0
+KEPT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One second of the last minutes.
+
+    Attributes:
+        at: seconds since 1970.
+        records: in bronze.
+        age_s: from produced to visible of the newest row.
+        lag: records in Kafka that are not in bronze yet.
+    """
+
+    at: float
+    records: float | None
+    rate: float | None
+    age_s: float | None
+    lag: float | None
+
+
+class Observations:
+    """
+    Attributes:
+        newest: the last reading.
+        number: grows with each reading that differs from the one before.
+        moments: one per second, oldest first.
+    """
+
+    def __init__(self, lake: Lake, clock: Callable[[], float] = time.time):
+        self._lake = lake
+        self._clock = clock
+        self._samples: deque[tuple[float, Mapping[str, float]]] = deque()
+        self._new_rows_at: dict[str, float] = {}
+        self.moments: deque[Moment] = deque(maxlen=int(KEPT_S))
+        self.number = 0
+        self.newest = read(lake, clock())
+        self._add(self.newest)
+
+    def start(self) -> None:
+        threading.Thread(target=self._forever, name="observations", daemon=True).start()
+
+    def step(self) -> None:
+        reading = read(self._lake, self._clock(), self.newest)
+        self._add(reading)
+        self.newest = reading
+        self.number += 1
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`, or "silent": the app wrote no status for some seconds, and may be dead."""
+        age = self.newest.status_age_s
+        silent = self.newest.state in ALIVE and age is not None and age > SILENT_S
+        return "silent" if silent else self.newest.state
+
+    def rate_of(self, table: str) -> float | None:
+        """Rows per second of a silver table in the last minute; None if it is not known yet."""
+        if len(self._samples) < 2:
+            return None
+        (since, before), (until, now) = self._samples[0], self._samples[-1]
+        return max(0.0, now.get(table, 0.0) - before.get(table, 0.0)) / max(until - since, 1.0)
+
+    def silent_s(self, table: str) -> float | None:
+        """Seconds since a silver table got rows; None if it got none since the page is up."""
+        at = self._new_rows_at.get(table)
+        return None if at is None else max(0.0, self.newest.moment - at)
+
+    def _add(self, reading: Reading) -> None:
+        if not self.moments or reading.moment - self.moments[-1].at >= 1.0:
+            rate = reading.number("rate") if reading.is_up else None
+            lag = reading.number("lag") if reading.is_up else None
+            self.moments.append(Moment(reading.moment, reading.number("bronze"), rate, reading.age_s, lag))
+        silver = reading.each("tables", "silver")
+        newest = self._samples[-1][1] if self._samples else silver
+        self._new_rows_at.update({name: reading.moment for name, rows in silver.items() if rows > newest.get(name, 0)})
+        if not self._samples or reading.moment - self._samples[-1][0] >= SAMPLE_S:
+            self._samples.append((reading.moment, silver))
+        while len(self._samples) > 2 and self._samples[1][0] < reading.moment - WINDOW_S:
+            self._samples.popleft()
+
+    def _forever(self) -> None:
+        failed = False
+        while True:
+            time.sleep(EVERY_S)
+            try:
+                self.step()
+                failed = False
+            except OSError as error:  # the next step makes up for it
+                if not failed:
+                    log.warning("the lake could not be read", reason=str(error))
+                failed = True

@@ -1,0 +1,26 @@
+"""The views under their addresses."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from nicegui import app as nicegui_app
+from nicegui import ui
+
+from spark_app.ops.log import log
+from spark_app.page.context import PageContext
+from spark_app.page.frame import framed
+from spark_app.page.views import flow
+
+TITLE = "Protolake"
+
+
+def add_views(app: FastAPI, context: PageContext) -> None:
+    """Let the application show the views, to whoever it lets in."""
+
+    @ui.page("/")
+    def show_flow(request: Request) -> None:
+        with framed(context, request, "Flow"):
+            flow.show(context)
+
+    nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
+    ui.run_with(app, title=TITLE, dark=None, tailwind=False, show_welcome_message=False, favicon="🌊")

@@ -1,0 +1,159 @@
+"""The way of the records, from the topics to gold: counts, rates, ages, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import events, ui
+
+from spark_app.page import charts
+from spark_app.page.context import PageContext
+from spark_app.page.flow_graph import FlowGraph, flow_graph, troubled_tables
+from spark_app.page.frame import live
+from spark_app.page.said import ago, amount, per_second, seconds
+
+ROWS_PER_PAGE = 25
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
+    {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True},
+    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True},
+    {"name": "gold", "label": "gold keys", "field": "gold", "sortable": True},
+    {"name": "new", "label": "new rows", "field": "new"},
+    {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
+]
+
+
+def show(context: PageContext) -> None:
+    """Figures, troubles, the graph, two charts, and the list of all tables."""
+    observed = context.observed
+    topics = context.settings.kafka.topics
+    ui.label("Flow").props("role=heading aria-level=1").classes("text-h6")
+    figures = _Figures()
+    troubles = ui.column().classes("full-width")
+    flow = flow_graph(observed, topics, context.layout)
+    with ui.element("div").style("width: 100%; overflow-x: auto").props('role=region aria-label="Graph" tabindex=0'):
+        graph = ui.echart(charts.graph(flow), on_point_click=lambda event: _open(event, flow), renderer="svg")
+    with ui.row().classes("full-width no-wrap"):
+        rate = ui.echart(charts.lines("records per second", {}), renderer="svg").style("height: 180px; width: 50%")
+        age = ui.echart(charts.lines("age of the newest row, s", {}), renderer="svg").style("height: 180px; width: 50%")
+    table = _tables()
+
+    def refresh() -> None:
+        nonlocal flow
+        flow = flow_graph(observed, topics, context.layout)
+        _draw(graph, charts.graph(flow))
+        graph.style(f"width: {charts.width(flow)}px; height: {charts.height(flow)}px")
+        moments = list(observed.moments)
+        _draw(rate, charts.lines("records per second", {"rate": [(m.at, m.rate) for m in moments]}))
+        _draw(age, charts.lines("age of the newest row, s", {"age": [(m.at, m.age_s) for m in moments]}))
+        figures.refresh(context)
+        _show_troubles(troubles, context)
+        rows = _rows(context)
+        if rows != table.rows:
+            table.rows = rows
+
+    live(context, refresh)
+
+
+FIGURES = ("records/s", "age of the newest row", "behind in Kafka", "records in bronze", "in quarantine", "waiting")
+
+
+class _Figures:
+    def __init__(self) -> None:
+        self._values = {}
+        with ui.element("div").classes("figures"):
+            for name in FIGURES:
+                with ui.element("div").classes("figure"):
+                    self._values[name] = ui.label("-").classes("value").props(f'data-testid="{name}"')
+                    ui.label(name).classes("faint")
+
+    def refresh(self, context: PageContext) -> None:
+        reading = context.observed.newest
+        up = reading.is_up
+        said = (
+            per_second(reading.number("rate") if up else None),
+            seconds(reading.age_s),
+            amount(reading.number("lag") if up else None),
+            amount(reading.number("bronze")),
+            amount(sum(reading.counts("quarantine").values())),
+            amount(reading.number("deferred")),
+        )
+        for label, text in zip(self._values.values(), said, strict=True):
+            label.set_text(text)
+
+
+def _draw(chart: ui.echart, options: dict[str, Any]) -> None:
+    """Show the options if they are others than before."""
+    if chart.options != options:
+        chart.options.clear()
+        chart.options.update(options)
+        chart.update()
+
+
+def _open(event: events.EChartPointClickEventArguments, flow: FlowGraph) -> None:
+    path = next((node.path for node in flow.nodes if node.key == event.name), "")
+    if path:
+        ui.navigate.to(path)
+
+
+def _tables() -> ui.table:
+    with ui.element("div").classes("full-width"):
+        search = ui.input(placeholder="search tables").props('dense outlined clearable aria-label="Search tables"')
+        table = ui.table(
+            rows=[],
+            columns=COLUMNS,
+            row_key="name",
+            pagination={"rowsPerPage": ROWS_PER_PAGE, "sortBy": "silver", "descending": True},
+        )
+        table.classes("full-width").props("flat bordered dense")
+        table.bind_filter_from(search, "value")
+        table.add_slot("body-cell-name", '<q-td :props="props"><a :href="props.row.path">{{ props.value }}</a></q-td>')
+    return table
+
+
+def _rows(context: PageContext) -> list[dict[str, Any]]:
+    """A row for each silver table."""
+    observed = context.observed
+    reading, troubled = observed.newest, troubled_tables(observed.newest)
+    gold = reading.each("tables", "gold")
+    return [
+        {
+            "name": name,
+            "path": f"/tables/{context.layout.silver_of(name)}",
+            "silver": int(rows),
+            "rate": round(observed.rate_of(name) or 0.0, 1),
+            "gold": int(gold.get(name, 0)),
+            "new": ago(observed.silent_s(name)),
+            "state": troubled.get(name, ""),
+        }
+        for name, rows in reading.each("tables", "silver").items()
+    ]
+
+
+def _show_troubles(place: ui.column, context: PageContext) -> None:
+    """A line for whatever keeps records from silver or gold; only drawn anew when it changes."""
+    found = list(_troubles(context))
+    if getattr(place, "said", None) == found:
+        return
+    place.said = found  # type: ignore[attr-defined]
+    place.clear()
+    with place:
+        for line in found:
+            ui.label(line).classes("trouble")
+
+
+def _troubles(context: PageContext) -> list[str]:
+    reading = context.observed.newest
+    found = (
+        [] if reading.problem is None or reading.state == "stopped" else [f"The app is not healthy: {reading.problem}"]
+    )
+    for name, pause in sorted(reading.objects("paused").items()):
+        if isinstance(pause, dict):
+            found.append(
+                f"{name} is paused: {amount(pause.get('rows'))} rows wait, because one fails {pause.get('rule')}"
+            )
+    for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
+        found.append(f"Schema {key} is kept out: {said}")
+    for table, why in sorted(reading.objects("gold_failed").items()):
+        found.append(f"{table} failed, and is recomputed later: {why}")
+    return found

@@ -1,0 +1,58 @@
+"""`protolake page` as a process on a free port."""
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from spark_app.storage.lake import Lake
+
+ROOT = Path(__file__).parents[2]
+
+
+class Running:
+    """
+    Attributes:
+        url: without a slash at its end.
+        token: of the page.
+        printed: all that it has written when the block has ended.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", line: str):
+        self.process = process
+        found = re.fullmatch(r"(http://127.0.0.1:\d+)/(?:\?token=(\S+))?", line.strip())
+        assert found, line
+        self.url, self.token = found[1], found[2]
+        self.printed = line
+
+    def get(self, path: str, token: str | None = None, **more: Any) -> httpx2.Response:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx2.get(f"{self.url}{path}", headers=bearer | more.pop("headers", {}), **more)
+
+
+@contextlib.contextmanager
+def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
+    """A process until the end of the block, which stops it if the block has not. `settings`: TOML after the port."""
+    file = lake.root.parent / "page.toml"
+    file.write_text(f"[page]\nport = 0\n{settings}")
+    command = [sys.executable, "-m", "spark_app", "page", "--lake", str(lake.root), "--settings", str(file)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout
+    try:
+        line = process.stdout.readline()
+        if not new:
+            line = re.sub(r".*address=(\S+) .*", r"\1", line)
+        running = Running(process, line)
+        yield running
+        process.terminate()
+        running.printed += process.stdout.read()
+        process.wait(10)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
