@@ -51,6 +51,7 @@ def _node(node: Node) -> dict[str, Any]:
     return {
         "id": node.key,
         "name": node.key,
+        "value": node.row,
         "x": node.column * WIDE,
         "y": node.row * HIGH,
         "cursor": "pointer" if node.path else "default",

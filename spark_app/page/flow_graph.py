@@ -13,6 +13,7 @@ from spark_app.page.observations import Observations
 from spark_app.page.said import ago, amount, per_second, seconds
 
 MOST_TABLES = 12  # that the graph shows; the list below it has all
+STAYS_S = 30.0
 LATE_S = 60.0
 BEND = 1.5  # column of the bends
 COLUMN = {"topic": 0, "bronze": 1, "silver": 2, "gold": 3}
@@ -54,9 +55,9 @@ class FlowGraph:
     edges: tuple[tuple[str, str], ...]
 
 
-def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames) -> FlowGraph:
-    """The graph of the newest reading. Of many tables it has those in trouble, then the busiest."""
-    reading, shown = observed.newest, shown_tables(observed)
+def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames, shown: Sequence[str]) -> FlowGraph:
+    """The graph of the newest reading, with some of the tables."""
+    reading = observed.newest
     more = len(reading.objects("tables")) - len(shown)
     targets = [_silver(observed, layout, name, row) for row, name in enumerate(shown)]
     if more > 0:
@@ -76,20 +77,33 @@ def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames
     return FlowGraph((_topic(observed, topics, place), bronze, *below, *targets, *gold), tuple(bends), tuple(edges))
 
 
-def shown_tables(observed: Observations) -> list[str]:
-    """Routing names: tables in trouble first, then the busiest; in the order of their names."""
-    reading = observed.newest
-    silver = reading.each("tables", "silver")
-    troubled = troubled_tables(reading)
+class ShownTables:
+    """Which of many tables a graph shows: those in trouble, then the busiest. A choice stays for some seconds, so that
+    nobody's eyes lose a table."""
 
-    def weight(name: str) -> tuple[bool, float, float, str]:
-        return (name not in troubled, -(observed.rate_of(name) or 0.0), -silver[name], name)
+    def __init__(self, observed: Observations):
+        self._observed = observed
+        self._names: list[str] = []
+        self._troubled: frozenset[str] = frozenset()
+        self._until = 0.0
 
-    return sorted(sorted(silver, key=weight)[:MOST_TABLES])
+    def names(self) -> list[str]:
+        """Routing names in their order."""
+        reading = self._observed.newest
+        silver, troubled = reading.each("tables", "silver"), frozenset(troubled_tables(reading))
+        stays = reading.moment < self._until and troubled == self._troubled and silver.keys() >= {*self._names}
+        if not stays or len(self._names) < min(len(silver), MOST_TABLES):
+
+            def weight(name: str) -> tuple[bool, float, float, str]:
+                return (name not in troubled, -(self._observed.rate_of(name) or 0.0), -silver[name], name)
+
+            self._names = sorted(sorted(silver, key=weight)[:MOST_TABLES])
+            self._troubled, self._until = troubled, reading.moment + STAYS_S
+        return self._names
 
 
 def troubled_tables(reading: Reading) -> Mapping[str, str]:
-    """Routing name -> what is wrong: the table is paused."""
+    """Routing name -> what is wrong, in a word or two."""
     return dict.fromkeys(reading.objects("paused"), "paused")
 
 

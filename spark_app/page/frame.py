@@ -41,7 +41,7 @@ def framed(context: PageContext, request: Request, title: str) -> Iterator[None]
         _state(context)
         button = ui.button(icon="contrast").props('flat round dense color=inherit aria-label="Light or dark"')
         button.on_click(lambda: _change(dark))
-    with ui.element("main").classes("nicegui-content").style("display: flex; flex-direction: column; padding: 0"):
+    with ui.column().classes("full-width").style("gap: 20px"):
         yield
 
 
@@ -59,8 +59,8 @@ def live(context: PageContext, refresh: Callable[[], None]) -> None:
     ui.timer(EVERY_S, look)
 
 
-def _change(dark: ui.dark_mode) -> None:
-    dark.value = not dark.value
+async def _change(dark: ui.dark_mode) -> None:
+    dark.value = not await ui.run_javascript("Quasar.Dark.isActive")  # the system decides until somebody does
     ui.run_javascript(KEEP.format(name=LOOK, value="dark" if dark.value else "light"))
 
 

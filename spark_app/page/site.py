@@ -23,4 +23,4 @@ def add_views(app: FastAPI, context: PageContext) -> None:
             flow.show(context)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
-    ui.run_with(app, title=TITLE, dark=None, tailwind=False, show_welcome_message=False, favicon="🌊")
+    ui.run_with(app, title=TITLE, language="en-US", tailwind=False, show_welcome_message=False, favicon="🌊")

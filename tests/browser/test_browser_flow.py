@@ -1,23 +1,169 @@
 """The view Flow in a real browser."""
 
+import os
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from spark_app.storage.lake import Lake
 from tests.support.pages import page
 from tests.support.statuses import write_status
 
+# What a table, a rule, a cause, a topic or a reason may be called.
+HOSTILE = [
+    "<script>window.struck = 1</script>",
+    "<img src=x onerror='window.struck = 1'>",
+    '"><svg onload="window.struck = 1">',
+    "javascript:window.struck=1",
+    "{{constructor.constructor('window.struck = 1')()}}",
+    "${window.struck = 1}",
+    "{name|{b}} {a}{@[1]}",
+    "</script><script>window.struck = 1</script>",
+    "<iframe srcdoc='<script>parent.struck = 1</script>'>",
+    "<a href='javascript:window.struck = 1' autofocus onfocus='window.struck = 1'>x</a>",
+    "\u202edrow\u202c \u0000 \ud83d\ude00 \u2028 \u2029",
+    "'; window.struck = 1; '",
+    "\\u003cscript\\u003ewindow.struck = 1\\u003c/script\\u003e",
+    "<style>@import 'http://127.0.0.1:1/x.css'</style>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.struck=1>",
+    "__proto__",
+    "constructor",
+    "%3Cscript%3Ewindow.struck=1%3C/script%3E",
+    "a" * 5000,
+]
+
+
+class App:
+    """Writes the status once a second, as a running app does, until the end of its block. `values` may be changed."""
+
+    def __init__(self, lake: Lake, **values: Any):
+        self.values = values
+        self._lake = lake
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def _write(self) -> None:
+        while not self._done.is_set():
+            write_status(self._lake, at=time.time(), **self.values)
+            self._done.wait(1)
+
+    def kill(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def __enter__(self) -> "App":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
 
 def test_the_flow_shows_counts_and_follows_the_app(lake: Lake, opened: Callable[..., Page]) -> None:
-    write_status(lake, at=time.time(), tables=7)
-    with page(lake) as running:
+    with App(lake, tables=7) as app, page(lake) as running:
         tab = opened(running)
-        write_status(lake, at=time.time(), tables=7)
         expect(tab.get_by_test_id("state")).to_have_text("running")
         assert "token" not in tab.url
         expect(tab.get_by_text("silver_t6_events")).to_be_visible()
         expect(tab.get_by_test_id("records in bronze")).to_have_text("1,000")
-        write_status(lake, at=time.time(), tables=7, bronze=2345)
-        expect(tab.get_by_test_id("records in bronze")).to_have_text("2,345", timeout=3000)
+        app.values["bronze"] = 2345
+        expect(tab.get_by_test_id("records in bronze")).to_have_text("2,345", timeout=4000)
+        tab.get_by_text("silver_t6_events").click()
+        tab.wait_for_url(f"{running.url}/tables/silver_t6_events")
+
+
+def test_a_killed_app_is_shown_within_five_seconds_and_a_held_one_with_its_reason(
+    lake: Lake, opened: Callable[..., Page]
+) -> None:
+    with page(lake) as running:
+        with App(lake, tables=2) as app:
+            tab = opened(running)
+            expect(tab.get_by_test_id("state")).to_have_text("running")
+            app.kill()
+            killed = time.monotonic()
+            expect(tab.get_by_test_id("state")).to_contain_text("not heard from", timeout=20_000)
+            assert time.monotonic() - killed < 5
+        write_status(lake, at=time.time() - 60, tables=2)
+        expect(tab.get_by_test_id("state")).to_have_text("dead")
+        write_status(lake, at=time.time(), state="held", reason="records were lost: see the log")
+        expect(tab.get_by_test_id("state")).to_have_text("held")
+        expect(tab.get_by_text("The app is not healthy: held: records were lost: see the log")).to_be_visible()
+
+
+def test_a_lake_without_an_app_says_so(lake: Lake, opened: Callable[..., Page]) -> None:
+    with page(lake) as running:
+        tab = opened(running)
+        expect(tab.get_by_text("The app has not written a status yet")).to_be_visible()
+
+
+def test_a_thousand_tables(lake: Lake, opened: Callable[..., Page]) -> None:
+    """Those in trouble are in the graph, and every one is found."""
+    paused = {"t500": {"rows": 5, "let_in": False, "rule": "sane_time", "record": "t/0@5"}}
+    with App(lake, tables=1000, paused=paused), page(lake) as running:
+        opened(running).close()  # later ones have the assets in the cache of the browser, but this one of another user
+        tab = opened(running, "/schemas")
+        began = time.monotonic()
+        tab.goto(running.url)
+        expect(tab.get_by_text("silver_t500_events")).to_be_visible()
+        assert time.monotonic() - began < 2
+        expect(tab.get_by_text("988 more tables")).to_be_visible()
+        expect(tab.get_by_text("t500 is paused: 5 rows wait, because one fails sane_time")).to_be_visible()
+        expect(tab.get_by_role("link", name="t999", exact=True)).to_be_visible()
+        tab.get_by_label("Search tables").fill("t123")
+        expect(tab.get_by_role("link", name="t123", exact=True)).to_be_visible()
+        expect(tab.get_by_role("link", name="t999", exact=True)).not_to_be_visible()
+        tabs = [opened(running) for _ in range(2)]
+        for one in tabs:
+            expect(one.get_by_text("988 more tables")).to_be_visible()
+        time.sleep(5)
+        assert rss(running.process.pid) < 250 << 20
+
+
+def rss(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_hostile_names_are_text(lake: Lake, opened: Callable[..., Page]) -> None:
+    table = {"silver": 5, "gold": 1, "schema_ids": {}, "failed": {}}
+    pause = {"rows": 1, "let_in": False, "rule": HOSTILE[0], "record": HOSTILE[1]}
+    values: dict[str, Any] = {
+        "state": "waiting",
+        "tables": 0,
+        "reason": HOSTILE[1],
+        "paused": dict.fromkeys(HOSTILE, pause),
+        "quarantine": dict.fromkeys(HOSTILE, 3),
+        "schema_warnings": {"count": 1, "newest": HOSTILE, "stopped": dict(zip(HOSTILE, HOSTILE, strict=True))},
+        "gold_failed": dict(zip(HOSTILE, HOSTILE, strict=True)),
+    }
+    with page(lake) as running:
+        made = write_status(lake, at=time.time(), **values)
+        made["tables"] = dict.fromkeys(HOSTILE, table)
+        from spark_app.storage.state_files import write_quickly
+
+        tab = opened(running)
+        for _ in range(8):  # the state is fresh as long as somebody writes it
+            made["updated_at"] = write_status(lake, at=time.time())["updated_at"]
+            write_quickly(lake.storage, lake.status, made, None)
+            time.sleep(0.5)
+        expect(tab.get_by_text(HOSTILE[0]).first).to_be_visible()
+        assert tab.evaluate("window.struck") is None
+        assert tab.evaluate("document.querySelectorAll('main script, main iframe, main img').length") == 0
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_the_choice_of_light_or_dark_stays(lake: Lake, opened: Callable[..., Page], look: str) -> None:
+    with App(lake), page(lake) as running:
+        tab = opened(running, look=look)
+        expect(tab.get_by_test_id("state")).to_have_text("running")
+        dark = "document.body.classList.contains('body--dark')"
+        assert tab.evaluate(dark) is (look == "dark")
+        tab.get_by_label("Light or dark").click()
+        tab.wait_for_function(f"{dark} === {'false' if look == 'dark' else 'true'}")
+        tab.goto(running.url)
+        expect(tab.get_by_test_id("state")).to_have_text("running")
+        assert tab.evaluate(dark) is (look != "dark")

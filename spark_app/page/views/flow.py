@@ -8,16 +8,20 @@ from nicegui import events, ui
 
 from spark_app.page import charts
 from spark_app.page.context import PageContext
-from spark_app.page.flow_graph import FlowGraph, flow_graph, troubled_tables
+from spark_app.page.flow_graph import FlowGraph, ShownTables, flow_graph, troubled_tables
 from spark_app.page.frame import live
+from spark_app.page.observations import NO_STATUS
 from spark_app.page.said import ago, amount, per_second, seconds
 
 ROWS_PER_PAGE = 25
+SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
+RATE, AGE = "records per second", "age of the newest row, s"
+WITH_COMMAS = "value => value.toLocaleString('en')"
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
-    {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True},
-    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True},
-    {"name": "gold", "label": "gold keys", "field": "gold", "sortable": True},
+    {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": WITH_COMMAS},
+    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True, ":format": WITH_COMMAS},
+    {"name": "gold", "label": "gold keys", "field": "gold", "sortable": True, ":format": WITH_COMMAS},
     {"name": "new", "label": "new rows", "field": "new"},
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
 ]
@@ -30,27 +34,28 @@ def show(context: PageContext) -> None:
     ui.label("Flow").props("role=heading aria-level=1").classes("text-h6")
     figures = _Figures()
     troubles = ui.column().classes("full-width")
-    flow = flow_graph(observed, topics, context.layout)
+    shown = ShownTables(observed)
+    flow = flow_graph(observed, topics, context.layout, shown.names())
     with ui.element("div").style("width: 100%; overflow-x: auto").props('role=region aria-label="Graph" tabindex=0'):
         graph = ui.echart(charts.graph(flow), on_point_click=lambda event: _open(event, flow), renderer="svg")
     with ui.row().classes("full-width no-wrap"):
-        rate = ui.echart(charts.lines("records per second", {}), renderer="svg").style("height: 180px; width: 50%")
-        age = ui.echart(charts.lines("age of the newest row, s", {}), renderer="svg").style("height: 180px; width: 50%")
-    table = _tables()
+        rate = ui.echart(charts.lines(RATE, {}), renderer="svg").style("height: 180px; width: 50%")
+        age = ui.echart(charts.lines(AGE, {}), renderer="svg").style("height: 180px; width: 50%")
+    table, drawn_at = _tables(), 0.0
 
     def refresh() -> None:
-        nonlocal flow
-        flow = flow_graph(observed, topics, context.layout)
+        nonlocal flow, drawn_at
+        flow = flow_graph(observed, topics, context.layout, shown.names())
         _draw(graph, charts.graph(flow))
         graph.style(f"width: {charts.width(flow)}px; height: {charts.height(flow)}px")
-        moments = list(observed.moments)
-        _draw(rate, charts.lines("records per second", {"rate": [(m.at, m.rate) for m in moments]}))
-        _draw(age, charts.lines("age of the newest row, s", {"age": [(m.at, m.age_s) for m in moments]}))
         figures.refresh(context)
         _show_troubles(troubles, context)
-        rows = _rows(context)
-        if rows != table.rows:
-            table.rows = rows
+        if observed.newest.moment - drawn_at >= SLOW_S:
+            drawn_at = observed.newest.moment
+            moments = list(observed.moments)
+            _draw(rate, charts.lines(RATE, {"rate": [(m.at, m.rate) for m in moments]}))
+            _draw(age, charts.lines(AGE, {"age": [(m.at, m.age_s) for m in moments]}))
+            table.rows = _rows(context)
 
     live(context, refresh)
 
@@ -144,14 +149,14 @@ def _show_troubles(place: ui.column, context: PageContext) -> None:
 
 def _troubles(context: PageContext) -> list[str]:
     reading = context.observed.newest
-    found = (
-        [] if reading.problem is None or reading.state == "stopped" else [f"The app is not healthy: {reading.problem}"]
-    )
+    if context.observed.state == NO_STATUS:
+        return ["The app has not written a status yet: it is not started, or is about to start."]
+    is_fine = reading.problem is None or reading.state == "stopped"
+    found = [] if is_fine else [f"The app is not healthy: {reading.problem}"]
     for name, pause in sorted(reading.objects("paused").items()):
         if isinstance(pause, dict):
-            found.append(
-                f"{name} is paused: {amount(pause.get('rows'))} rows wait, because one fails {pause.get('rule')}"
-            )
+            rows, rule = amount(pause.get("rows")), pause.get("rule")
+            found.append(f"{name} is paused: {rows} rows wait, because one fails {rule}")
     for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {said}")
     for table, why in sorted(reading.objects("gold_failed").items()):
