@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,23 +74,33 @@ class Watch:
 
 def run(options: Options) -> Finding:
     """Produce, sample, print."""
+    watch, cpu = measure(options)
+    return _report(watch, cpu, replace(options.shape, records=WARM_RECORDS), options)
+
+
+def measure(
+    options: Options, beside: Callable[[Path], AbstractContextManager[object]] = lambda lake: nullcontext()
+) -> tuple[Watch, dict[str, float]]:
+    """The samples of one run of the app, and the cores that app and producer used. `beside` gets the lake, and is open
+    while samples are taken."""
     if options.seconds < SHORTEST_S:
         raise LocalError(f"--seconds {options.seconds}: this is too short to measure, give {SHORTEST_S} or more", USAGE)
     shape = replace(options.shape, records=WARM_RECORDS)
     with open_servers() as (folder, kafka, registry), usage.meter() as own, usage.meter() as other:
         topics.fill(kafka.bootstrap, registry.url, TOPIC, shape)
-        settings = app_settings(folder / "lake", kafka.bootstrap, registry.url)
-        app = spawn(["-m", "spark_app", "run"], settings, meter=own)
+        lake = folder / "lake"
+        app = spawn(["-m", "spark_app", "run"], app_settings(lake, kafka.bootstrap, registry.url), meter=own)
         try:
-            _await(folder / "lake", shape.records)
+            _await(lake, shape.records)
             address = [kafka.bootstrap, registry.url, TOPIC]
             sender = ["-m", "scripts.benches.steady", *address, json.dumps(shape.found()), str(options.rate)]
-            producer = spawn(sender, {}, subprocess.PIPE, meter=other)
-            watch, cpu = _watch(folder / "lake", {"app": (own, app), "producer": (other, producer)}, options.seconds)
-            _finish(producer, folder / "lake", watch.ages)
+            with beside(lake):
+                producer = spawn(sender, {}, subprocess.PIPE, meter=other)
+                watch, cpu = _watch(lake, {"app": (own, app), "producer": (other, producer)}, options.seconds)
+            _finish(producer, lake, watch.ages)
         finally:
             stop(app)
-    return _report(watch, cpu, shape, options)
+    return watch, cpu
 
 
 def percentiles(ages: np.ndarray) -> list[float]:

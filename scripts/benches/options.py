@@ -51,6 +51,11 @@ ENTRIES = {
         "the age of records when they appear in silver, at a steady rate",
         (targets.AGE_P50, targets.AGE_P99, targets.CORES, targets.GROWTH, targets.MEMORY),
     ),
+    "page": Entry(
+        "scripts.benches.watched",
+        "what the page costs: the age of records with it in browsers and without, and itself",
+        (targets.PAGE_AGE, targets.PAGE_CPU, targets.PAGE_MEMORY),
+    ),
     "demux": Entry(
         "scripts.benches.demux",
         "bronze to silver: decoding and demultiplexing alone, compared with the method of 2022",
@@ -118,6 +123,7 @@ class Options:
     history: int = 0
     gamers: int = 0
     times: int = 0
+    browsers: int = 0
     first_run: bool = False
     waiting: tuple[int, ...] = ()
     ready: int = 0
@@ -168,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         "tables": _add_tables,
         "drain": _add_drain,
         "freshness": _add_freshness,
+        "page": _add_page,
         "demux": _add_demux,
         "decode": _add_decode,
         "stages": _add_stages,
@@ -209,10 +216,16 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_freshness(parser: argparse.ArgumentParser) -> None:
+def _add_freshness(parser: argparse.ArgumentParser, seconds: int = 3600) -> None:
     _add(parser, "--rate", "records per second", 5000)
-    _add(parser, "--seconds", "duration in seconds, including a warm-up minute", 3600)
+    _add(parser, "--seconds", "duration in seconds, including a warm-up minute", seconds)
     _add_shape(parser)
+
+
+def _add_page(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--browsers", "browsers that have the page open", 3)
+    _add(parser, "--rounds", "runs of each side, in turns", 3)
+    _add_freshness(parser, 300)
 
 
 def _add_demux(parser: argparse.ArgumentParser) -> None:

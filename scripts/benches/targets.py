@@ -97,6 +97,9 @@ AGE_P50 = Target("seconds from produced to visible, p50", 0.8)
 AGE_P99 = Target("seconds from produced to visible, p99", 1.6)
 CORES = Target("cores used by the app", 0.35)
 GROWTH = Target("memory, last tenth / fifth", 1.1)
+PAGE_AGE = Target("p50 of the age with the page open, median / worst without", 1.0)
+PAGE_CPU = Target("CPU of the app with the page open / without", 1.1)
+PAGE_MEMORY = Target("MiB of the page", 250)
 MEMORY_TABLES = 1000
 MEMORY = Target(f"MiB of driver, JVM and workers, {MEMORY_TABLES:,} tables", 3072)
 
