@@ -66,7 +66,9 @@ class Observations:
 
     @property
     def state(self) -> str:
-        """One of `STATES`, or "silent": the app wrote no status for some seconds, and may be dead."""
+        """One of `STATES`, "silent": the app wrote no status for some seconds, and may be dead; or "no app yet"."""
+        if self.newest.is_new:
+            return "no app yet"
         age = self.newest.status_age_s
         silent = self.newest.state in ALIVE and age is not None and age > SILENT_S
         return "silent" if silent else self.newest.state
