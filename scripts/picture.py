@@ -30,6 +30,7 @@ from scripts.local.table import View, renderable
 
 PICTURE = Path(__file__).parents[1] / "docs" / "terminal.svg"
 CLONE = Path("/home/me/protolake")
+TOKEN = "0sVdJ..."  # of no page
 BEFORE_BUMP_S, AFTER_BUMP_S = 25.0, 30.0
 WIDTH = 128  # characters of the longest line
 FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -37,11 +38,12 @@ FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--lake", f"{folder}/lake", "--state", f"{folder}/local"]
+        arguments = ["--lake", f"{folder}/lake", "--state", f"{folder}/local", "--no-page"]
         with contextlib.redirect_stderr(io.StringIO()) as said:
             view = _run([*sys.argv[1:], *arguments])
     lines = list(_lines_of_start(said.getvalue()))
-    PICTURE.write_text(draw(lines, replace(view, lake=CLONE / "lake", logs=CLONE / "local" / "logs")))
+    shown = replace(view, lake=CLONE / "lake", logs=CLONE / "local" / "logs", page=f"http://127.0.0.1:8085/?token={TOKEN}")
+    PICTURE.write_text(draw(lines, shown))
 
 
 def draw(lines: list[str], view: View) -> str:

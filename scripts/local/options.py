@@ -34,7 +34,7 @@ CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unrea
 @dataclass(frozen=True)
 class Options:
     """The command line options. `brokers` and `registry` are None for the embedded servers. `demo`: the app has the
-    rules of the demo, and the producer breaks them."""
+    rules of the demo, and the producer breaks them. `page_port`: None = that of the settings."""
 
     lake: Path
     state: Path
@@ -50,6 +50,8 @@ class Options:
     yes: bool
     accept_loss: bool = False
     demo: bool = False
+    page: bool = True
+    page_port: int | None = None
 
     @property
     def is_embedded(self) -> bool:
@@ -88,6 +90,8 @@ def parse(arguments: Sequence[str]) -> Options:
         accept_loss=given.accept_loss,
         demo=producer and not (brokers or given.settings or os.environ.get(SETTINGS_VARIABLE)),
         yes=given.yes,
+        page=given.page,
+        page_port=given.page_port,
     )
 
 
@@ -165,6 +169,8 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="run the demo producer (default: with the embedded servers only)",
     )
+    add("--page-port", type=_page_port, metavar="PORT", help="port of the page, 0 = a free one (default: 8085)")
+    add("--no-page", action="store_false", dest="page", help="run no page about the lake")
     return parser
 
 
@@ -184,6 +190,10 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
     return int(text)
+
+
+def _page_port(text: str) -> int:
+    return 0 if text == "0" else _port(text)
 
 
 def _read_settings(path: Path | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start both
 servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself); 3. create topic
-and subject; 4. start the producer. `down` is the reverse, and the attendants keep this order when this process dies.
+and subject; 4. start the page and the producer. `down` is the reverse, and the attendants keep this order when this process dies.
 """
 
 import errno
@@ -24,10 +24,16 @@ from scripts.local.server import START_SECONDS, Server, last_line
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
+from spark_app.model.errors import ConfigurationError
+from spark_app.page.own_folders import make_folders
+from spark_app.settings import config
+from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
 
 SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0
 STOP_EXPLAINED_S = 2.0
+PAGE_PORT = "start the stack with another --page-port (0 = a free one), or with --no-page"
 
 
 class Stack:
@@ -68,8 +74,10 @@ class Stack:
         _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
         self.started = time.time()  # downloads and training are over: the programs' own time to start counts from here
-        self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer"])
+        self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer", "page"])
         self._await_servers()
+        if self.options.page:
+            self._start_page()
         if self.options.producer:
             self._set_up(producer)
             self.supervisor.launch("producer")
@@ -91,6 +99,7 @@ class Stack:
             troubles=self._troubles(processes, report),
             up=now - self.started,
             first_silver=self.first_silver,
+            page=PageFiles(Lake(self.options.lake)).address(),
             lake=self.options.lake,
             logs=self.supervisor.logs,
             had_silver=self._before.silver > 0,
@@ -121,9 +130,27 @@ class Stack:
     def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Program]:
         settings = ["--settings", str(self.options.settings)] if self.options.settings else []
         spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=SPARK_STOP_S)
+        page = Program("page", [sys.executable, "-m", "spark_app", "page", *settings], self._for_page(app), grace=2.0)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [server.program() for server in self._servers]
-        return [*servers, spark, *([sender] if self.options.producer else [])]
+        pages = [page] if self.options.page else []
+        return [*servers, spark, *pages, *([sender] if self.options.producer else [])]
+
+    def _for_page(self, app: dict[str, str]) -> dict[str, str]:
+        port = self.options.page_port
+        return app if port is None else app | {"PROTOLAKE_PAGE__PORT": str(port)}
+
+    def _start_page(self) -> None:
+        """Start the page, with or without the app: what it needs of the lake is made here. It says itself what is wrong
+        with it, which does not concern the rest of the stack."""
+        before = os.umask(int(config.load(self.options.settings).lake.umask, 8))
+        try:
+            make_folders(Lake(self.options.lake))
+        except (OSError, ConfigurationError):
+            pass
+        finally:
+            os.umask(before)
+        self.supervisor.launch("page")
 
     def _await_servers(self) -> None:
         waiting = list(self._servers)
@@ -161,8 +188,10 @@ class Stack:
         for process in processes:
             trouble = self._trouble(process)
             if trouble:
-                reason = report.reason if process.name == "spark" else None
-                lines[process.name] = f"{process.name} {trouble}: {reason or last_line(self._log(process.name))}"
+                reason = (report.reason if process.name == "spark" else None) or last_line(self._log(process.name))
+                if process.name == "page" and "page.port" in reason:
+                    reason = f"{reason.partition(';')[0]}; {PAGE_PORT}"
+                lines[process.name] = f"{process.name} {trouble}: {reason}"
         if report.reason:
             lines.setdefault("spark", f"app {report.state}: {report.reason}")
         return list(lines.values())

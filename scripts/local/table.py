@@ -24,7 +24,8 @@ BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  
 
 @dataclass(frozen=True)
 class View:
-    """The state of the stack at one time; times in seconds. `troubles` are lines about programs that are down."""
+    """The state of the stack at one time; times in seconds. `troubles` are lines about programs that are down; `page` is
+    the address of the page, if one runs."""
 
     status: Status
     processes: list[Process]
@@ -35,6 +36,7 @@ class View:
     lake: Path
     logs: Path
     had_silver: bool = False  # an earlier run wrote rows
+    page: str | None = None
 
 
 def renderable(view: View) -> Group:
@@ -86,6 +88,7 @@ def news(view: View) -> object:
         status.state,
         view.processes,
         view.troubles,
+        view.page,
     )
 
 
@@ -116,6 +119,8 @@ def summary(view: View) -> Iterator[str]:
         yield "paused: " + " · ".join(_pause(name, pause) for name, pause in sorted(status.paused.items()))
     for schema, change in sorted(status.kept_out.items()):
         yield f"kept out: schema {schema}, {change}; decide: ./scripts/protolake accept-schema {schema} --as ..."
+    if view.page:
+        yield f"page {view.page}"
     yield f"lake {view.lake} · logs {view.logs}"
 
 

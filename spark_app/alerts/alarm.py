@@ -28,10 +28,10 @@ class Alarm:
         book: the states of the alerts.
     """
 
-    def __init__(self, lake: Lake, settings: Settings, files: PageFiles, identity: str):
+    def __init__(self, lake: Lake, settings: Settings, files: PageFiles, identity: Callable[[], str]):
         """
         Args:
-            identity: the id of the lake.
+            identity: the id of the lake, which a new lake gets from its app.
 
         Raises:
             ConfigurationError: a condition cannot be judged, or a file of a secret cannot be used.
@@ -77,6 +77,8 @@ class Alarm:
         """
         self._files.check()
         self._reading = read(self._lake, moment, self._reading)
+        if self._reading.is_new:
+            return  # the lake has no id yet, which is a part of the key of each transition
         self._history.add(self._reading)
         self.book.seen = self._history.seen
         judged = {name: Judged(self._checks.holds(name), {}) for name in self._rules}

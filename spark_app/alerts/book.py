@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,7 +47,7 @@ class Book:
         changed: set when there is something to tell.
     """
 
-    def __init__(self, files: PageFiles, identity: str, is_sent: bool):
+    def __init__(self, files: PageFiles, identity: Callable[[], str], is_sent: bool):
         """
         Args:
             identity: the id of the lake.
@@ -153,12 +153,13 @@ class Book:
         by = ", ".join(f"{measure} is {_text(value)}" for measure, value in judged.values.items())
         says = "fires" if turn == "firing" else "is resolved"
         why = f"{condition} ({by})" if by else condition or "its rule is no longer in the settings"
-        details = {"lake": self._identity, "rule": name, "number": state.number, "state": turn, "condition": condition}
+        lake = self._identity()
+        details = {"lake": lake, "rule": name, "number": state.number, "state": turn, "condition": condition}
         details |= {"values": dict(judged.values), "description": rule.description if rule else ""}
         before = self._firing.get(name)  # the severity stays that of the alert that is resolved
         severity = before["details"]["severity"] if before else SEVERITIES[rule.level] if rule else "info"
         return {
-            "id": f"{self._identity}/{name}/{state.number}",
+            "id": f"{lake}/{name}/{state.number}",
             "at": iso(state.since),
             "kind": "alert",
             "level": rule.level if rule and turn == "firing" else "INFO",

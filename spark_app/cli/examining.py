@@ -17,6 +17,7 @@ from spark_app.ops.status_text import status_lines
 from spark_app.recovery import requests, result_text
 from spark_app.settings import config
 from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
 from spark_app.storage.state_files import read_json
 
 LOCK_S = 3.0  # the JVM of an app that was killed lets go of the lake after about two
@@ -40,8 +41,11 @@ def status(
         raise typer.Exit(1 if trouble else 0)
     if as_json:
         print(json.dumps(value, indent=1))
-    elif value is not None:
-        print("\n".join([*status_lines(value), *result_text.request_lines(own, requests.pending(own))]))
+    else:
+        address = PageFiles(own).address()
+        pending = [] if value is None else result_text.request_lines(own, requests.pending(own))
+        for line in [*status_lines(value, address), *pending]:
+            print(line)
     if trouble:
         print(f"not healthy: {trouble}")
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ from spark_app.ops.log import LEVELS, log
 from spark_app.settings import config
 from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
+from spark_app.storage.lake import Lake
 
 
 def run(
@@ -43,12 +44,23 @@ def run(
     leave(code)
 
 
-def page(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
+def page(
+    settings: SettingsFile = None,
+    lake: LakeFolder = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="make the folders that it writes to and the token, also of a new lake; then exit")
+    ] = False,
+) -> None:
     """Serve a page about the lake over HTTP, with metrics and alerts, also while the app is down."""
-    from spark_app.page.server import serve
-
     loaded = load_to_write(settings, lake)
     log.level = LEVELS[loaded.run.log_level]
+    if prepare:
+        from spark_app.page.own_folders import make_folders
+
+        make_folders(Lake(loaded.lake.path))
+        raise typer.Exit
+    from spark_app.page.server import serve
+
     serve(loaded)
 
 

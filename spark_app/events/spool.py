@@ -60,7 +60,7 @@ class SpoolWriter:
 
     def _write(self, lines: Sequence[bytes]) -> None:
         if self._key is None or not self._left:
-            self._key, self._left = f"{_folder(self._lake, self._writer)}/{self._last:020d}.jsonl", PER_FILE
+            self._key, self._left = f"{folder(self._lake, self._writer)}/{self._last:020d}.jsonl", PER_FILE
         try:
             with failpoints.around("spool"):
                 self._lake.storage.append(self._key, b"".join(lines))
@@ -107,13 +107,14 @@ def forget(lake: Lake, writer: str, upto: int) -> None:
             lake.storage.delete(*done)
 
 
-def _folder(lake: Lake, writer: str) -> str:
+def folder(lake: Lake, writer: str) -> str:
+    """The key of the folder of a writer."""
     return f"{lake.spool}/{writer}"
 
 
 def _files(lake: Lake, writer: str) -> list[str]:
     """The keys of a writer's files, the oldest first."""
-    return [key for key in lake.storage.list(_folder(lake, writer)) if key.endswith(".jsonl")]
+    return [key for key in lake.storage.list(folder(lake, writer)) if key.endswith(".jsonl")]
 
 
 def _first(key: str) -> int:

@@ -92,7 +92,8 @@ class Named:
 class LakeCollector(Collector):
     """Collects the metrics of one lake at each scrape."""
 
-    def __init__(self, read: Callable[[], Reading], identity: str):
+    def __init__(self, read: Callable[[], Reading], identity: Callable[[], str]):
+        """`identity` is the id of the lake, which a new lake gets from its app."""
         self._read = read
         self._identity = identity
         self._tables = Named(MOST_TABLES)
@@ -101,7 +102,8 @@ class LakeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         reading = self._read()
-        yield InfoMetricFamily("protolake", "the lake and the release of the page", {"lake": self._identity} | RELEASE)
+        lake = {"lake": self._identity()}
+        yield InfoMetricFamily("protolake", "the lake and the release of the page", lake | RELEASE)
         now = reading.state
         states = {state: state == now for state in STATES}
         yield StateSetMetricFamily("protolake_state", "what the app does; dead = gone without a word", states)

@@ -89,6 +89,11 @@ class Reading:
         return said if fresh and said in STATES else "dead"
 
     @property
+    def is_new(self) -> bool:
+        """Whether no app has worked on the lake yet."""
+        return not self._status and self.units is None
+
+    @property
     def is_up(self) -> bool:
         return self.state in ALIVE
 

@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def status_lines(value: Mapping[str, Any]) -> list[str]:
-    """The status as lines, without the reason of an unhealthy state. "-" stands for a value that is not known yet."""
+def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> list[str]:
+    """The status as lines, without the reason of an unhealthy state. "-" stands for a value that is not known yet.
+
+    Args:
+        value: None = there is no status yet.
+        page: the address of the lake's page, if one runs.
+    """
+    address = [f"page        {page}"] if page else []
+    if value is None:
+        return address
     batch, lost = value["batch"] or {}, value.get("lost") or {}
     lines = [
         f"state       {value['state']}",
+        *address,
         f"lag         {_or_dash(value['lag'])} records",
         "last batch  " + ("{records:,} records in {seconds} s at {at}".format(**batch) if batch else "-"),
         f"age         {_or_dash(value['age_s'])} s from produced to visible",

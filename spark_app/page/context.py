@@ -20,15 +20,9 @@ WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class PageContext:
-    """
-    Attributes:
-        identity: the id of the lake.
-    """
-
     lake: Lake
     settings: Settings
     observed: Observations
-    identity: str
 
     @property
     def layout(self) -> TableNames:

@@ -122,7 +122,7 @@ def _bronze(observed: Observations, layout: TableNames, row: float) -> Node:
     rate = reading.number("rate") if reading.is_up else None
     age = reading.age_s
     late = age is not None and age > LATE_S and reading.number("lag") != 0
-    colour = "bad" if reading.state in ("held", "dead") else "warn" if late or observed.state == "silent" else "good"
+    colour = "bad" if observed.state in ("held", "dead") else "warn" if late or observed.state == "silent" else "good"
     lines = (f"{amount(reading.number('bronze'))} rows · {per_second(rate)}", f"age {seconds(age)}")
     return Node("bronze", layout.bronze, lines, colour, COLUMN["bronze"], row, f"/tables/{layout.bronze}")
 

@@ -14,7 +14,7 @@ from spark_app.storage.lake import Lake
 
 EVERY_S = 0.5
 SILENT_S = 3.5  # the app writes its status once a second
-NO_STATUS = "no status"
+NO_APP = "no app yet"
 SAMPLE_S = 5.0
 WINDOW_S = 60.0
 KEPT_S = 600.0
@@ -67,10 +67,10 @@ class Observations:
 
     @property
     def state(self) -> str:
-        """One of `STATES`, or `NO_STATUS`, or "silent": the app wrote none for some seconds, and may be dead."""
+        """One of `STATES`, or `NO_APP`, or "silent": the app wrote no status for some seconds, and may be dead."""
+        if self.newest.is_new:
+            return NO_APP
         age = self.newest.status_age_s
-        if age is None and self.newest.state == "dead":
-            return NO_STATUS
         silent = self.newest.state in ALIVE and age is not None and age > SILENT_S
         return "silent" if silent else self.newest.state
 

@@ -32,7 +32,7 @@ from spark_app.page.observations import Observations
 from spark_app.page.site import add_views
 from spark_app.settings.models import Settings
 from spark_app.settings.watching import Page
-from spark_app.storage.lake import IDENTITY, Lake
+from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
 
 BACKLOG = 64
@@ -53,16 +53,15 @@ def serve(settings: Settings) -> NoReturn:
     files = PageFiles(lake)
     files.take()
     token, made = files.token()
-    identity = _identity(lake)
-    alarm = Alarm(lake, settings, files, identity)
+    alarm = Alarm(lake, settings, files, lake.known_identity)
     listening = listen(settings.page)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(ExitCode.DONE))
     threading.excepthook = end_with
-    collectors = (LakeCollector(_Readings(lake).take, identity), AlertCollector(alarm.book))
+    collectors = (LakeCollector(_Readings(lake).take, lake.known_identity), AlertCollector(alarm.book))
     observed = Observations(lake)
     app = application(lake, registry_of(*collectors))
-    add_views(app, PageContext(lake, settings, observed, identity))
+    add_views(app, PageContext(lake, settings, observed))
     guarded = Guard(app, token, settings.page.names)
     server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
     server.start()
@@ -123,15 +122,6 @@ class _Readings:
     def take(self) -> Reading:
         self._last = read(self._lake, time.time(), self._last)
         return self._last
-
-
-def _identity(lake: Lake) -> str:
-    """The id of the lake; empty if the app has not made it yet, or it is damaged."""
-    try:
-        found = lake.storage.get(lake.id).decode(errors="replace").strip()
-    except OSError:
-        return ""
-    return found if IDENTITY.fullmatch(found) else ""
 
 
 def listen(settings: Page) -> socket.socket:

@@ -22,7 +22,7 @@ OF_STATE = {
     "waiting": "warn",
     "silent": "warn",
     "stopped": "calm",
-    "no status": "calm",
+    "no app yet": "calm",
     "held": "bad",
     "dead": "bad",
 }

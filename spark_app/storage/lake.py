@@ -147,6 +147,14 @@ class Lake:
         if not self.storage.exists(self.statistics):
             write_durably(self.storage, self.statistics, '{"right": true}\n', "statistics")
 
+    def known_identity(self) -> str:
+        """The lake's id; empty if the app has not made it yet, or it is damaged."""
+        try:
+            found = self.storage.get(self.id).decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return found if IDENTITY.fullmatch(found) else ""
+
     def identity(self) -> str:
         """The lake's id, created on first use. It is the application id of every Delta transaction.
 

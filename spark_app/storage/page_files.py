@@ -82,7 +82,8 @@ class PageFiles:
         made = not self._storage.exists(self._token)
         if made:
             text = secrets.token_urlsafe(TOKEN_BYTES)
-            self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
+            with contextlib.suppress(FileExistsError):
+                self._storage.put_if_absent(self._token, f"{text}\n".encode(), durable=True, private=True)
         if self._storage.is_open_to_others(self._token):
             raise ConfigurationError(f"{self.token_file} is open to other users; run chmod 600 {self.token_file}")
         return self._read_token(), made

@@ -10,7 +10,7 @@ from spark_app.page import charts
 from spark_app.page.context import PageContext
 from spark_app.page.flow_graph import FlowGraph, ShownTables, flow_graph, troubled_tables
 from spark_app.page.frame import live
-from spark_app.page.observations import NO_STATUS
+from spark_app.page.observations import NO_APP
 from spark_app.page.said import ago, amount, per_second, seconds
 
 ROWS_PER_PAGE = 25
@@ -149,7 +149,7 @@ def _show_troubles(place: ui.column, context: PageContext) -> None:
 
 def _troubles(context: PageContext) -> list[str]:
     reading = context.observed.newest
-    if context.observed.state == NO_STATUS:
+    if context.observed.state == NO_APP:
         return ["The app has not written a status yet: it is not started, or is about to start."]
     is_fine = reading.problem is None or reading.state == "stopped"
     found = [] if is_fine else [f"The app is not healthy: {reading.problem}"]

@@ -90,7 +90,7 @@ def spooled(files: PageFiles) -> list[dict[str, Any]]:
 
 
 def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: PageFiles) -> None:
-    book = Book(files, LAKE, is_sent=True)
+    book = Book(files, lambda: LAKE, is_sent=True)
     judge(book, rules(2.0), NOW, late=True)
     assert book.waiting() == []
     judge(book, rules(2.0), NOW + 2, late=True)
@@ -121,28 +121,28 @@ def test_a_transition_is_recorded_told_and_written_for_the_event_log(files: Page
 
 
 def test_a_restart_neither_forgets_a_firing_alert_nor_tells_it_anew(files: PageFiles) -> None:
-    book = Book(files, LAKE, is_sent=True)
+    book = Book(files, lambda: LAKE, is_sent=True)
     judge(book, rules(), NOW, late=True)
     book.told(book.waiting()[0])
-    again = Book(files, LAKE, is_sent=True)
+    again = Book(files, lambda: LAKE, is_sent=True)
     judge(again, rules(), NOW + 1, late=True)
     assert again.waiting() == []
     judge(again, rules(), NOW + 2, late=False)
     assert [one["id"] for one in again.waiting()] == ["protolake-1/late/2"]
-    assert [one["id"] for one in Book(files, LAKE, is_sent=True).waiting()] == ["protolake-1/late/2"]
+    assert [one["id"] for one in Book(files, lambda: LAKE, is_sent=True).waiting()] == ["protolake-1/late/2"]
     assert again.firing() == []
 
 
 def test_a_pending_alert_goes_on_after_a_restart(files: PageFiles) -> None:
-    judge(Book(files, LAKE, is_sent=True), rules(100.0), NOW, late=True)
-    again = Book(files, LAKE, is_sent=True)
+    judge(Book(files, lambda: LAKE, is_sent=True), rules(100.0), NOW, late=True)
+    again = Book(files, lambda: LAKE, is_sent=True)
     judge(again, rules(100.0), NOW + 100, late=True)
     assert len(again.waiting()) == 1
 
 
 def test_an_alert_whose_rule_is_gone_is_resolved(files: PageFiles) -> None:
-    judge(Book(files, LAKE, is_sent=True), rules(), NOW, late=True)
-    book = Book(files, LAKE, is_sent=True)
+    judge(Book(files, lambda: LAKE, is_sent=True), rules(), NOW, late=True)
+    book = Book(files, lambda: LAKE, is_sent=True)
     judge(book, {}, NOW + 1)
     judge(book, {}, NOW + 2)
     assert [one["details"]["state"] for one in book.waiting()] == ["firing", "resolved"]
@@ -150,7 +150,7 @@ def test_an_alert_whose_rule_is_gone_is_resolved(files: PageFiles) -> None:
 
 
 def test_an_alert_of_which_nobody_could_be_told_a_hundred_times_waits_and_nothing_is_lost(files: PageFiles) -> None:
-    book = Book(files, LAKE, is_sent=True)
+    book = Book(files, lambda: LAKE, is_sent=True)
     for step in range(300):
         judge(book, rules(0.0, "late", "other"), NOW + step, late=step % 2 == 0, other=step > 290)
     waiting = [one for one in book.waiting() if one["details"]["rule"] == "late"]
@@ -184,7 +184,7 @@ def test_a_kill_at_any_write_loses_no_transition_and_makes_none_twice(
     lake = Lake(tmp_path_factory.mktemp("lake"))
     lake.prepare()
     files = PageFiles(lake)
-    book, told = Book(files, LAKE, is_sent=True), []
+    book, told = Book(files, lambda: LAKE, is_sent=True), []
     for step, (holds, kill) in enumerate([*steps, (True, ""), (True, ""), (False, "")]):
         with dying(files, kill) as is_dead:
             try:
@@ -195,7 +195,7 @@ def test_a_kill_at_any_write_loses_no_transition_and_makes_none_twice(
             except Killed:
                 pass
         if is_dead():
-            book = Book(files, LAKE, is_sent=True)
+            book = Book(files, lambda: LAKE, is_sent=True)
     for one in book.waiting():
         told.append(one["id"])
     ids = [one["id"] for one in spooled(files)]
@@ -232,7 +232,7 @@ class dying:  # noqa: N801 - a context
 
 
 def test_a_full_disk_delays_an_alert_and_makes_it_once(files: PageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book(files, LAKE, is_sent=True)
+    book = Book(files, lambda: LAKE, is_sent=True)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

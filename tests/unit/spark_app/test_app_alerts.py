@@ -41,7 +41,7 @@ BOTH = LATE | {"other": AlertRule(when="lag > 0")}
 def book(lake: Lake) -> Book:
     files = PageFiles(lake)
     files.take()
-    return Book(files, "lake-1", is_sent=True)
+    return Book(files, lambda: "lake-1", is_sent=True)
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_condition_that_cannot_be_judged_ends_the_start(lake: Lake, rule: dict
     files = PageFiles(lake)
     settings = Settings(alerts=Alerts(rules={"x": AlertRule(**rule)}))
     with pytest.raises(ConfigurationError) as caught:
-        Alarm(lake, settings, files, "lake-1")
+        Alarm(lake, settings, files, lambda: "lake-1")
     assert str(caught.value).startswith(says)
     assert caught.value.exit_code == ExitCode.CONFIGURATION
 

@@ -33,10 +33,10 @@ def labels(tmp_path: Path) -> dict[str, set[str]]:
         "followers": {"gold": {"unit": 5, "lag": 3, "paused": None}},
         "paused": {"t0": {"rule": "r", "record": "t/0/1", "rows": 11, "let_in": False}},
     }
-    book = Book(PageFiles(lake), "lake-1", is_sent=False)
+    book = Book(PageFiles(lake), lambda: "lake-1", is_sent=False)
     book.judge({"late": AlertRule(when="lag > 0")}, {"late": Judged(True, {})}, 1_000_000.0)
     reading = Reading(status_of(**more), 1_000_000.0, units=1, free=1)
-    text = generate_latest(registry_of(LakeCollector(lambda: reading, "lake-1"), AlertCollector(book))).decode()
+    text = generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "lake-1"), AlertCollector(book))).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {sample.name: set(sample.labels) for sample in samples}
 

@@ -28,7 +28,7 @@ HOSTILE = ('a"} 1\nprotolake_up 7\n#', "\\", "\n", "é", "x" * 5000, "", OTHER)
 
 def scrape(reading: Reading) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """(name, labels) -> value, of the text that Prometheus gets; each series stands there once."""
-    text = generate_latest(registry_of(LakeCollector(lambda: reading, "protolake-1"))).decode()
+    text = generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "protolake-1"))).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -157,7 +157,7 @@ def test_a_name_of_a_table_cannot_forge_a_series(names: dict[str, int]) -> None:
     assert found["protolake_up", ()] == 1
     rows = {dict(labels)["table"]: n for (name, labels), n in found.items() if name == "protolake_rows_total"}
     assert rows == names
-    text = openmetrics.generate_latest(registry_of(LakeCollector(lambda: reading, "")))
+    text = openmetrics.generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "")))
     assert text.decode().endswith("# EOF\n")
     assert list(openmetrics_families(text.decode()))
 
@@ -176,7 +176,7 @@ def test_the_busiest_of_a_thousand_tables_have_series_and_a_scrape_is_quick(tmp_
     paused = {f"t{n}": {"rule": "r", "record": "x", "rows": 1, "let_in": False} for n in range(1000)}
     rules = {f"rule{n}": [5, n] for n in range(1000)}
     write_status(lake, tables=1000, paused=paused, expectations=rules)
-    registry = registry_of(LakeCollector(lambda: read(lake, NOW), "protolake-1"))
+    registry = registry_of(LakeCollector(lambda: read(lake, NOW), lambda: "protolake-1"))
     took = []
     for _ in range(9):
         began = time.perf_counter()
@@ -204,7 +204,7 @@ def test_the_tables_with_series_stay_although_others_overtake_them() -> None:
         for rows in (lambda n: n, lambda n: 1000 - n)
     ]
     now = readings[0]
-    registry = registry_of(LakeCollector(lambda: now, ""))
+    registry = registry_of(LakeCollector(lambda: now, lambda: ""))
     first = silver(generate_latest(registry).decode())
     now = readings[1]
     assert silver(generate_latest(registry).decode()).keys() == first.keys()
@@ -243,7 +243,7 @@ def test_what_went_to_quarantine_is_counted_on_when_a_replay_places_it(tmp_path:
 
 def test_the_page_of_the_docs_names_every_metric() -> None:
     page = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text()
-    registry = registry_of(LakeCollector(lambda: Reading(status_of(), NOW, 1, 1), ""))
+    registry = registry_of(LakeCollector(lambda: Reading(status_of(), NOW, 1, 1), lambda: ""))
     text = generate_latest(registry).decode()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert len(names) > 30

@@ -1,0 +1,32 @@
+"""What `protolake page` writes to in a lake: made ahead for a page that may only read the rest of it, or that comes
+before the app, which makes the lake."""
+
+from __future__ import annotations
+
+import os
+
+from spark_app.alerts.book import WRITER
+from spark_app.events import spool
+from spark_app.model.errors import ConfigurationError
+from spark_app.storage.disk import is_full
+from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
+
+
+def make_folders(lake: Lake) -> None:
+    """Make the folders, and the token in one of them, as far as they are not there.
+
+    Raises:
+        ConfigurationError: this user may not write to the lake, or the file of the token cannot be used.
+        OSError: the disk is full.
+    """
+    try:
+        lake.storage.create_folders(lake.page, lake.requests, spool.folder(lake, WRITER))
+        PageFiles(lake).token()
+    except OSError as error:
+        if is_full(error):
+            raise
+        raise ConfigurationError(
+            f"lake.path: cannot write to {lake.root} ({error.strerror}); choose a folder that user {os.getuid()} may "
+            "write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
+        ) from None
