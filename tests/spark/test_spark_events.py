@@ -9,6 +9,7 @@ import pytest
 
 from spark_app.app.shell import register
 from spark_app.events.events_table import EventsTable
+from spark_app.worker.stopwatch import STEPS
 from tests.spark.parts import Killed, Parts, events
 
 pytestmark = pytest.mark.spark
@@ -47,7 +48,8 @@ def test_spark_reads_each_unit_once_after_a_crash(
     found = spark.sql(f"{filtered} and unit >= 2 order by 1").collect()
     assert [row.unit for row in found] == [2, 3]
     queries = PAGE.read_text().partition("Spark SQL")[2].partition("DuckDB")[0].split("\n\n")[1:-1]
-    assert len(queries) == 3
-    hours, rules, audit = [spark.sql(query).collect() for query in queries]
+    assert len(queries) == 4
+    hours, rules, audit, steps = [spark.sql(query).collect() for query in queries]
     assert sum(row.records for row in hours) == 5
     assert (rules, audit) == ([], [])
+    assert {(row.unit, row.step) for row in steps} == {(n, step) for n in (1, 2, 3) for step in (*STEPS, "resolve")}
