@@ -26,7 +26,7 @@ from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import SchemaBump
 from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
-from spark_app.model.reports import Report
+from spark_app.model.reports import Report, add_counts
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake, unit_file_prefix
 from spark_app.storage.local import LocalStorage
@@ -93,17 +93,21 @@ class UnitRunner:
         self.resolve_sample(records, sequence, origin)
         rounds = ROUNDS if origin.resolves_new else 0
         failing: dict[str, list[Any]] = {}
+        steps = {"resolve": 0.0}
         while True:
             plan = self._plan(sequence, origin, failing)
             report = self._execute(records, replace(plan, defer_new=not rounds))
+            add_counts(steps, report.steps)
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
                 self._tables_per_unit = max(1, len(report.silver))
-                return replace(report, failing=failing, seconds=round(time.monotonic() - began, 3))
+                return replace(report, failing=failing, seconds=time.monotonic() - began, steps=steps)
+            resolving = time.monotonic()
             self.discard(report, origin.root)
             self._ids.assign(report.new_columns)
             failing |= report.failing
             if rounds:
                 rounds = rounds - 1 if self._resolve_new(report, origin) or report.failing else 0
+            add_counts(steps, {"resolve": time.monotonic() - resolving})
 
     def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
         """Resolve the new schemas and tables of a sample first; otherwise an empty lake would decode its whole first

@@ -82,7 +82,7 @@ class UnitLog:
         if waiting.adds or waiting.removes:
             changes[layout.deferred] = waiting
         ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
-        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID, "seconds": report.seconds}
+        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID, "seconds": round(report.seconds, 3)}
         changed = self.committer.changes(ordered) if kind != "renew" else []
         happened = [event.to_json() for event in (*changed, *events)]
         counts |= {"events": happened} if happened else {}

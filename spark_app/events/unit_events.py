@@ -55,6 +55,7 @@ def _of_unit(unit: Manifest) -> EventRow:
         "newest": counts["newest"],
     }
     details |= _range(unit.source.get("start", {}), unit.source.get("end", {}))
+    details |= {"steps": counts["steps"]} if "steps" in counts else {}
     details |= {"request": unit.source["request"]} if "request" in unit.source else {}
     level: Level = "WARN" if unit.kind == "loss" else "INFO"
     return _row(Event("unit", _sentence(unit), level, details=details), f"unit/{unit.sequence}", unit)

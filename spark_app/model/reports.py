@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class FileEntry:
 
 @dataclass
 class Report:
-    """The result of one task; `merge` adds the results of several.
+    """The result of one task; `merge` adds the results of several, or of several jobs of one unit.
 
     Counts are records. One that does not balance is refused by `Manifests.commit`, which looks at the files, too.
     """
@@ -51,13 +53,14 @@ class Report:
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
     seconds: float = 0.0  # that the unit's jobs took; of a task: 0
+    steps: dict[str, float] = field(default_factory=dict)  # step -> seconds, summed over tasks and jobs
 
     def merge(self, other: Report) -> None:
         for table, files in other.files.items():
             self.files.setdefault(table, []).extend(files)
-        for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes"):
+        for name in ("bronze", "deferred", "dropped", "tombstones", "value_bytes", "seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("silver", "quarantine", "new_ids", "new_columns", "held"):
+        for name in ("silver", "quarantine", "new_ids", "new_columns", "held", "steps"):
             add_counts(getattr(self, name), getattr(other, name))
         for name in ("schema_ids", "new_values", "by_action"):
             for key, counts in getattr(other, name).items():
@@ -90,9 +93,14 @@ class Report:
         return Report(files=files, **value)
 
 
-def add_counts(into: dict[str, int], more: Mapping[str, int]) -> None:
+def add_counts(into: dict[str, Number], more: Mapping[str, Number]) -> None:
     for key, count in more.items():
-        into[key] = into.get(key, 0) + count
+        into[key] = into[key] + count if key in into else count
+
+
+def to_milliseconds(steps: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of each step, rounded to milliseconds."""
+    return {step: round(seconds, 3) for step, seconds in steps.items()}
 
 
 def add_outcomes(into: dict[str, list[int]], more: Mapping[str, list[int]]) -> None:

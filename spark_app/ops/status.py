@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_app.model.causes import DROPPED
 from spark_app.model.events import Event
-from spark_app.model.reports import Report, add_counts, add_outcomes
+from spark_app.model.reports import Report, add_counts, add_outcomes, to_milliseconds
 from spark_app.model.table_names import TableNames
 from spark_app.model.text import one_line
 from spark_app.ops.log import log
@@ -163,6 +163,7 @@ class Status:
                 "sequence": sequence,
                 "records": report.bronze,
                 "seconds": round(seconds, 3),
+                "steps": to_milliseconds(report.steps),
                 "at": now(),
             }
             if report.newest is not None:

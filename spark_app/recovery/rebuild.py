@@ -187,6 +187,7 @@ class Rebuild:
         classified = self._classify(expected, ranges)
         self._count(classified)
         added = self._add_missing(expected, classified)
+        added.merge(Report(seconds=expected.seconds, steps=expected.steps))  # this job found them
         self._found.at = after
         if added.bronze and not self._request.dry_run:
             source = {"request": self._request.id, "records": added.bronze, "progress": asdict(self._found)}

@@ -238,7 +238,14 @@ class Replay:
         old = {table: report.files.pop(table) for table in others if table in report.files}
         self._units.discard(Report(files=old))
         placed = sum(report.silver.values())
-        return Report(files=report.files, bronze=placed, silver=report.silver, schema_ids=report.schema_ids)
+        return Report(
+            files=report.files,
+            bronze=placed,
+            silver=report.silver,
+            schema_ids=report.schema_ids,
+            seconds=report.seconds,
+            steps=report.steps,
+        )
 
     def _commit(self, silver: Report, chosen: pa.Table) -> dict[str, int]:
         """Commit silver and `resolved_events` in one unit; returns cause -> replayed records."""

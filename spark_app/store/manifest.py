@@ -21,7 +21,7 @@ from typing import Any, Literal
 from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Offsets
 from spark_app.model.pauses import Pause, Pauses
-from spark_app.model.reports import FileEntry, Report
+from spark_app.model.reports import FileEntry, Report, to_milliseconds
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
@@ -63,7 +63,8 @@ class Manifest:
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
             "value_bytes"; if there are rules, "dropped" in records, and "expectations"; "samples" as the report has
             them. For the events: "at", when the unit was committed, in microseconds since 1970; "run", the process that
-            did it; "seconds", which its jobs took; "events", what happened with it, as `Event.to_json` gives it.
+            did it; "seconds", which its jobs took; if it had jobs, "steps", the seconds of each, summed over tasks;
+            "events", what happened with it, as `Event.to_json` gives it.
     """
 
     sequence: int
@@ -101,6 +102,7 @@ def counts_of(report: Report) -> dict[str, Any]:
     """A report's counts, in the form of `Manifest.counts`."""
     keys = ("bronze", "silver", "quarantine", "deferred", "tombstones", "schema_ids", "newest", "value_bytes")
     some = {key: getattr(report, key) for key in ("dropped", "expectations", "samples")}
+    some["steps"] = to_milliseconds(report.steps)
     return {key: getattr(report, key) for key in keys} | {key: value for key, value in some.items() if value}
 
 

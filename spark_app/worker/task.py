@@ -33,6 +33,7 @@ from spark_app.worker.placement import Placement
 from spark_app.worker.route import Routed
 from spark_app.worker.row_checks import Checked
 from spark_app.worker.row_projections import RowProjections
+from spark_app.worker.stopwatch import Stopwatch
 from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
 from spark_app.worker.task_plan import TaskPlan
@@ -43,15 +44,17 @@ LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that th
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """Process one task's records; `task` is part of the file names and must be unique."""
     failpoints.arm(plan.root)
-    work = _TaskRun(plan, catalog, task)
+    watch = Stopwatch()
+    work = _TaskRun(plan, catalog, task, watch)
     for batch, is_large in _split_large_records(batches, plan.own_file_bytes):
         if is_large:
             work.flush()
-        work.add(batch)
+        with watch.step("decode"):
+            work.add(batch)
         if is_large or work.buffered_bytes > plan.buffer_bytes:
             work.flush()
     work.flush()
-    return work.report
+    return replace(work.report, steps=watch.stop())
 
 
 def _split_large_records(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
@@ -86,8 +89,9 @@ class _Payloads:
 
 
 class _TaskRun:
-    def __init__(self, plan: TaskPlan, catalog: Catalog, task: str):
+    def __init__(self, plan: TaskPlan, catalog: Catalog, task: str, watch: Stopwatch):
         self._plan = plan
+        self._watch = watch
         self._catalog = catalog
         self._tally = Tally()
         self._buffers = Buffers(plan, catalog.field_ids, task)
@@ -132,8 +136,9 @@ class _TaskRun:
         if self._plan.field_ids:
             self._tally.count_new_columns(self._buffers.new_columns())
         if not self._tally.met_new:
-            for table, entry in self._buffers.write(self._tally.names):
-                self.report.files.setdefault(table, []).append(entry)
+            with self._watch.step("write"):
+                for table, entry in self._buffers.write(self._tally.names):
+                    self.report.files.setdefault(table, []).append(entry)
         self._buffers.clear()
         self._records = self._lineage = None
 
@@ -241,7 +246,8 @@ class _TaskRun:
         definitions = self._plan.definitions
         if not definitions:
             return Checked()
-        checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns), origin)
+        with self._watch.step("check"):
+            checked = row_checks.check(routed, codes, silver, definitions, self._placement.types(columns), origin)
         self._tally.count_checks(checked)
         return checked
 
@@ -290,8 +296,9 @@ class _TaskRun:
             numbers = np.full(len(codes), table_rows.NOWHERE)
             numbers[places] = self._tally.count_silver(routed, codes[places], key)
             rows = table_rows.numbered_rows(silver, definitions, numbers)
-            for part in self._projections.split(rows, definitions, self._placement.types(columns)):
-                self._buffers.add_silver(part)
+            with self._watch.step("project"):
+                for part in self._projections.split(rows, definitions, self._placement.types(columns)):
+                    self._buffers.add_silver(part)
 
     def _reject(self, rows: np.ndarray, rejects: list[Reject], message: str) -> None:
         """Note the rejects of a group; `rows` are the group's positions among the records."""

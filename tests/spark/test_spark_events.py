@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,11 @@ import pytest
 
 from spark_app.app.shell import register
 from spark_app.events.events_table import EventsTable
+from spark_app.recovery import requests
+from spark_app.recovery.requests import Request
+from spark_app.worker.stopwatch import STEPS
 from tests.spark.parts import Killed, Parts, events
+from tests.spark.test_spark_replay import ONLY_RUMMY, replay
 
 pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
@@ -47,7 +52,28 @@ def test_spark_reads_each_unit_once_after_a_crash(
     found = spark.sql(f"{filtered} and unit >= 2 order by 1").collect()
     assert [row.unit for row in found] == [2, 3]
     queries = PAGE.read_text().partition("Spark SQL")[2].partition("DuckDB")[0].split("\n\n")[1:-1]
-    assert len(queries) == 3
-    hours, rules, audit = [spark.sql(query).collect() for query in queries]
+    assert len(queries) == 4
+    hours, rules, audit, steps = [spark.sql(query).collect() for query in queries]
     assert sum(row.records for row in hours) == 5
     assert (rules, audit) == ([], [])
+    assert {(row.unit, row.step) for row in steps} == {(n, step) for n in (1, 2, 3) for step in (*STEPS, "resolve")}
+
+
+def test_units_of_replay_and_rebuild_tell_where_their_seconds_went(new_parts: Callable[..., Parts]) -> None:
+    parts = new_parts(tables=ONLY_RUMMY)
+    parts.learn(1)
+    parts.take(events(1, [("rummy", "a"), ("uno", "b")]))
+    replay(new_parts(), causes=["route_refused"])
+    shutil.rmtree(parts.lake.path("silver_rummy_events"))
+    parts = new_parts()
+    requests.submit(parts.lake, Request("rebuild", {"names": []}))
+    while parts.service.step():
+        pass
+    units = [parts.manifests.read(number) for number in parts.manifests.numbers()]
+    assert [unit.kind for unit in units] == ["ingest", "replay", "rebuild"]
+    for unit in units:
+        steps = unit.counts["steps"]
+        assert steps.keys() == {*STEPS, "resolve"}
+        assert 0 < steps["decode"] <= sum(steps.values())
+        assert min(steps.values()) >= 0
+        assert sum(steps.values()) <= unit.counts["seconds"] + 0.0005 * (len(steps) + 1)  # of one task; rounded

@@ -18,7 +18,7 @@ def status_of(tables: int = 1, at: float = 1_000_000.0, **values: Any) -> dict[s
         "updated_at": written,
         "starts": 3,
         "bumps": 1,
-        "batch": {"sequence": 7, "records": 100, "seconds": 0.25, "at": written},
+        "batch": {"sequence": 7, "records": 100, "seconds": 0.25, "steps": {"read": 0.1}, "at": written},
         "rate": 100.0,
         "age_s": 0.5,
         "lag": 0,

@@ -228,6 +228,8 @@ ENTRIES = st.builds(
         spans=st.dictionaries(st.text(max_size=5), st.tuples(*[st.integers(0)] * 3).map(list), max_size=2),
         new_values=COUNTS,
         newest=st.none() | st.integers(0),
+        seconds=st.floats(0, 1e6),
+        steps=st.dictionaries(st.text(max_size=5), st.floats(0, 1e6), max_size=3),
     )
 )
 @examples(0.5)

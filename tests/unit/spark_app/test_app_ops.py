@@ -177,13 +177,15 @@ def test_a_status_counts_and_survives_a_restart(tmp_path: Path) -> None:
     status = Status(lake, TableNames())
     failed = {"warn": 2, "quarantine": 1}
     report = Report(bronze=5, silver={"a": 3}, quarantine={"expect_failed": 1}, deferred=1)
-    report.merge(Report(schema_ids={"a": {"7": 3}}, by_action={"a": failed}))
+    report.merge(Report(schema_ids={"a": {"7": 3}}, by_action={"a": failed}, steps={"read": 0.0625}))
+    report.merge(Report(steps={"read": 0.0625, "write": 0.00049}))
     status.batch_done(1, report, 0.5)
     status.end("stopped", None, bump=True)
     value = read_json(lake.storage, lake.status)
     assert problem(value) == "stopped: not running"
     assert (value["bronze"], value["deferred"], value["quarantine"]) == (5, 1, {"expect_failed": 1})
     assert value["tables"] == {"a": {"silver": 3, "gold": 0, "schema_ids": {"7": 3}, "failed": failed}}
+    assert value["batch"]["steps"] == {"read": 0.125, "write": 0.0}
     again = Status(lake, TableNames())
     # A start that is held looks at no table.
     assert (again.value["bronze"], again.value["tables"]) == (value["bronze"], value["tables"])

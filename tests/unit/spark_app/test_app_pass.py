@@ -162,7 +162,7 @@ def test_small_buffers_give_the_same_rows(tmp_path: Path) -> None:
         order = [(name, "ascending") for name in rows.column_names if name.endswith("offset")]
         assert rows.sort_by(order).equals(small[1][table].select(rows.column_names).sort_by(order))
     assert sum(map(len, small[0].files.values())) > sum(map(len, large[0].files.values()))
-    assert replace(small[0], files={}) == replace(large[0], files={})
+    assert replace(small[0], files={}, steps={}) == replace(large[0], files={}, steps={})
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_ids_at_the_end_of_the_range(tmp_path: Path, schema_id: int) -> None:
 def test_no_batches_and_empty_batches_write_nothing(tmp_path: Path) -> None:
     for batches in ([], [batch_of([])]):
         report = run(batches, plan_for(tmp_path))
-        assert report == Report()
+        assert replace(report, steps={}) == Report()
     assert not list(tmp_path.rglob("*"))
 
 
