@@ -9,7 +9,7 @@ from nicegui import ui
 from spark_app.ops.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import framed
-from spark_app.page.views import flow, schema_list, schema_page
+from spark_app.page.views import flow, runs, schema_list, schema_page
 
 TITLE = "Protolake"
 
@@ -31,6 +31,11 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     def show_schema(request: Request, schema: str) -> None:
         with framed(context, request, "Schema"):
             schema_page.show(context, schema)
+
+    @ui.page("/runs")
+    def show_runs(request: Request) -> None:
+        with framed(context, request, "Runs"):
+            runs.show(context)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
     ui.run_with(app, title=TITLE, dark=None, tailwind=False, show_welcome_message=False, favicon="🌊")

@@ -38,6 +38,10 @@ def _job(name: str) -> Job:
             from spark_app.page.child import one_schema
 
             return one_schema.answer
+        case "runs":
+            from spark_app.page.child import run_history
+
+            return run_history.answer
     raise ValueError(f"there is no job {name}")
 
 

@@ -76,7 +76,9 @@ def _summary(answer: dict[str, Any]) -> str:
 def _table() -> ui.table:
     with ui.element("div").classes("full-width"):
         search = ui.input(placeholder="search ids, subjects, messages, states")
-        search.props('dense outlined clearable aria-label="Search schemas"').style("width: 320px; max-width: 100%")
+        search.props('dense outlined clearable aria-label="Search schemas"').style(
+            "width: 320px; max-width: 100%; margin-bottom: 12px"
+        )
         table = ui.table(
             rows=[],
             columns=COLUMNS,

@@ -119,7 +119,7 @@ def _show_findings(answer: dict[str, Any]) -> None:
     for one in answer["findings"]:
         is_warning = one["severity"] == "warning"
         with ui.row().classes("items-start no-wrap full-width").style("gap: 8px").props('data-testid="finding"'):
-            colour = "text-warn" if is_warning else "text-accent"
+            colour = "text-warn" if is_warning else "text-calm"
             ui.icon("warning" if is_warning else "info", size="18px").classes(colour).props("aria-hidden=true")
             ui.label(one["severity"]).classes(f"{colour} text-weight-medium").style("width: 64px; flex: none")
             ui.label(one_line(one["said"])).style("overflow-wrap: anywhere")
