@@ -129,8 +129,8 @@ def _last_number(lake: Lake, writer: str) -> int:
 def _lines(data: bytes) -> dict[int, EventRow]:
     found = {}
     for line in data.splitlines(keepends=True):
-        with contextlib.suppress(ValueError, TypeError, LookupError):  # a crash has cut the line
+        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):  # a crash has cut the line
             value = json.loads(line if line.endswith(b"\n") else b"")
-            number = value.pop("number")
+            number = int(value.pop("number"))
             found[number] = EventRow(**value)
     return found

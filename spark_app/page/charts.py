@@ -11,6 +11,8 @@ from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
+# Of series, on light and on dark ground.
+PALETTE = ("#3f7fd1", "#e08a2e", "#2f9e77", "#a86cc1", "#d1605e", "#7f8c99", "#c9a227", "#4aa3b5")
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
@@ -93,9 +95,10 @@ def _over_time(
 ) -> dict[str, Any]:
     return {
         "animation": False,
-        "title": {"text": title, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "color": list(PALETTE),
+        "title": {"text": title, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": len(series) > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
+        "legend": {"show": len(series) > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
         "grid": {"left": 8, "right": 16, "top": 54 if len(series) > 1 else 34, "bottom": 8, "containLabel": True},
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},

@@ -9,7 +9,7 @@ from nicegui import ui
 from spark_app.ops.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import framed
-from spark_app.page.views import flow
+from spark_app.page.views import flow, runs, schema_list, schema_page
 
 TITLE = "Protolake"
 
@@ -21,6 +21,21 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     def show_flow(request: Request) -> None:
         with framed(context, request, "Flow"):
             flow.show(context)
+
+    @ui.page("/schemas")
+    def show_schemas(request: Request) -> None:
+        with framed(context, request, "Schemas"):
+            schema_list.show(context)
+
+    @ui.page("/schemas/{schema}")
+    def show_schema(request: Request, schema: str) -> None:
+        with framed(context, request, "Schema"):
+            schema_page.show(context, schema)
+
+    @ui.page("/runs")
+    def show_runs(request: Request) -> None:
+        with framed(context, request, "Runs"):
+            runs.show(context)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
     ui.run_with(app, title=TITLE, language="en-US", tailwind=False, show_welcome_message=False, favicon="🌊")

@@ -66,15 +66,26 @@ def finding_lines(findings: Iterable[SchemaFinding]) -> Iterator[str]:
 def side_by_side(old: list[str], new: list[str]) -> list[str]:
     """The lines that differ, with some equal ones around them: old ones at the left, new ones at the right."""
     lines = []
-    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT):
+    for part in differing(old, new):
         lines.append(f"    {'-' * WIDE}---{'-' * WIDE}")
+        lines += [one_line(f"    {left:<{WIDE}} {mark} {right}").rstrip() for mark, left, right in part]
+    return lines
+
+
+def differing(old: list[str], new: list[str]) -> list[list[tuple[str, str, str]]]:
+    """The parts that differ, with some equal lines around them, as (mark, old line, new line). The mark is " " for
+    equal lines, "|" for changed ones, "<" for a line that only the old version has, ">" for one of the new version."""
+    parts = []
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT):
+        part = []
         for tag, first, last, start, end in group:
             for at in range(max(last - first, end - start)):
                 left = old[first + at] if first + at < last else ""
                 right = new[start + at] if start + at < end else ""
                 mark = " " if tag == "equal" else "|" if left and right else "<" if left else ">"
-                lines.append(one_line(f"    {left:<{WIDE}} {mark} {right}").rstrip())
-    return lines
+                part.append((mark, left, right))
+        parts.append(part)
+    return parts
 
 
 def _shown(ledger: Ledger) -> list[Entry]:
@@ -106,5 +117,14 @@ def _diff(ledger: Ledger, entry: Entry, compared: Comparison) -> list[str]:
     if not compared.before:
         return []
     title = f"    {f'v{compared.before_version}':<{WIDE}}   v{compared.version}"
-    before, after = (file_lines(ledger.descriptor_set(digest)) for digest in (compared.before, entry.digest))
-    return [title, *side_by_side(before, after)]
+    return [title, *side_by_side(*both_versions(ledger, entry, compared))]
+
+
+def both_versions(ledger: Ledger, entry: Entry, compared: Comparison) -> tuple[list[str], list[str]]:
+    """The lines of the version before a decodable schema, none if it is the first, and those of the schema.
+
+    Raises:
+        ContractError: a descriptor set is missing or was altered.
+    """
+    before = file_lines(ledger.descriptor_set(compared.before)) if compared.before else []
+    return before, file_lines(ledger.descriptor_set(entry.digest))

@@ -29,6 +29,19 @@ def do(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _job(name: str) -> Job:
+    match name:
+        case "schemas":
+            from spark_app.page.child import known_schemas
+
+            return known_schemas.answer
+        case "schema":
+            from spark_app.page.child import one_schema
+
+            return one_schema.answer
+        case "runs":
+            from spark_app.page.child import run_history
+
+            return run_history.answer
     raise ValueError(f"there is no job {name}")
 
 

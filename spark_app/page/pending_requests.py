@@ -1,0 +1,66 @@
+"""The requests that wait for the app or that it carries out, with their progress, and how to cancel one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_app.model.text import one_line
+from spark_app.page.moments import utc
+from spark_app.page.said import amount
+from spark_app.recovery import requests
+from spark_app.recovery.requests import Request
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
+
+FILES = ("", "progress", "attempts", "tries")
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    id: str
+    said: str
+    progress: str
+
+
+def pending_requests(lake: Lake, is_up: bool) -> list[PendingRequest]:
+    """The oldest first. `is_up`: whether the app runs."""
+    try:
+        found = requests.pending(lake)
+    except (OSError, TypeError, ValueError):  # a file is damaged
+        return []
+    return [PendingRequest(str(one.id), _said(one), _progress(lake, one, is_up)) for one in found]
+
+
+def cancel(lake: Lake, id: str) -> str:
+    """Remove the request; returns what became of it. Units that it has committed stay."""
+    for one in requests.pending(lake):
+        if one.id == id:
+            try:
+                lake.storage.delete(*(requests.key_of(one, what) for what in FILES))
+            except OSError as error:
+                return f"The request cannot be removed ({error.strerror})."
+            return "The request is cancelled. What it has done already stays."
+    return "The request is done, or somebody has cancelled it."
+
+
+def _said(request: Request) -> str:
+    arguments = request.arguments if isinstance(request.arguments, dict) else {}
+    chosen = ", ".join(f"{name} {_text(value)}" for name, value in arguments.items() if value)
+    how = " (it only counts)" if request.dry_run else ""
+    asked = f"asked for by {request.asked_by} at {utc(request.asked_at)}"
+    return one_line(f"{request.kind}{how}{f': {chosen}' if chosen else ''}, {asked}")[:500]
+
+
+def _text(value: Any) -> str:
+    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _progress(lake: Lake, request: Request, is_up: bool) -> str:
+    if not is_up:
+        return "The app is down. It carries the request out at its next start."
+    value = (read_json(lake.storage, requests.key_of(request, "progress")) or {}).get("value")
+    if not isinstance(value, dict):
+        return "The app carries it out between two batches, after the requests before it."
+    counts = ", ".join(f"{name} {amount(count)}" for name, count in value.items() if type(count) is int)
+    return one_line(f"The app is at it{f': {counts}' if counts else ''}.")

@@ -1,0 +1,72 @@
+"""What is going on now: alerts that fire, and requests that are not done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from spark_app.model.errors import ContractError
+from spark_app.model.text import one_line
+from spark_app.page.context import PageContext
+from spark_app.page.pending_requests import PendingRequest, cancel, pending_requests
+from spark_app.storage.page_files import PageFiles
+
+ICONS = {"ERROR": ("error", "bad"), "WARNING": ("warning", "warn"), "INFO": ("info", "calm")}
+
+
+class RunNotices:
+    """Is drawn anew when something in it changes."""
+
+    def __init__(self, context: PageContext):
+        self._context = context
+        self._place = ui.column().classes("full-width").style("gap: 8px")
+        self._seen: Any = None
+
+    def refresh(self) -> None:
+        alerts = _firing(self._context)
+        asked = pending_requests(self._context.lake, self._context.observed.newest.is_up)
+        if (alerts, asked) == self._seen:
+            return
+        self._seen = (alerts, asked)
+        self._place.clear()
+        with self._place:
+            if alerts:
+                _heading("Alerts that fire")
+            for level, message in alerts:
+                icon, colour = ICONS.get(level, ICONS["INFO"])
+                with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
+                    ui.icon(icon, size="20px").classes(f"text-{colour}").props("aria-hidden=true")
+                    ui.label(message).style("overflow-wrap: anywhere")
+            if asked:
+                _heading("Requests that are not done")
+            for one in asked:
+                self._show(one)
+
+    def _show(self, one: PendingRequest) -> None:
+        with ui.row().classes("card items-center no-wrap").props('data-testid="pending"'):
+            ui.icon("pending_actions", size="22px").classes("text-calm").props("aria-hidden=true")
+            with ui.column().classes("col").style("gap: 2px"):
+                ui.label(one.said).style("overflow-wrap: anywhere")
+                ui.label(one.progress).classes("faint")
+            button = ui.button("Cancel", on_click=lambda: ui.notify(cancel(self._context.lake, one.id)))
+            button.props("no-caps outline").props["aria-label"] = f"Cancel request {one.id}"
+
+
+def _heading(text: str) -> None:
+    ui.label(text).props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
+
+
+def _firing(context: PageContext) -> list[tuple[str, str]]:
+    """(level, sentence) of each alert that fires, by the states that the page itself keeps."""
+    try:
+        firing = PageFiles(context.lake).read_alerts().get("firing")
+    except (OSError, ContractError):
+        return []
+    found = firing.values() if isinstance(firing, dict) else ()
+    return [(str(one.get("level")), _said(one)) for one in found if isinstance(one, dict)]
+
+
+def _said(alert: dict[str, Any]) -> str:
+    message, at = str(alert.get("message", "")), str(alert.get("at", ""))[:19].replace("T", " ")
+    return one_line(f"{message[:1].upper()}{message[1:]}, since {at}")

@@ -1,0 +1,141 @@
+"""The units of the last hour as charts, and the newest and the slowest ones as a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from nicegui import ui
+
+from spark_app.model.text import one_line
+from spark_app.page import charts
+from spark_app.page.moments import utc
+from spark_app.page.said import amount
+
+MOST_RANGES = 5  # partitions that a row names
+ORDERS = {"newest": "newest", "slowest": "slowest"}
+LOCAL = "value => value === null ? '-' : value.toLocaleString()"
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "unit", "label": "unit", "field": "unit", "sortable": True},
+    {"name": "at", "label": "time, UTC", "field": "at", "align": "left", "sortable": True},
+    {"name": "kind", "label": "kind", "field": "kind", "align": "left", "sortable": True},
+    {"name": "records", "label": "records", "field": "records", "sortable": True, ":format": LOCAL},
+    {"name": "seconds", "label": "seconds", "field": "seconds", "sortable": True},
+    {"name": "range", "label": "offsets", "field": "range", "align": "left"},
+]
+STEPS = {"name": "steps", "label": "where the seconds went", "field": "steps", "align": "left"}
+Series = dict[str, list[tuple[float, float | None]]]
+
+
+class RunUnits:
+    def __init__(self) -> None:
+        self._answer: dict[str, Any] = {}
+        with ui.row().classes("full-width no-wrap"):
+            self._records = ui.echart(charts.bars("records per minute", {}), renderer="svg")
+            self._seconds = ui.echart(charts.lines("seconds per unit", {}), renderer="svg")
+            for chart in (self._records, self._seconds):
+                chart.style("height: 220px; width: 50%")
+        self._steps = ui.echart(charts.bars("seconds by step", {}), renderer="svg").classes("full-width")
+        self._steps.style("height: 240px").props('data-testid="steps"').set_visibility(False)
+        with ui.row().classes("items-center").style("gap: 12px"):
+            ui.label("Units").props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
+            self._order = ui.toggle(ORDERS, value="newest", on_change=self._list)
+            self._order.props('no-caps unelevated padding="4px 12px" aria-label="Which units"')
+        self._table = ui.table(rows=[], columns=COLUMNS, row_key="unit", pagination=15)
+        self._table.classes("full-width").props('flat bordered dense data-testid="units"')
+
+    def show(self, answer: dict[str, Any]) -> None:
+        """`answer` is that of the job `runs`."""
+        self._answer = answer
+        minutes, steps = answer["minutes"], answer["steps"]
+        _draw(self._records, charts.bars("records per minute, last hour", _records(minutes)))
+        _draw(self._seconds, charts.lines("seconds per unit, last hour", _seconds(minutes)))
+        self._steps.set_visibility(bool(steps))
+        if steps:
+            title = "where the seconds went, per minute, summed over tasks that run side by side"
+            _draw(self._steps, charts.bars(title, _by_step(steps)))
+        self._list()
+
+    def _list(self) -> None:
+        rows = [_row(unit) for unit in self._answer.get(self._order.value, [])]
+        columns = [*COLUMNS, STEPS] if any(row["steps"] for row in rows) else COLUMNS
+        if columns != self._table.columns:
+            self._table.columns = columns
+        if rows != self._table.rows:
+            self._table.rows = rows
+
+
+def _draw(chart: ui.echart, options: dict[str, Any]) -> None:
+    """Show the options if they are others than before."""
+    if chart.options != options:
+        chart.options.clear()
+        chart.options.update(options)
+        chart.update()
+
+
+def _records(minutes: list[list[Any]]) -> Series:
+    """By kind of unit."""
+    found: Series = defaultdict(list)
+    for minute, kind, _, records, _, _ in minutes:
+        found[charts.short(kind)].append((minute, records))
+    return dict(found)
+
+
+def _seconds(minutes: list[list[Any]]) -> Series:
+    """The mean and the longest of each minute."""
+    sums: dict[float, tuple[int, float, float]] = {}
+    for minute, _, units, _, seconds, longest in minutes:
+        if seconds is not None:
+            many, total, most = sums.get(minute, (0, 0.0, 0.0))
+            sums[minute] = (many + units, total + seconds, max(most, longest))
+    if not sums:
+        return {}
+    return {
+        "mean": [(minute, round(total / many, 3)) for minute, (many, total, _) in sums.items()],
+        "longest": [(minute, round(most, 3)) for minute, (_, _, most) in sums.items()],
+    }
+
+
+def _by_step(steps: list[list[Any]]) -> Series:
+    found: Series = defaultdict(list)
+    for minute, step, seconds in steps:
+        found[charts.short(step)].append((minute, round(seconds, 3)))
+    return dict(found)
+
+
+def _row(unit: dict[str, Any]) -> dict[str, Any]:
+    details = unit["details"]
+    return {
+        "unit": unit["unit"],
+        "at": utc(unit["at"]),
+        "kind": one_line(str(details.get("kind", "-"))),
+        "records": _number(details.get("records")),
+        "seconds": _number(details.get("seconds")),
+        "range": _range(details.get("range")),
+        "steps": steps_text(details.get("steps")),
+    }
+
+
+def steps_text(steps: Any) -> str:
+    """The share of each step, the longest first; "" if the unit does not tell."""
+    numbers = {name: _number(value) for name, value in steps.items()} if isinstance(steps, dict) else {}
+    known = {name: value for name, value in numbers.items() if value is not None and value > 0}
+    total = sum(known.values())
+    longest = sorted(known.items(), key=lambda one: -one[1])
+    return one_line(", ".join(f"{name} {value / total:.0%}" for name, value in longest))
+
+
+def _range(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "-"
+    pairs = [(name, pair) for name, pair in value.items() if isinstance(pair, list) and len(pair) == 2]
+    said = ", ".join(f"{name} {_offset(pair[0])} to {_offset(pair[1])}" for name, pair in pairs[:MOST_RANGES])
+    return one_line(said + (f" and {len(pairs) - MOST_RANGES} more" if len(pairs) > MOST_RANGES else ""))
+
+
+def _offset(value: Any) -> str:
+    return amount(_number(value))
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
