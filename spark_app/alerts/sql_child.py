@@ -23,7 +23,7 @@ def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:
     """Judge the SQL. With `bind` only look whether it can be judged."""
     con, tables = connect(), lake.tables()
     try:
-        names = names_in(con, sql, tables)
+        names = names_in(sql, tables)
     except Refused as refused:
         return {"refused": str(refused)}
     if not tables:

@@ -77,17 +77,20 @@ class LakeGraph:
         graph.add(*map(self._reference, self._settings.reference))
         return graph
 
-    def of(self, table: str) -> Graph:
+    def of(self, table: str, origins: RowOrigins | None = None) -> Graph:
         """A table with its columns, and with what it comes from and goes to. For bronze these are all silver tables,
         with the columns about the record only.
+
+        Args:
+            origins: what is known of the rows of the silver table in it. None = all of its rows are read.
 
         Raises:
             UsageError: the lake has no such table.
             UnreachableError, ContractError: the table cannot be read.
         """
-        return self._retried(lambda: self._of(table))
+        return self._retried(lambda: self._of(table, origins))
 
-    def _of(self, table: str) -> Graph:
+    def _of(self, table: str, origins: RowOrigins | None) -> Graph:
         graph, layout = Graph(), self._layout
         self._add_records(graph)
         routed = {made(name): name for name in self._messages for made in (layout.silver_of, layout.gold_of)}
@@ -101,7 +104,7 @@ class LakeGraph:
             raise self._unknown(table)
         self._add_record_columns(graph, layout.bronze if name else table)
         if name is not None:
-            self._add_silver_columns(graph, name)
+            self._add_silver_columns(graph, name, origins)
             self._add_gold_columns(graph, name)
         return graph
 
@@ -188,10 +191,11 @@ class LakeGraph:
             graph.add(Node(gold, "gold", {"exists": True, "key": definition.key}))
             graph.connect([Edge(Place(silver), Place(gold), By("aggregate"))])
 
-    def _add_silver_columns(self, graph: Graph, name: str) -> None:
+    def _add_silver_columns(self, graph: Graph, name: str, known: RowOrigins | None) -> None:
         silver, messages = self._layout.silver_of(name), self._messages[name]
         columns = self._columns(silver)
-        origins = RowOrigins.of(self._tables, silver) if silver in self._there else RowOrigins()
+        nothing = RowOrigins() if known is None else known
+        origins = RowOrigins.of(self._tables, silver) if known is None and silver in self._there else nothing
         shapes = shapes_of(origins.definitions, projections_of(self._lake))
         sent = {
             **message_columns(self.ledger, messages, wrapper_of(self._settings)),

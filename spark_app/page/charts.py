@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from spark_app.page.flow_graph import Bend, FlowGraph, Node
 from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
@@ -90,21 +90,38 @@ def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]])
     return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
 
 
+def by_name(
+    title: str, names: Sequence[str], series: Mapping[str, Sequence[float | None]], form: Literal["lines", "bars"]
+) -> dict[str, Any]:
+    """Values by name, in the order of the names."""
+    kind = {"type": "line", "showSymbol": len(names) < 60} if form == "lines" else {"type": "bar", "barMaxWidth": 40}
+    return _axes(title, len(series)) | {
+        "xAxis": {"type": "category", "data": list(names), "axisLabel": {"color": TEXT, "hideOverlap": True}},
+        "series": [{"name": name, "data": list(values), **kind} for name, values in series.items()],
+    }
+
+
 def _over_time(
     title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], form: Mapping[str, Any]
 ) -> dict[str, Any]:
+    return _axes(title, len(series)) | {
+        "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
+        "series": [
+            {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
+            for name, points in series.items()
+        ],
+    }
+
+
+def _axes(title: str, series: int) -> dict[str, Any]:
+    """What all charts with two axes have."""
     return {
         "animation": False,
         "color": list(PALETTE),
         "title": {"text": title, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": len(series) > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
-        "grid": {"left": 8, "right": 16, "top": 54 if len(series) > 1 else 34, "bottom": 8, "containLabel": True},
-        "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
+        "legend": {"show": series > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
+        "grid": {"left": 8, "right": 16, "top": 54 if series > 1 else 34, "bottom": 8, "containLabel": True},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
         "aria": {"enabled": True, "label": {"description": title}},
-        "series": [
-            {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
-            for name, points in series.items()
-        ],
     }

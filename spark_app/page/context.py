@@ -9,7 +9,7 @@ from nicegui import run
 
 from spark_app.model.table_names import TableNames
 from spark_app.page.observations import Observations
-from spark_app.queries.asking import ask
+from spark_app.queries.asking import Child
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
@@ -28,10 +28,14 @@ class PageContext:
     def layout(self) -> TableNames:
         return self.settings.tables.layout
 
-    async def ask(self, job: str, **arguments: Any) -> dict[str, Any]:
-        """The answer of a job of `page.child`, which runs in a process of its own; {"failed": why} if there is none."""
+    async def ask(self, job: str, child: Child | None = None, **arguments: Any) -> dict[str, Any]:
+        """The answer of a job of `page.child`, which runs in a process of its own; {"failed": why} if there is none.
+
+        Args:
+            child: the process, for whoever may end it.
+        """
         question = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
-        answer = await run.io_bound(ask, CHILD, question, WITHIN_S)
+        answer = await run.io_bound((child or Child()).ask, CHILD, question, WITHIN_S)
         return {"failed": "the page ends"} if answer is None else answer
 
     @property

@@ -9,7 +9,7 @@ from nicegui import ui
 from spark_app.ops.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import framed
-from spark_app.page.views import flow, runs, schema_list, schema_page
+from spark_app.page.views import flow, query, runs, schema_list, schema_page, table
 
 TITLE = "Protolake"
 
@@ -36,6 +36,16 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     def show_runs(request: Request) -> None:
         with framed(context, request, "Runs"):
             runs.show(context)
+
+    @ui.page("/tables/{name}")
+    def show_table(request: Request, name: str) -> None:
+        with framed(context, request, "Table"):
+            table.show(context, name)
+
+    @ui.page("/query")
+    def show_query(request: Request) -> None:
+        with framed(context, request, "Query"):
+            query.show(context)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
     ui.run_with(app, title=TITLE, language="en-US", tailwind=False, show_welcome_message=False, favicon="🌊")

@@ -22,20 +22,24 @@ def connect() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": "1", "temp_directory": "", "python_enable_replacements": "false"})
 
 
-def names_in(con: duckdb.DuckDBPyConnection, sql: str, tables: Iterable[str]) -> list[str]:
-    """The tables that one SELECT names. If the lake has none yet, any name is one.
+def names_in(sql: str, tables: Iterable[str]) -> list[str]:
+    """The tables that one SELECT names. If the lake has none yet, any name is one. No file is read: DuckDB binds the
+    functions of a statement to find its tables, and some of them would open files and addresses then.
 
     Raises:
         Refused: the SQL is something else, or names a table that there is not.
     """
     known = sorted(tables)
+    con = connect()
+    con.sql("SET enable_external_access = false")
+    con.sql("SET lock_configuration = true")
     try:
         statements = con.extract_statements(sql)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             raise Refused("it is not one SELECT")
         names = sorted(con.get_table_names(sql, qualified=False))
     except duckdb.Error as error:
-        raise Refused(first_line(error)) from None
+        raise Refused(first_line(error)) from error
     for name in names:
         if name not in known and known:
             near = difflib.get_close_matches(name, known, n=3) or known[:5]

@@ -42,6 +42,18 @@ def _job(name: str) -> Job:
             from spark_app.page.child import run_history
 
             return run_history.answer
+        case "query":
+            from spark_app.page.child import one_query
+
+            return one_query.answer
+        case "table":
+            from spark_app.page.child import table_facts
+
+            return table_facts.answer
+        case "lineage":
+            from spark_app.page.child import made_of
+
+            return made_of.answer
     raise ValueError(f"there is no job {name}")
 
 

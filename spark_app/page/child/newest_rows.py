@@ -1,0 +1,100 @@
+"""The newest rows of a table, of its newest files only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+
+from spark_app.page.child.plain_values import LONGEST, plain
+from spark_app.queries.locked_tables import MEMORY, connect
+
+MOST_ROWS = 20
+MOST_FILES = 20
+MOST_COLUMNS = 300
+# When rows came into their table, the first that it has, and what orders the rows of one moment.
+MOMENTS = ("_landed_at", "quarantined_at", "deferred_at", "dropped_at", "resolved_at", "happened_at", "landed_at")
+PLACES = ("_partition", "_offset", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class File:
+    """
+    Attributes:
+        rows: None = its statistics do not say.
+        order: the larger, the newer are its rows.
+        bounds: the largest values of some columns.
+    """
+
+    path: str
+    bytes: int
+    rows: int | None
+    written_ms: int
+    order: tuple[Any, ...]
+    bounds: dict[str, Any]
+
+
+def files_of(table: DeltaTable) -> list[File]:
+    """The files of a table, those with the newest rows first. A file that was merged from old ones is old."""
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names
+    moment = next((f"max.{one}" for one in MOMENTS if f"max.{one}" in names), "modification_time")
+    wanted = ["path", "size_bytes", "num_records", "modification_time", moment, "max._definition"]
+    read = {name: actions.column(name).to_pylist() for name in wanted if name in names}
+    none = [None] * actions.num_rows
+    several = zip(*(read.get(name, none) for name in wanted), strict=True)
+    found = [
+        File(
+            path, size or 0, rows, written or 0, (newest is not None, newest, written or 0), {"_definition": definition}
+        )
+        for path, size, rows, written, newest, definition in several
+    ]
+    return sorted(found, key=lambda file: file.order if file.order[0] else (False, 0, file.order[2]), reverse=True)
+
+
+def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
+    """{"columns": names, "rows": JSON values (see `plain`), "moment": the column that says how new a row is, or ""}.
+
+    Args:
+        files: the result of `files_of`.
+    """
+    uris = {uri.rpartition("/")[2]: uri for uri in table.file_uris()}
+    chosen: list[str] = []
+    rows = 0
+    for file in files[:MOST_FILES]:
+        chosen.append(uris[file.path.rpartition("/")[2]])
+        rows += file.rows or 0
+        if rows >= MOST_ROWS:
+            break
+    if not chosen:
+        return {"columns": [field.name for field in table.schema().fields], "rows": [], "moment": ""}
+    con = connect()
+    con.sql(f"SET memory_limit = '{MEMORY}'")
+    con.sql("SET TimeZone = 'UTC'")
+    view = con.read_parquet(chosen, union_by_name=True)
+    moment = next((one for one in MOMENTS if one in view.columns), "")
+    orders = [f"{_quoted(one)} DESC NULLS LAST" for one in (moment, *PLACES) if one in view.columns]
+    if orders:
+        view = view.order(", ".join(orders))
+    columns = list(zip(view.columns, view.types, strict=True))[:MOST_COLUMNS]
+    found = view.limit(MOST_ROWS).project(", ".join(_shortened(name, str(kind)) for name, kind in columns)).fetchall()
+    return {
+        "columns": [name for name, _ in columns],
+        "rows": [[plain(value) for value in row] for row in found],
+        "moment": moment,
+    }
+
+
+def _shortened(name: str, kind: str) -> str:
+    """The column, cut where its values may be large."""
+    quoted = _quoted(name)
+    if kind == "VARCHAR":
+        return f"left({quoted}, {LONGEST + 1}) AS {quoted}"
+    if kind == "BLOB":
+        return f"array_slice({quoted}, 1, {LONGEST // 2 + 1}) AS {quoted}"
+    return quoted
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

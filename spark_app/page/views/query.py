@@ -1,0 +1,201 @@
+"""Read-only SQL over the tables of the lake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import events, ui
+
+from spark_app.model.table_names import TableNames
+from spark_app.page.context import PageContext
+from spark_app.page.grid import grid
+from spark_app.page.result_chart import chart_of, form_of
+from spark_app.page.said import amount
+from spark_app.queries.asking import Child
+
+AT_ONCE = 2  # queries of all tabs; each may take 512 MB and a core
+TURNS = asyncio.Semaphore(AT_ONCE)
+PLAIN = re.compile("[a-z_][a-z0-9_]*")
+# The light editor in dark colours.
+CSS = ".body--dark .cm-editor { filter: invert(0.92) hue-rotate(180deg); } .cm-editor { font-size: 13px; }"
+# What follows # in an address is not sent to a server, so no log has the SQL.
+READ = "return location.hash.startsWith('#sql=') ? decodeURIComponent(location.hash.slice(5)) : ''"
+KEEP = "history.replaceState(null, '', '#sql=' + encodeURIComponent({sql}))"
+ABOUT = (
+    "One SELECT of DuckDB, over the tables of this lake and nothing else. It changes nothing, has 30 s and 512 MB, and "
+    "shows at most 1,000 rows. Times are in UTC."
+)
+
+
+def show(context: PageContext) -> None:
+    """The tables, the editor, and the result."""
+    ui.add_css(CSS)
+    ui.label("Query").props("role=heading aria-level=1").classes("text-h6")
+    ui.label(ABOUT).classes("faint")
+    with ui.row().classes("full-width no-wrap items-start").style("gap: 20px"):
+        side = ui.column().style("width: 300px; flex: none")
+        with ui.column().style("flex: 1; min-width: 0"):
+            view = _Query(context)
+    tables = context.lake.tables()
+    with side:
+        _tables(tables, context.hidden_tables, view)
+    view.offer(examples(tables, context.layout))
+
+
+class _Query:
+    """The editor, the buttons, and the result of the last query."""
+
+    def __init__(self, context: PageContext):
+        self._context = context
+        self._child: Child | None = None
+        self._filled = ""  # what the editor was filled with; it may be replaced
+        self._editor = ui.codemirror(language="SQL", line_wrapping=True, keymap={"Mod-Enter": self.run})
+        self._editor.classes("full-width").style("height: 180px").props('aria-label="SQL"')
+        with ui.row().classes("items-center full-width").style("gap: 12px"):
+            self._run = ui.button("Run", icon="play_arrow", on_click=self.run).props("unelevated no-caps")
+            self._cancel = ui.button("Cancel", icon="stop", on_click=self.cancel).props("outline no-caps")
+            ui.label("Ctrl-Enter").classes("faint")
+            self._said = ui.label().classes("faint").props('role=status aria-live=polite data-testid="said"')
+            ui.space()
+            self._examples = ui.row().style("gap: 4px")
+        self._cancel.set_visibility(False)
+        self._place = ui.column().classes("full-width")
+        ui.context.client.on_delete(self.cancel)
+        ui.timer(0.01, self._take_address, once=True)
+
+    def offer(self, several: Mapping[str, str]) -> None:
+        """Buttons with examples."""
+        with self._examples:
+            for name, sql in several.items():
+                ui.button(name, on_click=lambda sql=sql: self.fill(sql)).props("flat dense no-caps size=sm")
+
+    def fill(self, sql: str) -> None:
+        """Show other SQL, whatever the editor has."""
+        self._filled = sql
+        self._editor.set_value(sql)
+
+    def add(self, table: str) -> None:
+        """A SELECT of the table if nobody has typed anything, otherwise its name at the end of the SQL."""
+        now = self._editor.value or ""
+        if not now.strip() or now == self._filled:
+            self.fill(f"SELECT *\nFROM {spelled(table)}\nLIMIT 100")
+        else:
+            self._editor.set_value(f"{now.rstrip()} {spelled(table)}")
+
+    def cancel(self) -> None:
+        if self._child is not None:
+            self._child.end()
+
+    async def run(self) -> None:
+        sql = self._editor.value or ""
+        if self._child is not None or not sql.strip():
+            return
+        self._child = child = Child()
+        self._cancel.set_visibility(True)
+        self._run.disable()
+        ui.run_javascript(KEEP.format(sql=json.dumps(sql)))
+        try:
+            if TURNS.locked():
+                self._said.set_text(f"It waits: {AT_ONCE} other queries run.")
+            async with TURNS:
+                self._said.set_text("It runs ...")
+                hidden = sorted(await asyncio.to_thread(lambda: self._context.hidden_tables))
+                answer = await self._context.ask("query", child, sql=sql, hidden=hidden)
+        finally:
+            self._child = None
+            self._run.enable()
+            self._cancel.set_visibility(False)
+        self._show(answer)
+
+    async def _take_address(self) -> None:
+        sql = await ui.run_javascript(READ)
+        if isinstance(sql, str) and sql:
+            self.fill(sql)
+
+    def _show(self, answer: Mapping[str, Any]) -> None:
+        self._place.clear()
+        if "failed" in answer:
+            self._said.set_text("")
+            with self._place:
+                ui.label(f"There is no result: {answer['failed']}").classes("trouble").style(
+                    "white-space: pre-wrap; font-family: ui-monospace, monospace"
+                ).props('role=alert data-testid="failed"')
+            return
+        columns, rows = answer["columns"], answer["rows"]
+        count = "1 row" if len(rows) == 1 else f"{amount(len(rows))} rows"
+        self._said.set_text(f"{count} in {answer['seconds']:.2f} s")
+        with self._place:
+            if answer["cut"]:
+                ui.label(answer["cut"]).classes("trouble")
+            _chart(columns, rows)
+            names, types = [one["name"] for one in columns], [one["type"] for one in columns]
+            grid("Result", names, rows, types)
+
+
+def _chart(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]) -> None:
+    """The chart, if the result suits one, and the choice of its form."""
+    form = form_of(columns)
+    options = chart_of(columns, rows, form)
+    if options is None:
+        return
+    choice = ui.toggle({"lines": "lines", "bars": "bars", "": "no chart"}, value=form)
+    choice.props('dense no-caps unelevated aria-label="Chart"')
+    chart = ui.echart(options, renderer="svg").style("height: 280px; width: 100%").props('data-testid="chart"')
+
+    def change(event: events.ValueChangeEventArguments[Any]) -> None:
+        chart.set_visibility(bool(event.value))
+        if event.value:
+            chart.options.clear()
+            chart.options.update(chart_of(columns, rows, event.value) or {})
+            chart.update()
+
+    choice.on_value_change(change)
+
+
+def _tables(tables: Sequence[str], hidden: frozenset[str], view: _Query) -> None:
+    search = ui.input(placeholder="search tables").props('dense outlined clearable aria-label="Search tables"')
+    search.classes("full-width")
+    table = ui.table(
+        columns=[{"name": "name", "label": f"{len(tables):,} tables", "field": "name", "align": "left"}],
+        rows=[{"name": name, "hidden": name in hidden} for name in tables],
+        row_key="name",
+        pagination=14,
+    )
+    table.classes("full-width").props('flat bordered dense aria-label="Tables"').bind_filter_from(search, "value")
+    table.add_slot(
+        "body-cell-name",
+        """<q-td :props="props"><q-btn flat dense no-caps align="left" class="full-width" :label="props.value"
+        :disable="props.row.hidden" :title="props.row.hidden ? 'its rows are not shown on this page' : ''"
+        @click="$parent.$emit('pick', props.value)" /></q-td>""",
+    )
+    table.on("pick", lambda event: view.add(str(event.args)))
+
+
+def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
+    """Name -> SQL, for the tables that there are."""
+    found: dict[str, str] = {}
+    silver = next(filter(layout.is_silver, tables), None)
+    if silver:
+        found["Rows per minute"] = (
+            f"SELECT date_trunc('minute', _landed_at) AS landed, count(*) AS rows\nFROM {spelled(silver)}\n"
+            "GROUP BY 1\nORDER BY 1"
+        )
+    if layout.events in tables:
+        found["Failing rules"] = (
+            "SELECT \"table\", details->>'$.rule' AS rule, sum((details->>'$.failed')::BIGINT)::BIGINT AS failed\n"
+            f"FROM {spelled(layout.events)}\nWHERE kind = 'rule'\nGROUP BY ALL\nORDER BY failed DESC\nLIMIT 50"
+        )
+        found["Newest warnings"] = (
+            f"SELECT happened_at, level, message\nFROM {spelled(layout.events)}\nWHERE level <> 'INFO'\n"
+            "ORDER BY happened_at DESC\nLIMIT 50"
+        )
+    return found
+
+
+def spelled(table: str) -> str:
+    """The name of a table in SQL."""
+    return table if PLAIN.fullmatch(table) else '"' + table.replace('"', '""') + '"'

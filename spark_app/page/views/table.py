@@ -1,0 +1,290 @@
+"""One table: its columns, rules, newest rows, files and versions, and how to query it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from spark_app.page import charts
+from spark_app.page.context import PageContext
+from spark_app.page.frame import live
+from spark_app.page.grid import grid
+from spark_app.page.layers import Layer, figures, trouble
+from spark_app.page.said import ago, amount, size
+
+MOST_NAMED = 12  # silver tables that the view of bronze names
+MOST_RULES = 12  # in the chart, those that most rows fail
+HIDDEN = (
+    "This table has records as they were sent, and projections of this lake replace or drop columns, so the page does "
+    "not show its rows. page.clear_text = true shows them."
+)
+COLUMNS = (("name", "column"), ("type", "type"), ("comment", "comment"), ("numbers", "field"), ("versions", "versions"))
+RULES = (("name", "rule"), ("check", "check"), ("action", "action"), ("passed", "passed"), ("failed", "failed"))
+COMMITS = (("version", "version"), ("at", "when (UTC)"), ("what", "what the commit does"))
+
+
+def show(context: PageContext, table: str) -> None:
+    """What the newest reading says comes at once; the rest when the table has been read."""
+    layer = Layer.of(context.layout, table)
+    with ui.row().classes("items-center"):
+        ui.label(table).props("role=heading aria-level=1").classes("text-h6").style("overflow-wrap: anywhere")
+        ui.label(layer.kind).classes("badge text-accent")
+    _live_part(context, layer, table)
+    place = ui.column().classes("full-width").style("gap: 20px")
+    with place:
+        ui.spinner(size="lg").props('aria-label="the table is read"')
+
+    async def load() -> None:
+        facts = asyncio.create_task(
+            context.ask("table", table=table, hidden=await asyncio.to_thread(lambda: table in context.hidden_tables))
+        )
+        lineage = asyncio.create_task(context.ask("lineage", table=table))
+        found = await facts
+        place.clear()
+        with place:
+            if found.get("unknown"):
+                ui.label("The lake has no table of this name.").classes("trouble")
+                ui.link("All tables are in the view Flow.", "/")
+                lineage.cancel()
+                return
+            if "failed" in found:
+                ui.label(f"The table cannot be read: {found['failed']}").classes("trouble")
+                lineage.cancel()
+                return
+            columns = _Sections(context, layer, table, found).show()
+        columns(await lineage)
+
+    ui.timer(0.01, load, once=True)
+
+
+def _live_part(context: PageContext, layer: Layer, table: str) -> None:
+    values: dict[str, ui.label] = {}
+    with ui.element("div").classes("figures"):
+        for name in figures(context.observed, layer):
+            values[name] = _figure(name)
+    wrong = ui.label().classes("trouble")
+
+    def refresh() -> None:
+        for name, text in figures(context.observed, layer).items():
+            values[name].set_text(text)
+        found = trouble(context.observed, layer, table)
+        wrong.set_text(found)
+        wrong.set_visibility(bool(found))
+
+    live(context, refresh)
+
+
+def _figure(name: str, text: str = "-") -> ui.label:
+    with ui.element("div").classes("figure"):
+        value = ui.label(text).classes("value").props(f'data-testid="{name}"')
+        ui.label(name).classes("faint")
+    return value
+
+
+class _Sections:
+    """The sections of a table that was read. `found` is the answer of the job `table`."""
+
+    def __init__(self, context: PageContext, layer: Layer, table: str, found: Mapping[str, Any]):
+        self._context = context
+        self._layer = layer
+        self._table = table
+        self._found = found
+
+    def show(self) -> Callable[[Mapping[str, Any]], None]:
+        """Returns what shows the answer of the job `lineage`, too."""
+        if self._found["comment"]:
+            ui.label(self._found["comment"]).classes("faint")
+        self._neighbours()
+        columns = self._columns()
+        if self._layer.kind == "silver":
+            self._rules()
+        self._rows()
+        self._files()
+        self._how_to_query()
+        return columns
+
+    def _neighbours(self) -> None:
+        """Links to the tables that this one comes from, and to those that come from it."""
+        layout, there = self._context.layout, self._context.observed.newest.objects("tables")
+        above, below = self._layer.neighbours(layout)
+        known = set(self._context.lake.tables())
+        if self._layer.kind == "bronze":
+            below = [*(layout.silver_of(name) for name in sorted(there)[:MOST_NAMED]), *below]
+        for title, names in (("comes from", above), ("goes to", below)):
+            shown = [name for name in names if name in known]
+            if shown:
+                with ui.row().classes("items-center").style("gap: 4px 12px"):
+                    ui.label(title).classes("faint")
+                    for name in shown:
+                        ui.link(name, f"/tables/{quote(name, safe='')}")
+                    if title == "goes to" and self._layer.kind == "bronze" and len(there) > MOST_NAMED:
+                        ui.link(f"and {len(there) - MOST_NAMED:,} more, in the view Flow", "/")
+
+    def _columns(self) -> Callable[[Mapping[str, Any]], None]:
+        found = self._found["columns"]
+        _heading(f"Columns ({len(found)})")
+        is_silver = self._layer.kind == "silver"
+        shown = [*(COLUMNS if is_silver else COLUMNS[:3]), ("made", "made of")]
+        table = _plain_table("Columns", shown, [{"made": "...", **one} for one in found], "name")
+        said = ui.label().classes("faint")
+
+        def complete(lineage: Mapping[str, Any]) -> None:
+            made = lineage.get("columns", {})
+            table.rows = [{**one, **made.get(one["name"], {"made": ""})} for one in found]
+            parts = [f"message types: {', '.join(lineage['messages'][:20])}"] if lineage.get("messages") else []
+            if "failed" in lineage:
+                parts = [f"Where the columns come from is not known: {lineage['failed']}"]
+            said.set_text(" · ".join(parts))
+
+        return complete
+
+    def _rules(self) -> None:
+        rules, rates = self._found["rules"], self._found["rates"]
+        _heading("Rules")
+        if "failed" in rules or "failed" in rates:
+            why = rules["failed"] if "failed" in rules else rates["failed"]
+            ui.label(f"The rules cannot be read: {why}").classes("trouble")
+            return
+        counts = {name: tuple(sum(one[part] for one in points) for part in (1, 2)) for name, points in rates.items()}
+        known = {rule["name"]: rule for rule in rules}
+        names = sorted({*known, *counts}, key=lambda name: (-_failing(counts.get(name)), name))
+        if not names:
+            ui.label("The rows of this table meet no rule.").classes("faint")
+            return
+        shown = [*RULES, ("rate", "pass rate")]
+        _plain_table("Rules", shown, [_rule_row(name, known.get(name), counts.get(name)) for name in names], "name")
+        series = {
+            name: [
+                (at, round(100 * passed / (passed + failed), 3))
+                for at, passed, failed in rates[name]
+                if passed + failed
+            ]
+            for name in names[:MOST_RULES]
+            if name in rates
+        }
+        if series:
+            ui.echart(charts.lines("rows that pass, in percent", series), renderer="svg").style(
+                "height: 220px; width: 100%"
+            ).props('aria-label="Pass rates over time"')
+        ui.label("The counts are those of the newest events of the kind rule.").classes("faint")
+
+    def _rows(self) -> None:
+        rows = self._found["rows"]
+        if rows.get("hidden"):
+            _heading("Newest rows")
+            ui.label(HIDDEN).classes("trouble")
+            return
+        if "failed" in rows:
+            _heading("Newest rows")
+            ui.label(f"The rows cannot be read: {rows['failed']}").classes("trouble")
+            return
+        _heading(f"The newest {len(rows['rows'])} rows, by {rows['moment']}" if rows["moment"] else "Some rows")
+        types = {one["name"]: one["type"] for one in self._found["columns"]}
+        grid("Newest rows", rows["columns"], rows["rows"], [types.get(name, "") for name in rows["columns"]])
+
+    def _files(self) -> None:
+        files, commits = self._found["files"], self._found["commits"]
+        _heading("Files and versions")
+        moment = self._context.observed.newest.moment
+        with ui.element("div").classes("figures"):
+            _figure("files", amount(files["count"]))
+            _figure("size", size(files["bytes"]))
+            _figure("rows in these files", amount(files["rows"]))
+            written = files["written_ms"]
+            _figure("newest file", "-" if written is None else ago(max(0.0, moment - written / 1000)))
+            _figure("Delta version", amount(self._found["version"]))
+        if isinstance(commits, dict):
+            ui.label(f"The commits cannot be read: {commits['failed']}").classes("trouble")
+            return
+        rows = [{**one, "at": _utc(one["at_ms"])} for one in commits]
+        with ui.expansion(f"The newest {len(rows)} commits").classes("full-width card").style("padding: 0"):
+            _plain_table("Commits", COMMITS, rows, "version")
+
+    def _how_to_query(self) -> None:
+        _heading("How to query it")
+        path = self._context.lake.storage.uri(self._table)
+        several = snippets(path)
+        with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
+            for name in several:
+                ui.tab(name)
+        with ui.tab_panels(tabs, value=next(iter(several))).classes("full-width").props("animated=false"):
+            for name, text in several.items():
+                with ui.tab_panel(name).style("padding: 8px 0"):
+                    _snippet(name, text)
+        sql = f'SELECT * FROM "{self._table}" LIMIT 100'
+        ui.link("Query it here", f"/query#sql={quote(sql, safe='')}")
+
+
+def snippets(path: str) -> dict[str, str]:
+    """How to read the table at a path: tool -> Python."""
+    named = json.dumps(path, ensure_ascii=False)
+    files = f"DeltaTable({named}).file_uris()"
+    return {
+        "Spark": f'spark.read.format("delta").load({named}).show(20, truncate=False)',
+        "Polars": f"import polars as pl\n\nprint(pl.scan_delta({named}).head(20).collect())",
+        "DuckDB": (
+            "import duckdb\nfrom deltalake import DeltaTable\n\n"
+            f'rows = duckdb.read_parquet({files}, union_by_name=True)\nduckdb.sql("FROM rows LIMIT 20").show()'
+        ),
+    }
+
+
+def _snippet(name: str, text: str) -> None:
+    with ui.row().classes("full-width no-wrap items-start"):
+        TextElement(tag="pre", text=text).classes("bytes")
+        button = ui.button(icon="content_copy").props(f'flat round dense aria-label="Copy the text for {name}"')
+        button.on_click(lambda: ui.clipboard.write(text))
+        button.on_click(lambda: ui.notify("The text is copied."))
+
+
+def _heading(text: str) -> None:
+    ui.label(text).props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
+
+
+def _plain_table(label: str, columns: Sequence[tuple[str, str]], rows: list[dict[str, Any]], key: str) -> ui.table:
+    """A table whose texts are shown whole."""
+    numbers = ("version", "passed", "failed", "rate")
+    table = ui.table(
+        columns=[
+            {
+                "name": name,
+                "field": name,
+                "label": title,
+                "align": "right" if name in numbers else "left",
+                "sortable": True,
+            }
+            for name, title in columns
+        ],
+        rows=rows,
+        row_key=key,
+        pagination=0,
+    )
+    table.classes("full-width").style("max-height: 480px")
+    table.props(f'flat bordered dense wrap-cells virtual-scroll hide-pagination aria-label="{label}"')
+    return table
+
+
+def _failing(counts: Sequence[int] | None) -> float:
+    """The share of the rows that fail."""
+    return counts[1] / max(1, sum(counts)) if counts else 0.0
+
+
+def _rule_row(name: str, rule: Mapping[str, str] | None, counts: Sequence[int] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "check": "not in the settings of now", "action": "", "rate": "-"}
+    row |= rule or {}
+    if counts:
+        row |= {"passed": counts[0], "failed": counts[1], "rate": f"{100 * (1 - _failing(counts)):.2f} %"}
+    return row
+
+
+def _utc(at_ms: int | None) -> str:
+    if at_ms is None:
+        return "-"
+    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(" ", "seconds").removesuffix("+00:00")
