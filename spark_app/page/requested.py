@@ -16,16 +16,19 @@ from spark_app.storage.state_files import read_json
 POLL_S = 0.3
 GIVE_UP_S = 6 * 3600.0
 ASKED_BY = "the page"  # who has its token is not known by name
+LEFT = "the page no longer waits; the request stays, and the event `request` will have its result"
+WITHDRAWN = "the request was withdrawn"
+SOME_DONE = f"{WITHDRAWN}; what the app has done for it until then remains"
 Kind = Literal["replay", "resume", "accept"]
 
 
 class Asked:
-    """One request of the page. Whoever stops waiting without `withdraw` leaves the request there."""
+    """One request of the page. `withdraw` and `leave` end the waiting."""
 
     def __init__(self, context: PageContext, kind: Kind, arguments: dict[str, Any], dry_run: bool = False):
         self._context = context
         self._request = Request(kind, arguments, dry_run, asked_by=ASKED_BY)
-        self._withdrawn = False
+        self._ended = ""  # why nobody waits any more
 
     async def result(self, tell: Callable[[str], object]) -> dict[str, Any]:
         """Leave the request for the app and wait for its result; {"error": why} if there is none.
@@ -45,11 +48,15 @@ class Asked:
                 return {"error": f"the page cannot remove the result of the request ({error.strerror})"}
             if result is not None:
                 return result
-            if self._withdrawn:
-                return {"error": "the request was withdrawn; what the app has done for it until then remains"}
+            if self._ended:
+                return {"error": self._ended}
             tell(self._progress())
             await asyncio.sleep(POLL_S)
-        return {"error": "the page no longer waits; the request stays, and the event `request` will have its result"}
+        return {"error": LEFT}
+
+    def leave(self) -> None:
+        """Let the app carry the request out, although nobody waits for its result."""
+        self._ended = LEFT
 
     def withdraw(self) -> None:
         """Remove the request. An app that is at it ends it after its present step.
@@ -59,7 +66,7 @@ class Asked:
         """
         storage = self._context.lake.storage
         storage.delete(*(requests.key_of(self._request, what) for what in ("", "progress", "attempts", "tries")))
-        self._withdrawn = True
+        self._ended = WITHDRAWN if self._request.dry_run else SOME_DONE
 
     def _progress(self) -> str:
         if not self._context.observed.newest.is_up:

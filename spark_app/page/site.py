@@ -9,7 +9,7 @@ from nicegui import ui
 from spark_app.ops.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import framed
-from spark_app.page.views import flow
+from spark_app.page.views import flow, quarantine
 
 TITLE = "Protolake"
 
@@ -21,6 +21,11 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     def show_flow(request: Request) -> None:
         with framed(context, request, "Flow"):
             flow.show(context)
+
+    @ui.page("/quarantine")
+    def show_quarantine(request: Request) -> None:
+        with framed(context, request, "Quarantine"):
+            quarantine.show(context)
 
     nicegui_app.on_exception(lambda error: log.error("a view failed", type=type(error).__name__, reason=str(error)))
     ui.run_with(app, title=TITLE, dark=None, tailwind=False, show_welcome_message=False, favicon="🌊")

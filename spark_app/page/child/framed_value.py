@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 from spark_app.decode.numbering import name
 from spark_app.decode.reference import load_files
 from spark_app.model.catalog import Decodable, MessageIndex, SchemaKey
-from spark_app.model.causes import CAUSE_HELP
 from spark_app.model.errors import ContractError
 from spark_app.page.child.shown_text import message_text, plain
 from spark_app.page.child.wire_fields import readable
+from spark_app.page.reasons import meaning
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.worker import framing
@@ -85,14 +85,14 @@ class FramedValue:
         status, body, part = int(frames.status[0]), int(frames.body[0]), Part(title, [])
         kind: type[Message] = Empty
         if int(frames.schema[0]) == framing.NO_SCHEMA:
-            part.said.append(_sentence(CAUSE_HELP[framing.CAUSES[status]]))
+            part.said.append(meaning(framing.CAUSES[status]))
             if status == framing.SHORT:
                 return part, None
         else:
             key, index = frames.key_of(0), frames.indexes[int(frames.index[0])]
             part.said.append(_frame(key, index, body))
             if status != framing.OK:
-                part.said.append(_sentence(CAUSE_HELP[framing.CAUSES[status]]))
+                part.said.append(meaning(framing.CAUSES[status]))
                 body -= status == framing.WRONG_INDEX  # nothing of the index was read
             else:
                 kind = self._class_of(key, index, part)
@@ -137,8 +137,9 @@ def _decode(payload: bytes, body: int, size: int, kind: type[Message], part: Par
     part.text, why_short = message_text(message)
     if stop is not None and not (cut and stop.at + 1 >= len(payload)):
         at, field = body + stop.at, f", in the field {stop.field}" if stop.field else ""
-        where = f"up to byte {at:,} (0x{at:x}) of the {size:,} bytes" if stop.at or field else "not at all"
-        part.said.append(plain(f"It can be read as Protobuf {where}{field}: {stop.why}."))
+        where = f"up to byte {at:,} (0x{at:x}) of the {size:,} bytes{field}"
+        begins = f"It can be read as Protobuf {where}" if stop.at or field else "It cannot be read as Protobuf"
+        part.said.append(plain(f"{begins}: {stop.why}."))
     elif not cut:
         part.said.append("It can be read as Protobuf to its end.")
     part.said += [f"Only its first {MOST_DECODED:,} bytes are decoded."] if cut else []
@@ -160,8 +161,3 @@ def _field(message: Message, field: str, kind: int | None = None) -> Any:
     if found is None or found.is_repeated or (kind is not None and found.type != kind):
         return None
     return getattr(message, field)
-
-
-def _sentence(help_text: str) -> str:
-    """The meaning of a cause as a sentence."""
-    return f"{help_text[0].upper()}{help_text[1:]}.".replace("`", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf import text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.empty_pb2 import Empty
@@ -48,7 +50,8 @@ def hex_dump(data: bytes, most: int = MOST_DUMPED) -> str:
 
 def message_text(message: Message) -> tuple[str, str]:
     """(text format of a message, why it is not all of it; "" = it is). Unknown fields have numbers."""
-    for shown, pool in ((message, message.DESCRIPTOR.file.pool), (message, NOTHING), (unnamed(message), NOTHING)):
+    own: Any = message.DESCRIPTOR.file.pool
+    for shown, pool in ((message, own), (message, NOTHING), (_unnamed(message), NOTHING)):
         paper = _Paper(MOST_CHARACTERS)
         why = ""
         try:
@@ -63,9 +66,11 @@ def message_text(message: Message) -> tuple[str, str]:
     return "", "Google's library cannot print it."
 
 
-def unnamed(message: Message) -> Message:
+def _unnamed(message: Message) -> Message:
     """The same fields without their names."""
-    return Empty.FromString(message.SerializePartialToString())
+    found = Empty()
+    found.ParseFromString(message.SerializePartialToString())
+    return found
 
 
 def plain(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf import message_factory
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
@@ -51,7 +52,7 @@ def _readable(data: bytes, message: type[Message], depth: int) -> tuple[bytes, S
     if last + 1 < len(ends):
         why = "Google's parser refuses this field"
     kept, stop = data[:at], Stop(at, why)
-    found = _field_at(data, at, message.DESCRIPTOR)
+    found = _field_at(data, at, message)
     if found is None:
         return kept, stop
     field, body, end = found
@@ -132,14 +133,14 @@ def _varint_of(value: int) -> bytes:
     return bytes([*found, value])
 
 
-def _field_at(data: bytes, at: int, message: Descriptor) -> tuple[FieldDescriptor, int, int] | None:
+def _field_at(data: bytes, at: int, message: type[Message]) -> tuple[FieldDescriptor, int, int] | None:
     """(field, first byte of its value, the byte after it) of a text, of bytes or of a message; None for all others."""
     try:
         number, kind, at = _tag(data, at)
         size, at = _varint(data, at)
     except NoField:
         return None
-    field = message.fields_by_number.get(number)
+    field: Any = message.DESCRIPTOR.fields_by_number.get(number)
     return None if field is None or kind != BYTES else (field, at, at + size)
 
 
