@@ -16,6 +16,7 @@ from spark_app.model.causes import Cause
 from spark_app.model.errors import ConfigurationError, UnreachableError, UsageError
 from spark_app.ops.log import LEVELS, log
 from spark_app.recovery import requests, result_text
+from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
@@ -68,23 +69,23 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Decode open records in quarantine again, exactly once: all of them, or those that the options select."""
-    arguments = {
-        "causes": [c.value for c in cause or ()],
-        "schemas": [schema_key(key) for key in schema or ()],
-        "since": moment_of("--since", since),
-        "until": moment_of("--until", until),
-        "topic": topic,
-        "partition": partition,
-        "offsets": offsets_of(offsets),
-    }
+    began, ended = moment_of("--since", since), moment_of("--until", until)
     if dropped and cause:
         raise UsageError("--dropped and --cause: dropped records have no cause, use --rule to select some of them")
-    if since and until and arguments["since"] >= arguments["until"]:  # type: ignore[operator]
+    if began is not None and ended is not None and began >= ended:
         raise UsageError(f"--since {since} is not before --until {until}")
-    filtered = any(value not in (None, []) for value in arguments.values())
-    if rule or dropped:  # an app of an earlier release executes a request without them
-        arguments |= {"rules": rule or [], "dropped": dropped}
-    filtered = filtered or bool(rule)
+    arguments = replay_arguments(
+        [one.value for one in cause or ()],
+        [schema_key(key) for key in schema or ()],
+        rule or (),
+        dropped,
+        since=began,
+        until=ended,
+        topic=topic,
+        partition=partition,
+        offsets=offsets_of(offsets),
+    )
+    filtered = selects_some(arguments)
     result = _ask(load_to_write(settings, lake), Request("replay", arguments, dry_run))
     print(json.dumps(result, indent=1) if as_json else "\n".join(result_text.replay_lines(result, filtered)))
 

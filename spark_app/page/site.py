@@ -9,7 +9,7 @@ from nicegui import ui
 from spark_app.ops.log import log
 from spark_app.page.context import PageContext
 from spark_app.page.frame import framed
-from spark_app.page.views import flow, query, runs, schema_list, schema_page, table
+from spark_app.page.views import flow, quarantine, query, runs, schema_list, schema_page, table
 
 TITLE = "Protolake"
 
@@ -21,6 +21,11 @@ def add_views(app: FastAPI, context: PageContext) -> None:
     def show_flow(request: Request) -> None:
         with framed(context, request, "Flow"):
             flow.show(context)
+
+    @ui.page("/quarantine")
+    def show_quarantine(request: Request) -> None:
+        with framed(context, request, "Quarantine"):
+            quarantine.show(context)
 
     @ui.page("/schemas")
     def show_schemas(request: Request) -> None:

@@ -11,7 +11,7 @@ from spark_app.storage.lake import Lake
 from tests.support.pages import page
 from tests.support.statuses import write_status
 
-VIEWS = ["/"]
+VIEWS = ["/", "/quarantine", "/schemas", "/runs", "/query", "/tables/silver_t0_events"]
 SEVERE = ("serious", "critical")
 
 

@@ -30,6 +30,18 @@ def do(question: dict[str, Any]) -> dict[str, Any]:
 
 def _job(name: str) -> Job:
     match name:
+        case "quarantine_history":
+            from spark_app.page.child import quarantine_history
+
+            return quarantine_history.answer
+        case "open_records":
+            from spark_app.page.child import open_records
+
+            return open_records.answer
+        case "record_detail":
+            from spark_app.page.child import record_detail
+
+            return record_detail.answer
         case "schemas":
             from spark_app.page.child import known_schemas
 
