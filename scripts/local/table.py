@@ -24,8 +24,12 @@ BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  
 
 @dataclass(frozen=True)
 class View:
-    """The state of the stack at one time; times in seconds. `troubles` are lines about programs that are down; `page` is
-    the address of the page, if one runs."""
+    """The state of the stack at one time; times in seconds.
+
+    Attributes:
+        troubles: lines about programs that are down.
+        page: the address of the page, if one runs.
+    """
 
     status: Status
     processes: list[Process]

@@ -173,7 +173,7 @@ class _Records:
         self._table.rows = [_row(number, found) for number, found in enumerate(self._found)]
 
     @property
-    def chosen(self) -> dict[str, str]:
+    def chosen(self) -> dict[str, Any]:
         return {name: select.value or "" for name, select in self._filters.items()}
 
     def _offer(self, answer: dict[str, Any]) -> None:
