@@ -14,7 +14,18 @@ from scripts.local.supervision import Supervisor
 
 PATIENCE_SECONDS = 60.0
 REMEDY = "stop it first, or give this one its own --state, --lake and ports"
-FIXED = ("lake", "kafka_port", "registry_port", "topic", "brokers", "registry", "settings", "producer", "page", "page_port")
+FIXED = (
+    "lake",
+    "kafka_port",
+    "registry_port",
+    "topic",
+    "brokers",
+    "registry",
+    "settings",
+    "producer",
+    "page",
+    "page_port",
+)
 
 
 def note(options: Options) -> None:

@@ -2,7 +2,8 @@
 
 Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start both
 servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself); 3. create topic
-and subject; 4. start the page and the producer. `down` is the reverse, and the attendants keep this order when this process dies.
+and subject; 4. start the page and the producer. `down` is the reverse, and the attendants keep this order when this
+process dies.
 """
 
 import errno

@@ -48,7 +48,10 @@ def page(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="make the folders that it writes to and the token, also of a new lake; then exit")
+        bool,
+        typer.Option(
+            "--prepare", help="make the folders that it writes to and the token, also of a new lake; then exit"
+        ),
     ] = False,
 ) -> None:
     """Serve a page about the lake over HTTP, with metrics and alerts, also while the app is down."""
