@@ -1,6 +1,6 @@
 # What people do here, by short names: `make` lists it. Each target calls a script of scripts/, which has --help.
 .DEFAULT_GOAL := help
-.PHONY: help run shell status audit doctor lint unit spark stack e2e test chaos bench lock
+.PHONY: help run shell status audit doctor lint unit browser spark stack e2e test chaos bench lock
 
 help: ## list what there is
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-8s %s\n", $$1, $$2 }'
@@ -26,6 +26,9 @@ lint: ## style, format, types, shell scripts, Dockerfiles
 unit: ## tests without JVM and network, 4 minutes
 	./scripts/test --unit
 
+browser: ## the views of the page in Chromium, a minute
+	./scripts/test --browser
+
 spark: ## tests on a local Spark session, 5 minutes
 	./scripts/test --spark
 
@@ -35,7 +38,7 @@ stack: ## tests on a real broker and registry, 13 minutes
 e2e: ## the compose file for real; needs Docker
 	./scripts/test --e2e
 
-test: ## lint, unit, spark and stack, as CI runs them
+test: ## lint, unit, browser, spark and stack, as CI runs them
 	./scripts/test
 
 chaos: ## break the app on purpose and look for lost records, 8 minutes

@@ -6,6 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from spark_app.ops.status_text import notes, rows_by_version, table_rows
+
+COUNTS = ("bronze", "deferred", "dropped", "lost", "quarantine", "tables", "versions")
+KEPT = (*COUNTS, "paused", "schema_warnings")  # of an earlier run
+
 
 @dataclass(frozen=True)
 class Table:
@@ -19,18 +24,9 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Pause:
-    """A paused table: so many rows wait because of a rule, or are let in now."""
-
-    rule: str
-    rows: int
-    let_in: bool
-
-
-@dataclass(frozen=True)
 class Status:
-    """`updated_at` is Unix time; `rate` rows per second; `age` seconds; `lag` records; `kept_out` the schemas that a
-    person decides about, with what they change."""
+    """`updated_at` is Unix time; `rate` rows per second; `age` seconds; `lag` records; `lost` offsets; `notes` and
+    `rows` are those of `protolake status`; `found` is what it was read from."""
 
     state: str = "starting"
     reason: str | None = None
@@ -41,10 +37,18 @@ class Status:
     bronze: int = 0
     deferred: int = 0
     dropped: int = 0
+    lost: int = 0
     quarantine: dict[str, int] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
-    paused: dict[str, Pause] = field(default_factory=dict)
-    kept_out: dict[str, str] = field(default_factory=dict)
+    found: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        return notes(self.found)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return table_rows(self.found)
 
     @property
     def silver(self) -> int:
@@ -75,22 +79,19 @@ def parse(found: dict[str, Any]) -> Status:
         bronze=found.get("bronze") or 0,
         deferred=found.get("deferred") or 0,
         dropped=found.get("dropped") or 0,
+        lost=(found.get("lost") or {}).get("offsets") or 0,
         quarantine=found.get("quarantine") or {},
         tables={
-            name: _table(table, found.get("versions") or {}) for name, table in (found.get("tables") or {}).items()
+            name: Table(
+                table.get("silver") or 0,
+                table.get("gold") or 0,
+                rows_by_version(found, name),
+                table.get("failed") or {},
+            )
+            for name, table in (found.get("tables") or {}).items()
         },
-        paused={
-            name: Pause(pause["rule"], pause["rows"], pause["let_in"])
-            for name, pause in (found.get("paused") or {}).items()
-        },
-        kept_out=(found.get("schema_warnings") or {}).get("stopped") or {},
+        found=found,
     )
-
-
-def _table(found: dict[str, Any], versions: dict[str, int]) -> Table:
-    rows = found.get("schema_ids") or {}
-    named = {f"v{versions[one]}" if one in versions else f"id {one}": count for one, count in rows.items()}
-    return Table(found.get("silver") or 0, found.get("gold") or 0, named, found.get("failed") or {})
 
 
 def _moment(text: str | None) -> float:
@@ -103,12 +104,4 @@ def _moment(text: str | None) -> float:
 
 def stale(status: Status) -> Status:
     """The status of an earlier run: only its row counts and what a person decides about are kept."""
-    return Status(
-        bronze=status.bronze,
-        deferred=status.deferred,
-        dropped=status.dropped,
-        quarantine=status.quarantine,
-        tables=status.tables,
-        paused=status.paused,
-        kept_out=status.kept_out,
-    )
+    return parse({key: value for key, value in status.found.items() if key in KEPT})

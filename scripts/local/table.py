@@ -13,13 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from scripts.local.program import Exit, Process
-from scripts.local.status import Pause, Status
-from scripts.local.status import Table as Rows
+from scripts.local.status import Status
 from spark_app.model.errors import ExitCode
+from spark_app.ops.status_text import BY_ACTION
 
-NO_ROWS = Rows(0, 0, {})
 RELAUNCHING = "relaunching for the new schema"
-BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
 
 
 @dataclass(frozen=True)
@@ -44,24 +42,16 @@ class View:
 
 
 def renderable(view: View) -> Group:
-    """The live table. It has columns for rules once rows have failed one, and for waiting rows while tables are
-    paused."""
-    status = view.status
-    actions = BY_ACTION if any(rows.failed for rows in status.tables.values()) else {}
-    waiting = ["waiting"] if status.paused else []
+    """The live table, with the tables and notes of `protolake status`."""
+    headings, *rows = view.status.rows
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("game")
-    for column in ("silver rows", "gold rows", *actions.values(), *waiting):
-        table.add_column(column, justify="right")
-    table.add_column("schema versions")
-    for name in sorted(status.tables.keys() | status.paused.keys()):
-        rows, pause = status.tables.get(name, NO_ROWS), status.paused.get(name)
-        counts = [rows.silver, rows.gold, *(rows.failed.get(action, 0) for action in actions)]
-        held = [f"{pause.rows:,}" if pause else ""] if waiting else []
-        seen = "  ".join(f"{version} {count:,}" for version, count in sorted(rows.versions.items()))
-        table.add_row(name, *(f"{count:,}" for count in counts), *held, seen)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number in (0, len(headings) - 1) else "right")
+    for cells in rows:
+        table.add_row(*map(Text, cells))
     troubles = [Text(line, style="bold red") for line in view.troubles]
-    return Group(table, Text(), *(Text(line) for line in summary(view)), *troubles)
+    notes = map(Text, view.status.notes)
+    return Group(table, Text(), *map(Text, summary(view)), *troubles, *notes)
 
 
 def plain(view: View) -> Iterator[str]:
@@ -77,6 +67,7 @@ def plain(view: View) -> Iterator[str]:
         yield "rules: " + "  ".join(f"{said} {failed[action]}" for action, said in BY_ACTION.items())
     yield from summary(view)
     yield from view.troubles
+    yield from view.status.notes
 
 
 def news(view: View) -> object:
@@ -84,11 +75,11 @@ def news(view: View) -> object:
     status = view.status
     return (
         status.tables,
-        status.paused,
-        status.kept_out,
+        status.notes,
         status.quarantine,
         status.deferred,
         status.dropped,
+        status.lost,
         status.state,
         view.processes,
         view.troubles,
@@ -97,8 +88,7 @@ def news(view: View) -> object:
 
 
 def summary(view: View) -> Iterator[str]:
-    """Three lines: the stream, the processes, the addresses and folders; one more for paused tables, and one for each
-    schema that is kept out."""
+    """The stream, the processes, the address of the page, and the folders."""
     status, app = view.status, _app(view)
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(status.quarantine.items()) if count)
     flow = (
@@ -109,9 +99,11 @@ def summary(view: View) -> Iterator[str]:
     yield " · ".join(
         (
             *((app,) if app == RELAUNCHING else flow),
+            f"bronze {status.bronze:,}",
             f"quarantine {status.quarantined:,}" + (f" ({causes})" if causes else ""),
             f"deferred {status.deferred:,}",
             *((f"dropped {status.dropped:,}",) if status.dropped else ()),
+            *((f"lost {status.lost:,}",) if status.lost else ()),
             _restarts(view.exits),
         )
     )
@@ -119,18 +111,9 @@ def summary(view: View) -> Iterator[str]:
     first = f"no {new} yet" if view.first_silver is None else f"first {new} after {view.first_silver:.0f} s"
     told = (f"app {app}",) if app and app != RELAUNCHING else ()
     yield " · ".join((*map(_process, view.processes), *told, first, f"up {_duration(view.up)}"))
-    if status.paused:
-        yield "paused: " + " · ".join(_pause(name, pause) for name, pause in sorted(status.paused.items()))
-    for schema, change in sorted(status.kept_out.items()):
-        yield f"kept out: schema {schema}, {change}; decide: ./scripts/protolake accept-schema {schema} --as ..."
     if view.page:
         yield f"page {view.page}"
     yield f"lake {view.lake} · logs {view.logs}"
-
-
-def _pause(name: str, pause: Pause) -> str:
-    how = "are let in" if pause.let_in else f"wait for {pause.rule}"
-    return f"{name}, {pause.rows:,} rows {how}"
 
 
 def _app(view: View) -> str | None:

@@ -1,9 +1,11 @@
-"""The status as text."""
+"""The status as text, which the live table of `./scripts/run` shares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
 
 
 def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> list[str]:
@@ -20,33 +22,68 @@ def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> li
     lines = [
         f"state       {value['state']}",
         *address,
+        f"rate        {_or_dash(value.get('rate'))} rows/s in the last minute",
         f"lag         {_or_dash(value['lag'])} records",
         "last batch  " + ("{records:,} records in {seconds} s at {at}".format(**batch) if batch else "-"),
         f"age         {_or_dash(value['age_s'])} s from produced to visible",
         f"starts      {value['starts']:,}, {value['bumps']:,} of them caused by a schema bump",
         f"bronze      {value['bronze']:,} rows, {value['deferred']:,} deferred",
-        *(f"blocked     {n:,} offsets of {p}, by an open transaction" for p, n in value["held_back"].items()),
         f"quarantine  {sum(value['quarantine'].values()):,} open{_by_cause(value['quarantine'])}",
         *([f"dropped     {value['dropped']:,} by expectations"] if value.get("dropped") else []),
-        *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
-        *(_paused(name, pause) for name, pause in sorted(value.get("paused", {}).items())),
-        *(_reference(name, one) for name, one in sorted(value.get("references", {}).items())),
+        *notes(value),
         f"lost        {lost.get('offsets', 0):,} offsets in {lost.get('ranges', 0):,} ranges, accepted",
-        *_schema_warnings(value.get("schema_warnings") or {}),
-        *_behind(value.get("followers", {})),
-        *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _gold_failed(value)),
         "",
-        f"{'table':<24}{'silver':>12}{'gold':>12}  schema versions",
     ]
-    for name, table in sorted(value["tables"].items()):
-        seen = ", ".join(_version(key, value["versions"]) for key in sorted(table["schema_ids"], key=_by_number))
-        lines.append(f"{name:<24}{table['silver']:>12,}{table['gold']:>12,}  {seen}")
+    for name, *counts, seen in table_rows(value):
+        lines.append(f"{name:<24}" + "".join(f"{count:>13}" for count in counts) + f"  {seen}")
     return lines
+
+
+def notes(value: Mapping[str, Any]) -> list[str]:
+    """What there is to say besides the counts of every lake: rules, paused tables, schemas that are kept out, and what
+    is behind."""
+    return [
+        *(f"expectation {rule}: {failed:,} of {passed + failed:,} rows fail" for rule, passed, failed in _rules(value)),
+        *(f"blocked     {n:,} offsets of {p}, by an open transaction" for p, n in _items(value, "held_back")),
+        *(_paused(name, pause) for name, pause in _items(value, "paused")),
+        *(_reference(name, one) for name, one in _items(value, "references")),
+        *_schema_warnings(value.get("schema_warnings") or {}),
+        *_behind(value),
+        *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
+    ]
+
+
+def table_rows(value: Mapping[str, Any]) -> list[list[str]]:
+    """The headings, then a line of cells for each table. There are columns for rules once rows have failed one, and for
+    waiting rows while tables are paused."""
+    tables, paused = value.get("tables") or {}, value.get("paused") or {}
+    actions = BY_ACTION if any(table.get("failed") for table in tables.values()) else {}
+    waiting = ["waiting"] if paused else []
+    found = [["table", "silver rows", "gold rows", *actions.values(), *waiting, "schema versions"]]
+    for name in sorted({*tables, *paused}):
+        table = tables.get(name) or {}
+        failed = table.get("failed") or {}
+        counts = [table.get("silver") or 0, table.get("gold") or 0, *(failed.get(action, 0) for action in actions)]
+        held = [f"{paused[name]['rows']:,}" if name in paused else "" for _ in waiting]
+        seen = "  ".join(f"{version} {rows:,}" for version, rows in rows_by_version(value, name).items())
+        found.append([name, *(f"{count:,}" for count in counts), *held, seen])
+    return found
+
+
+def rows_by_version(value: Mapping[str, Any], table: str) -> dict[str, int]:
+    """Version of the schema, or `id 7` if it is not known -> rows of a table."""
+    versions = value.get("versions") or {}
+    rows = ((value.get("tables") or {}).get(table) or {}).get("schema_ids") or {}
+    return {f"v{versions[key]}" if key in versions else f"id {key}": rows[key] for key in sorted(rows, key=_by_number)}
+
+
+def _items(value: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
+    return sorted((value.get(key) or {}).items())
 
 
 def _rules(value: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """(rule, rows that pass, rows that fail) since the start of the app."""
-    return [(rule, *counts) for rule, counts in sorted(value.get("expectations", {}).items())]
+    return [(rule, *counts) for rule, counts in _items(value, "expectations")]
 
 
 def _paused(name: str, pause: Mapping[str, Any]) -> str:
@@ -72,17 +109,13 @@ def _reference(name: str, reference: Mapping[str, Any]) -> str:
     return f"reference   {name}: {reference['rows']:,} rows, version {reference['version'] or '-'}{newer}"
 
 
-def _behind(followers: Mapping[str, Any]) -> list[str]:
+def _behind(value: Mapping[str, Any]) -> list[str]:
     """The followers that lack units."""
     return [
         f"follower    {name} is {one['lag']:,} units behind" + (f"; paused: {one['paused']}" if one["paused"] else "")
-        for name, one in sorted(followers.items())
+        for name, one in _items(value, "followers")
         if one["lag"]
     ]
-
-
-def _gold_failed(value: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return sorted(value.get("gold_failed", {}).items())
 
 
 def _or_dash(number: float | None) -> str:
@@ -92,10 +125,6 @@ def _or_dash(number: float | None) -> str:
 def _by_cause(quarantine: Mapping[str, int]) -> str:
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(quarantine.items()) if count)
     return f" ({causes})" if causes else ""
-
-
-def _version(key: str, versions: Mapping[str, int]) -> str:
-    return f"v{versions[key]}" if key in versions else f"id {key}"
 
 
 def _by_number(key: str) -> tuple[int, str]:

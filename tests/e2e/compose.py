@@ -5,6 +5,8 @@ import os
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,13 +34,15 @@ class Stack:
         self.lake = folder / "lake"
         self.settings = folder / "protolake.toml"
         self.settings.write_text("[gold]\ninterval_s = 2.5\n")
-        kafka_port, registry_port = free_ports(2)
+        kafka_port, registry_port, page_port = free_ports(3)
         self.brokers = f"127.0.0.1:{kafka_port}"
+        self.page = f"http://127.0.0.1:{page_port}"
         self._environment = os.environ | {
             "LAKE_DIR": str(self.lake),
             "PROTOLAKE_SETTINGS_FILE": str(self.settings),
             "KAFKA_PORT": str(kafka_port),
             "REGISTRY_PORT": str(registry_port),
+            "PAGE_PORT": str(page_port),
         }
         if os.getuid():  # the tests read the lake, which its owner and group alone may
             self._environment |= {"PROTOLAKE_UID": str(os.getuid()), "PROTOLAKE_GID": str(os.getgid())}
@@ -69,6 +73,15 @@ class Stack:
         path = self.lake / "_protolake" / "status.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
+    def ask_page(self, path: str, token: str = "") -> tuple[int, str]:
+        """Status and text of an answer of the page."""
+        asked = urllib.request.Request(f"{self.page}{path}", headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
     def wait(self, what: str, ready: Callable[[dict[str, Any]], bool], seconds: float = 150) -> None:
         """Until the app's status is as wanted."""
         deadline = time.monotonic() + seconds
@@ -78,6 +91,7 @@ class Stack:
 
     def remove(self) -> None:
         """Containers, volumes, network, and the files of the lake, which may belong to another user."""
+        remove_containers()  # a page that is still there would make its folders again
         if self.lake.exists():
             self.run("run", "--rm", "--no-deps", "--entrypoint", "sh", "spark", "-c", "find /lake -mindepth 1 -delete")
         # Compose 2.26 cannot take down what an interrupted `up` left: "could not find setup: not found".

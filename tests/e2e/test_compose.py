@@ -1,6 +1,7 @@
 """`docker compose up`, a schema bump, and every record of Kafka at its place in the tables, read from the host."""
 
 import json
+import stat
 import subprocess
 from collections.abc import Iterator
 
@@ -36,7 +37,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_only_the_loopback_is_published(stack: Stack) -> None:
     services = json.loads(stack.run("--profile", "*", "config", "--format", "json"))["services"]
     published = [port["host_ip"] for service in services.values() for port in service.get("ports", [])]
-    assert published == ["127.0.0.1"] * 2
+    assert published == ["127.0.0.1"] * 3
 
 
 def test_a_digest_is_one_that_the_engine_knows_or_none(stack: Stack) -> None:
@@ -48,6 +49,24 @@ def test_a_digest_is_one_that_the_engine_knows_or_none(stack: Stack) -> None:
             assert f"{image} has no digest" in str(fault)  # noqa: PT017
         else:
             subprocess.run(["docker", "image", "inspect", f"{image}@{digest}"], capture_output=True, check=True)
+
+
+def test_the_page_comes_before_the_app(stack: Stack) -> None:
+    stack.run("up", "-d", "--wait", "page")
+    state = stack.lake / "_protolake"
+    folders = [state, *(state / name for name in ("page", "requests", "spool", "spool/page"))]
+    owner = stack.container("page")["Config"]["User"]
+    for folder in folders:
+        found = folder.stat()
+        assert (f"{found.st_uid}:{found.st_gid}", stat.S_IMODE(found.st_mode)) == (owner, 0o750)
+    code, said = stack.ask_page("/health", token_of(stack))
+    assert (code, json.loads(said)["problem"]) == (503, "no status yet")
+    assert stack.ask_page("/", token_of(stack))[0] == 200
+    assert token_of(stack) not in stack.run("logs", "page", "page-init")
+
+
+def token_of(stack: Stack) -> str:
+    return (stack.lake / "_protolake" / "page" / "token").read_text().strip()
 
 
 def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
@@ -68,6 +87,31 @@ def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
     assert sorted(identity(row) for row in rows) == sorted(records)
     check_columns(rows)
     check_shell(stack)
+
+
+WRITABLE = """
+import os
+folders = [os.path.join(at, name) for at, below, _ in os.walk("/lake") for name in below]
+print(*sorted(folder for folder in ["/lake", *folders] if os.access(folder, os.W_OK)))
+"""
+
+
+def test_the_page_is_up_without_the_app_and_writes_to_its_own_folders_only(stack: Stack) -> None:
+    """After the app of the test before has filled the lake."""
+    token = token_of(stack)
+    assert [stack.ask_page("/health")[0], stack.ask_page("/health", "x" * 43)[0]] == [401, 401]
+    assert stack.ask_page("/health", token)[0] == 200
+    own = "/lake/_protolake/page /lake/_protolake/requests /lake/_protolake/spool/page"
+    assert stack.run("exec", "-T", "page", "python", "-c", WRITABLE).strip() == own
+    stack.run("stop", "spark")
+    code, said = stack.ask_page("/health", token)
+    assert (code, json.loads(said)["state"]) == (503, "stopped")
+    assert stack.ask_page("/", token)[0] == 200
+    assert 'protolake_rows_total{layer="silver",table="uno"}' in stack.ask_page("/metrics", token)[1]
+    told = stack.run("exec", "-T", "page", "sh", "-c", "protolake status || true")
+    assert f"page        {stack.page}/?token={token}\n" in told
+    assert stack.container("page")["State"]["Health"]["Status"] == "healthy"
+    assert stack.container("page")["RestartCount"] == 0
 
 
 def produce(stack: Stack, total: int, version: int, mixed: int) -> None:

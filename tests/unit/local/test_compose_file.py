@@ -1,10 +1,13 @@
 """What docker-compose.yml tells the app, with and without a settings file."""
 
 import re
+from pathlib import PurePosixPath
 
 import pytest
 
 from scripts.local.artifacts import ROOT
+from spark_app.alerts.book import WRITER
+from spark_app.storage.lake import Lake
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-+])([^}]*))?\}")
 
@@ -48,3 +51,41 @@ def test_the_demo_has_rules_and_a_lake_of_ones_own_has_none() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     assert "      - ./scripts/local/demo.toml:/demo.toml:ro,z\n" in text
     assert "    PRODUCER_PLANT:\n" in text
+
+
+def block_of(service: str) -> str:
+    text = (ROOT / "docker-compose.yml").read_text()
+    found = re.search(rf"^  {service}:.*?\n(?=  \S|\S)", text, re.MULTILINE | re.DOTALL)
+    assert found
+    return found[0]
+
+
+def test_the_page_can_write_to_its_own_folders_of_the_lake_only() -> None:
+    mounts = re.findall(r'- "\$\{LAKE_DIR:-\./lake\}(\S*):/lake(\S*?):(\S+)"', block_of("page"))
+    assert ("", "", "ro,z") in mounts
+    writable = {inside: how for outside, inside, how in mounts if outside == inside and how == "z"}
+    assert set(writable) == {f"/{key}" for key in (Lake.page, Lake.requests, f"{Lake.spool}/{WRITER}")}
+    assert len(mounts) == 4
+
+
+def test_the_page_needs_neither_the_app_nor_its_servers() -> None:
+    for service in ("page", "page-init"):
+        waits_for = block_of(service).partition("depends_on:")[2]
+        assert re.findall(r"^      ([\w-]+):", waits_for, re.MULTILINE) == [
+            {"page": "page-init", "page-init": "lake-init"}[service]
+        ]
+    assert "    restart: unless-stopped\n" in block_of("page")
+    assert '    restart: "no"\n' in block_of("page-init")
+    assert "page" not in block_of("spark").partition("depends_on:")[2]
+
+
+def test_the_page_has_the_settings_of_the_app_and_an_address_that_browsers_reach() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert text.count("environment: &settings") == block_of("spark").count("environment: &settings") == 1
+    assert "    environment: *settings\n" in block_of("page")
+    assert environment_of_app()["PROTOLAKE_PAGE__PORT"] == "8085"
+    assert environment_of_app(PAGE_PORT="9000")["PROTOLAKE_PAGE__PORT"] == "9000"
+    assert '    ports: ["127.0.0.1:${PAGE_PORT:-8085}:${PAGE_PORT:-8085}"]\n' in block_of("page")
+    files = re.findall(r":(/\S+\.toml):ro", block_of("page"))
+    assert files == re.findall(r":(/\S+\.toml):ro", block_of("spark"))
+    assert PurePosixPath(environment_of_app()["PROTOLAKE_SETTINGS"]) in map(PurePosixPath, files)

@@ -27,6 +27,13 @@ def test_the_defaults_are_the_embedded_stack_with_its_producer() -> None:
     assert (options.kafka_port, options.registry_port) == (9092, 8081)
 
 
+def test_the_page_is_there_unless_it_is_not_wanted() -> None:
+    assert (parse([]).page, parse([]).page_port) == (True, None)
+    assert (parse(["--page-port", "0"]).page, parse(["--page-port", "0"]).page_port) == (True, 0)
+    assert parse(["--page-port", "8086"]).page_port == 8086
+    assert not parse(["--no-page"]).page
+
+
 def test_own_servers_come_without_the_producer_unless_asked() -> None:
     assert not parse(OWN).is_embedded
     assert not parse(OWN).producer
@@ -63,6 +70,7 @@ def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: P
         (["--records", "0"], "above 0"),
         (["--records", "5", "--no-producer"], "--producer"),
         (["--kafka-port", "70000"], "not a port"),
+        (["--page-port", "65536"], "--page-port: '65536' is not a port"),
         (["--nonsense"], "--nonsense"),
         (["--kafka-port", "9000", "--registry-port", "9000"], "both 9000"),
         (["--brokers", "k:1", "--registry", "localhost:8081"], "--registry.*such as http://localhost:8081"),

@@ -14,6 +14,8 @@ from scripts import picture
 from scripts.local import status, table
 from scripts.local.program import Exit, Process
 from scripts.local.table import View
+from spark_app.ops.status_text import notes, status_lines
+from tests.support.statuses import status_of
 
 REPORT = {
     "state": "running",
@@ -73,7 +75,7 @@ def test_the_lines_say_what_the_table_says(view: View) -> None:
     for shown in (console.export_text(), "\n".join(table.plain(view))):
         for part in (
             "rummy",
-            "1,234 rows/s · age 0.8 s · lag 12 · quarantine 7 (bad_magic 7) · deferred 1",
+            "1,234 rows/s · age 0.8 s · lag 12 · bronze 1,510 · quarantine 7 (bad_magic 7) · deferred 1",
             "restarts: 1 schema bump, 1 other",
             "kafka running · producer exited (0) · app running · first silver rows after 21 s · up 1:02:05",
             "lake /lake · logs /state/logs",
@@ -119,34 +121,77 @@ def test_rows_that_fail_rules_and_paused_tables_are_shown(view: View) -> None:
     ruled = replace(view, status=status.parse(RULED))
     lines = drawn(ruled)
     assert [" ".join(line.split()) for line in lines[:4]] == [
-        "game silver rows gold rows warned dropped quarantined waiting schema versions",
+        "table silver rows gold rows warned dropped quarantined waiting schema versions",
         "go_fish 1,234,567 1,000 12,345 0 6,789 v1 1,000,000 v3 234,567",
         "rummy 1,502 40 0 0 0 v1 1,502",
         "uno 0 0 0 0 0 98,765",
     ]
-    assert "paused: uno, 98,765 rows wait for steady" in lines
+    assert "paused      uno: 98,765 rows wait: t/0@5 fails steady" in lines
     said = list(table.plain(ruled))
     assert "rules: warned 12345  dropped 0  quarantined 6789" in said
-    assert "paused: uno, 98,765 rows wait for steady" in said
-    letting = replace(ruled, status=replace(ruled.status, paused={"uno": status.Pause("steady", 5, True)}))
-    assert "paused: uno, 5 rows are let in" in drawn(letting)
+    assert "paused      uno: 98,765 rows wait: t/0@5 fails steady" in said
+    pause = RULED["paused"]["uno"] | {"rows": 5, "let_in": True}
+    letting = replace(ruled, status=status.parse(RULED | {"paused": {"uno": pause}}))
+    assert "paused      uno: 5 rows are let in" in drawn(letting)
     assert table.news(letting) != table.news(ruled)
-    assert status.stale(ruled.status).paused == ruled.status.paused
+    assert status.stale(ruled.status).notes == ruled.status.notes
 
 
 def test_schemas_that_a_person_decides_about_are_shown(view: View) -> None:
     stopped = {"schema_warnings": {"count": 0, "newest": [], "stopped": {"7": "field a was renamed to b"}}}
     shown = replace(view, status=status.parse(RULED | stopped))
-    said = "kept out: schema 7, field a was renamed to b; decide: ./scripts/protolake accept-schema 7 --as ..."
+    said = "schemas     7 is kept out: field a was renamed to b; decide: protolake accept-schema 7 --as ..."
     assert said in list(table.plain(shown))
-    assert said.partition(" accept")[0] in " ".join(drawn(shown))
+    assert said in " ".join(drawn(shown))
     assert table.news(shown) != table.news(replace(view, status=status.parse(RULED)))
-    assert status.stale(shown.status).kept_out == {"7": "field a was renamed to b"}
+    assert said in status.stale(shown.status).notes
 
 
 def test_without_rules_the_table_has_no_columns_for_them(view: View) -> None:
-    assert " ".join(drawn(view)[0].split()) == "game silver rows gold rows schema versions"
-    assert not [line for line in table.plain(view) if line.startswith(("rules:", "paused:"))]
+    assert " ".join(drawn(view)[0].split()) == "table silver rows gold rows schema versions"
+    assert not [line for line in table.plain(view) if line.startswith(("rules:", "paused"))]
+
+
+BUSY = status_of(
+    lag=12,
+    held_back={"t/0": 40},
+    paused=RULED["paused"],
+    gold_failed={"gold_t0": "its silver is damaged"},
+    followers={"gold": {"lag": 3, "paused": None}},
+    references={"players": {"rows": 12, "version": "2", "refused": None}},
+    schema_warnings={"count": 2, "newest": ["field a is new"], "stopped": {"7": "field a was renamed to b"}},
+)
+
+
+def test_the_live_table_and_status_show_the_same_numbers(view: View) -> None:
+    lines = status_lines(BUSY, "http://p/?token=x")
+    busy = replace(view, status=status.parse(BUSY), page="http://p/?token=x")
+    live = list(table.plain(busy))
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(table.renderable(busy))
+    shown = [line.rstrip() for line in console.export_text().splitlines()]
+    assert [note for note in notes(BUSY) if note not in lines or note not in live or note not in shown] == []
+    assert len({note.split()[0] for note in notes(BUSY)}) == 8
+    named = {line.split()[0]: line for line in lines if line}
+    for name, number in (("rate", "100"), ("age", "0.5"), ("lag", "12"), ("bronze", "1,000"), ("quarantine", "2"),
+                         ("dropped", "6"), ("lost", "9")):  # fmt: skip
+        assert number in named[name]
+        word = "100 rows/s" if name == "rate" else f"{name} {number}"
+        assert word in live[2]
+        assert word in "\n".join(shown)
+    assert "4 deferred" in named["bronze"]
+    assert "deferred 4" in live[2]
+    assert "page        http://p/?token=x" in lines
+    for of_stack in (live, shown):
+        assert "page http://p/?token=x" in of_stack
+    of_tables = [" ".join(cells).split() for cells in busy.status.rows]
+    assert [line.split() for line in lines[-len(of_tables) :]] == of_tables
+    assert [line.split() for line in shown[: len(of_tables)]] == of_tables
+
+
+def test_an_earlier_runs_troubles_are_not_told_as_those_of_now() -> None:
+    told = status.stale(status.parse(BUSY)).notes
+    assert {line.split()[0] for line in told} == {"paused", "schemas", "field"}
 
 
 def footer(view: View) -> str:
@@ -171,7 +216,7 @@ def test_between_a_bump_and_the_next_rows_the_footer_says_so(view: View, state: 
         status=replace(view.status, state=state, rate=0.0, age=None, lag=None),
     )
     said = footer(bumped)
-    assert said.startswith("relaunching for the new schema · quarantine 7")
+    assert said.startswith("relaunching for the new schema · bronze 1,510 · quarantine 7")
     assert said.count("relaunching") == 1
     assert "lag -" not in said
     assert "rows/s" in footer(replace(bumped, status=view.status))

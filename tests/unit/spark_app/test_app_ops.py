@@ -227,7 +227,11 @@ def test_people_read_a_status_without_values_of_python(tmp_path: Path) -> None:
     assert "quarantine  1,000 open (frame_short 1,000)" in lines
     assert "lost        0 offsets in 0 ranges, accepted" in lines
     assert "gold        gold_a_player_agg failed, and is recomputed later: its silver is damaged" in lines
-    assert lines[-1].split() == ["a", "3", "0", "id", "7"]
+    assert lines[-2].split() == ["table", "silver", "rows", "gold", "rows", "schema", "versions"]
+    assert lines[-1].split() == ["a", "3", "0", "id", "7", "3"]
+    assert status_lines(None) == []
+    assert status_lines(None, "http://p/") == ["page        http://p/"]
+    assert status_lines(status.value, "http://p/")[1] == "page        http://p/"
 
 
 def test_rows_that_fail_expectations_are_counted_by_rule(tmp_path: Path) -> None:
