@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from spark_app.model.schema_findings import Comparison, SchemaFinding
 from spark_app.recovery import requests
+from spark_app.schemas.ledger import Ledger
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers, serve
 from tests.support.games import Game
 from tests.support.pages import page
+from tests.support.protos import PROTO3, compile_text, renamed
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -64,3 +67,48 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
         assert (request.kind, request.arguments) == ("accept", {"schema": "12", "policy": "alias"})
         requests.answer(lake, request, {"schema": 12, "policy": "alias", "change": "c", "state": "decodable"})
         expect(tab.get_by_test_id("progress")).to_contain_text("Schema 12, c: alias; its waiting records are decoded")
+
+
+def test_names_from_outside_stay_text(tmp_path: Path, opened: Callable[..., Page]) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.prepare()
+    ledger = Ledger(lake)
+    compiled = compile_text(f"{PROTO3}message Event {{ string a = 1; }}")
+    ledger.add_decodable(12, compiled.descriptor_set, 1.0, "text", 2, subjects={HOSTILE: 2})
+    said = SchemaFinding("added", "Event", "a", "", "", "warning", f"{HOSTILE} is new")
+    ledger.set_comparison(12, Comparison(HOSTILE, 2, 1, compiled.digest, (said,)))
+    ledger.add_paused(20, f"{HOSTILE} was renamed", 2.0, ["rename"])
+    ledger.save()
+    with page(lake) as running:
+        tab = opened(running, "/schemas")
+        undecided = tab.get_by_test_id("undecided")
+        expect(undecided).to_contain_text(f"{HOSTILE} was renamed", timeout=15000)
+        expect(tab.get_by_test_id("schemas")).to_contain_text(f"v2 of {HOSTILE}")
+        undecided.get_by_role("button").click()
+        expect(tab.get_by_role("dialog")).to_contain_text(HOSTILE)
+        tab.goto(f"{running.url}/schemas/12")
+        expect(tab.get_by_test_id("finding")).to_contain_text(f"{HOSTILE} is new", timeout=15000)
+        assert tab.locator("img").count() == 0
+        tab.goto(f"{running.url}/schemas/%3Cimg%20src%3Dx%3E")
+        expect(tab.get_by_text("does not know this schema")).to_be_visible(timeout=15000)
+        assert tab.locator("img").count() == 0
+
+
+def test_a_schema_is_found_among_many_by_search_and_keyboard(tmp_path: Path, opened: Callable[..., Page]) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.prepare()
+    ledger = Ledger(lake)
+    event = compile_text(f"{PROTO3}package p; message Event {{ string a = 1; }}")
+    for number in range(1000):
+        one = renamed(event, number, f"p{number}")
+        ledger.add_decodable(number, one.descriptor_set, float(number), "text", 1, subjects={f"s{number}-value": 1})
+    ledger.save()
+    with page(lake) as running:
+        tab = opened(running, "/schemas")
+        expect(tab.get_by_text("1,000 decodable")).to_be_visible(timeout=20000)
+        rows = tab.get_by_test_id("schemas").get_by_role("row")
+        expect(rows).to_have_count(26)
+        tab.get_by_label("Search schemas").fill("s777-")
+        expect(rows).to_have_count(2)
+        rows.get_by_role("link", name="777").press("Enter")
+        expect(tab.get_by_role("heading", name="Schema 777")).to_be_visible()
