@@ -79,7 +79,8 @@ def short(name: str) -> str:
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
     """Values over time; a point is (seconds since 1970, value)."""
-    return _over_time(title, series, {"type": "line", "showSymbol": False, "connectNulls": False})
+    few = all(len(points) <= 3 for points in series.values())  # a line of one point is not seen
+    return _over_time(title, series, {"type": "line", "showSymbol": few, "connectNulls": False})
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def _axes(title: str, series: int) -> dict[str, Any]:
     """What all charts with two axes have."""
     return {
         "animation": False,
-        "title": {"text": title, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "legend": {"show": series > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
         "grid": {"left": 8, "right": 16, "top": 54 if series > 1 else 34, "bottom": 8, "containLabel": True},
