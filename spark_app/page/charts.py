@@ -82,7 +82,8 @@ def short(name: str) -> str:
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
     """Values over time; a point is (seconds since 1970, value)."""
-    return _over_time(title, series, {"type": "line", "showSymbol": False, "connectNulls": False})
+    few = all(len(points) <= 3 for points in series.values())  # a line of one point is not seen
+    return _over_time(title, series, {"type": "line", "showSymbol": few, "connectNulls": False})
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _axes(title: str, series: int) -> dict[str, Any]:
     return {
         "animation": False,
         "color": list(PALETTE),
-        "title": {"text": title, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "title": {"text": title, "top": 0, "left": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "legend": {"show": series > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
         "grid": {"left": 8, "right": 16, "top": 54 if series > 1 else 34, "bottom": 8, "containLabel": True},

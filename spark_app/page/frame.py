@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from spark_app.page.context import PageContext
-from spark_app.page.style import OF_STATE, css
+from spark_app.page.style import COLOURS, OF_STATE, css
 
 VIEWS = (
     ("/", "Flow"),
@@ -29,6 +29,7 @@ def framed(context: PageContext, request: Request, title: str) -> Iterator[None]
     """The content of a view goes inside; the heading of the view is its own."""
     ui.page_title(f"{title} · Protolake")
     ui.add_css(css())
+    ui.colors(primary=COLOURS["accent"], positive=COLOURS["good"], negative=COLOURS["bad"], warning=COLOURS["warn"])
     dark = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(LOOK, "")))
     with ui.header().classes("bar items-center").style("gap: 12px"):
         ui.label("Protolake").classes("brand")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -23,28 +25,50 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def names_in(sql: str, tables: Iterable[str]) -> list[str]:
-    """The tables that one SELECT names. If the lake has none yet, any name is one. No file is read: DuckDB binds the
-    functions of a statement to find its tables, and some of them would open files and addresses then.
+    """The tables that one SELECT names; case does not count. If the lake has none yet, any name is one.
+
+    The SQL is parsed only: to bind it would open the files and addresses that its functions name.
 
     Raises:
         Refused: the SQL is something else, or names a table that there is not.
     """
     known = sorted(tables)
     con = connect()
-    con.sql("SET enable_external_access = false")
-    con.sql("SET lock_configuration = true")
     try:
         statements = con.extract_statements(sql)
         if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
             raise Refused("it is not one SELECT")
-        names = sorted(con.get_table_names(sql, qualified=False))
+        [text] = con.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchone() or [""]
+        named, own = _names_of(json.loads(text))
     except duckdb.Error as error:
         raise Refused(first_line(error)) from error
+    except RecursionError:
+        raise Refused("it is nested too deeply") from None
+    spelled = {name.casefold(): name for name in reversed(known)}
+    found = {name if name in known else spelled.get(name.casefold(), name) for name in named}
+    names = sorted(name for name in found if name in known or name.casefold() not in own)
     for name in names:
         if name not in known and known:
             near = difflib.get_close_matches(name, known, n=3) or known[:5]
             raise Refused(f"there is no table {name}; there is {', '.join(near)}")
     return names
+
+
+def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
+    """(names of tables, names in lower case that the SQL gives to its own parts) in SQL as DuckDB serializes it."""
+    named: set[str] = set()
+    own: set[str] = set()
+    left = [parsed]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "BASE_TABLE":
+                named.add(part["table_name"])
+            own |= {one["key"].casefold() for one in part.get("cte_map", {}).get("map", ())}
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return named, own
 
 
 def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]) -> None:

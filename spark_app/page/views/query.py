@@ -68,7 +68,8 @@ class _Query:
         ui.timer(0.01, self._take_address, once=True)
 
     def offer(self, several: Mapping[str, str]) -> None:
-        """Buttons with examples."""
+        """Buttons with examples; the first is there at once."""
+        self.fill(next(iter(several.values()), ""))
         with self._examples:
             for name, sql in several.items():
                 ui.button(name, on_click=lambda sql=sql: self.fill(sql)).props("flat dense no-caps size=sm")
@@ -165,7 +166,7 @@ def _tables(tables: Sequence[str], hidden: frozenset[str], view: _Query) -> None
         row_key="name",
         pagination=14,
     )
-    table.classes("full-width").props('flat bordered dense aria-label="Tables"').bind_filter_from(search, "value")
+    table.classes("full-width").props('flat bordered dense aria-label="Tables" :rows-per-page-options="[14]"').bind_filter_from(search, "value")
     table.add_slot(
         "body-cell-name",
         """<q-td :props="props"><q-btn flat dense no-caps align="left" class="full-width" :label="props.value"

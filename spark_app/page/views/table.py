@@ -35,7 +35,7 @@ def show(context: PageContext, table: str) -> None:
     layer = Layer.of(context.layout, table)
     with ui.row().classes("items-center"):
         ui.label(table).props("role=heading aria-level=1").classes("text-h6").style("overflow-wrap: anywhere")
-        ui.label(layer.kind).classes("badge text-accent")
+        ui.label(layer.kind).classes("badge text-calm")
     _live_part(context, layer, table)
     place = ui.column().classes("full-width").style("gap: 20px")
     with place:
@@ -266,7 +266,7 @@ def _plain_table(label: str, columns: Sequence[tuple[str, str]], rows: list[dict
         row_key=key,
         pagination=0,
     )
-    table.classes("full-width").style("max-height: 480px")
+    table.classes("full-width").style("max-height: 560px")
     table.props(f'flat bordered dense wrap-cells virtual-scroll hide-pagination aria-label="{label}"')
     return table
 
