@@ -83,19 +83,22 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
-    """The same as bars, one on the other."""
+    """The same as bars, one on the other, each with its name. All series need the same moments, because ECharts stacks
+    by position."""
     return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
 
 
 def _over_time(
     title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], form: Mapping[str, Any]
 ) -> dict[str, Any]:
+    named = len(series) > 1 or form["type"] == "bar"
     return {
         "animation": False,
-        "title": {"text": title, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "useUTC": True,
+        "title": {"text": title, "left": 0, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": len(series) > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
-        "grid": {"left": 8, "right": 16, "top": 54 if len(series) > 1 else 34, "bottom": 8, "containLabel": True},
+        "legend": {"show": named, "type": "scroll", "left": 0, "top": 26, "textStyle": {"color": TEXT}},
+        "grid": {"left": 8, "right": 16, "top": 58 if named else 34, "bottom": 8, "containLabel": True},
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
         "aria": {"enabled": True, "label": {"description": title}},

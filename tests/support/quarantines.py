@@ -10,7 +10,7 @@ from tests.support.frames import batch_of, frame, headers_of
 from tests.support.lakes import SmallLake
 from tests.support.protos import PROTO3, compile_text, message_class
 
-HOSTILE = "<img src=x onerror=\"window.hurt=1\"><script>window.hurt=1</script>{{ window.hurt=1 }}\u202e\0"
+HOSTILE = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>{{ window.hurt=1 }}\u202e\0'
 SCHEMA = compile_text(
     PROTO3
     + """
