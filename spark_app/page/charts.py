@@ -87,7 +87,8 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
-    """The same as bars, one on the other."""
+    """The same as bars, one on the other, each with its name. All series need the same moments, because ECharts stacks
+    by position."""
     return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
 
 
@@ -96,7 +97,7 @@ def by_name(
 ) -> dict[str, Any]:
     """Values by name, in the order of the names."""
     kind = {"type": "line", "showSymbol": len(names) < 60} if form == "lines" else {"type": "bar", "barMaxWidth": 40}
-    return _axes(title, len(series)) | {
+    return _axes(title, len(series) > 1) | {
         "xAxis": {"type": "category", "data": list(names), "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "series": [{"name": name, "data": list(values), **kind} for name, values in series.items()],
     }
@@ -105,7 +106,7 @@ def by_name(
 def _over_time(
     title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], form: Mapping[str, Any]
 ) -> dict[str, Any]:
-    return _axes(title, len(series)) | {
+    return _axes(title, len(series) > 1 or form["type"] == "bar") | {
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "series": [
             {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
@@ -114,15 +115,16 @@ def _over_time(
     }
 
 
-def _axes(title: str, series: int) -> dict[str, Any]:
-    """What all charts with two axes have."""
+def _axes(title: str, has_names: bool) -> dict[str, Any]:
+    """What all charts with two axes have. Times are UTC, as everywhere on the page."""
     return {
         "animation": False,
+        "useUTC": True,
         "color": list(PALETTE),
-        "title": {"text": title, "top": 0, "left": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "title": {"text": title, "left": 0, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": series > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
-        "grid": {"left": 8, "right": 16, "top": 54 if series > 1 else 34, "bottom": 8, "containLabel": True},
+        "legend": {"show": has_names, "type": "scroll", "left": 0, "top": 26, "textStyle": {"color": TEXT}},
+        "grid": {"left": 8, "right": 16, "top": 58 if has_names else 34, "bottom": 8, "containLabel": True},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
         "aria": {"enabled": True, "label": {"description": title}},
     }

@@ -1,28 +1,113 @@
 """The view Quarantine in a real browser, over a lake whose records are hostile."""
 
+import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
+from spark_app.recovery import requests
+from spark_app.storage.lake import Lake
 from tests.support.pages import page
-from tests.support.quarantines import quarantine_lake
+from tests.support.quarantines import CAUSES, quarantine_lake
 from tests.support.statuses import write_status
+
+PATIENT_MS = 60_000  # a job is a process of its own, and other tests run meanwhile
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Any:
-    made = quarantine_lake(tmp_path / "lake")
-    open_ones = {"frame_short": 2, "frame_magic": 1, "decode_payload": 2, "expect_failed": 1}
-    write_status(made.lake, at=time.time(), state="stopped", quarantine=open_ones)
-    return made.lake
+def lake(tmp_path: Path) -> Lake:
+    made = quarantine_lake(tmp_path / "lake").lake
+    write_status(made, at=time.time(), state="stopped", quarantine=dict(Counter(CAUSES)))
+    return made
 
 
-def test_a_record_is_shown_with_its_reason_bytes_and_fields(lake: Any, opened: Callable[..., Page]) -> None:
+def loaded(tab: Page) -> None:
+    expect(tab.get_by_test_id("records")).to_have_text(f"{len(CAUSES)} open records.", timeout=PATIENT_MS)
+
+
+def test_a_record_is_shown_with_its_reason_bytes_and_fields(lake: Lake, opened: Callable[..., Page]) -> None:
     with page(lake) as running:
         tab = opened(running, "/quarantine")
-        tab.wait_for_timeout(6000)
-        tab.screenshot(path="/tmp/wt/a_light.png", full_page=True)
+        expect(tab.get_by_test_id("causes").get_by_text("frame_short")).to_be_visible()
+        loaded(tab)
+        expect(tab.get_by_text("The first byte is neither 0 nor 1, and no schema").first).to_be_visible()
+        record = tab.get_by_role("button", name="Show the record t/0@5")
+        record.focus()
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_test_id("reason")).to_contain_text("Protobuf parser refuses", timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("Value as hex")).to_contain_text("00000000  00 00 00 00 01 00 0a 03  75 6e 6f 12")
+        expect(tab.get_by_test_id("decoded value")).to_contain_text('game_name: "uno"')
+        expect(tab.get_by_test_id("decoded value")).to_contain_text("<script>window.hurt=1</script>{{ window.hurt")
+        expect(tab.get_by_test_id("record")).to_contain_text("It can be read as Protobuf up to byte ")
+        assert "\u202e" not in tab.content()
+        if SHOTS:
+            tab.screenshot(path="/tmp/wt/a_record.png")
+        tab.keyboard.press("Escape")
+        expect(tab.get_by_test_id("record")).to_be_hidden()
+        if SHOTS:
+            tab.wait_for_timeout(4000)
+            tab.screenshot(path="/tmp/wt/a_light.png", full_page=True)
+            dark = opened(running, "/quarantine", look="dark")
+            loaded(dark)
+            dark.wait_for_timeout(4000)
+            dark.screenshot(path="/tmp/wt/a_dark.png", full_page=True)
+        assert tab.evaluate("window.hurt") is None
+
+
+SHOTS = True
+
+
+def test_a_replay_waits_for_the_app_and_can_be_cancelled(lake: Lake, opened: Callable[..., Page]) -> None:
+    with page(lake) as running:
+        tab = opened(running, "/quarantine")
+        loaded(tab)
+        tab.get_by_role("combobox", name="cause").click()
+        tab.get_by_role("option", name="decode_payload (2)").click()
+        expect(tab.get_by_test_id("records")).to_have_text("2 open records.", timeout=PATIENT_MS)
+        tab.get_by_role("button", name="Replay …").click()
+        dialog = tab.get_by_test_id("replay")
+        expect(dialog.get_by_test_id("progress")).to_contain_text("The app is down.")
+        [asked] = requests.pending(lake)
+        assert (asked.kind, asked.dry_run, asked.asked_by) == ("replay", True, "the page")
+        assert asked.arguments == {
+            "causes": ["decode_payload"],
+            "schemas": [],
+            "since": None,
+            "until": None,
+            "topic": None,
+            "partition": None,
+            "offsets": None,
+        }
+        if SHOTS:
+            tab.screenshot(path="/tmp/wt/a_replay.png")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(dialog.get_by_test_id("progress")).to_have_text("There is no result: the request was withdrawn")
+        assert requests.pending(lake) == []
+        dialog.get_by_role("button", name="Close").click()
+        tab.get_by_role("button", name="Replay …").click()
+        expect(dialog.get_by_test_id("progress")).to_contain_text("The app is down.")
+        tab.keyboard.press("Escape")  # nobody needs a dry run whose dialog is gone
+        expect(dialog).to_be_hidden()
+        assert requests.pending(lake) == []
+
+
+def test_hidden_records_send_no_bytes(tmp_path: Path, opened: Callable[..., Page]) -> None:
+    lake = quarantine_lake(tmp_path / "lake", silver={"drop": ["gamer_id"]}).lake
+    with page(lake) as running:
+        tab = opened(running, "/quarantine")
+        received: list[str] = []
+        expect(tab.get_by_test_id("hidden")).to_contain_text("page.clear_text = true")
+        loaded(tab)
+        tab.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(str(data))))
+        tab.reload()
+        loaded(tab)
+        tab.get_by_role("button", name="Show the record t/0@5").click()
+        expect(tab.get_by_test_id("reason")).to_be_visible(timeout=PATIENT_MS)
+        expect(tab.get_by_test_id("Value as hex")).to_have_count(0)
+        said = tab.content() + json.dumps(received)
+        assert "window.hurt" not in said
+        assert "game_name" not in said

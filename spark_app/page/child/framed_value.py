@@ -17,7 +17,7 @@ from spark_app.model.catalog import Decodable, MessageIndex, SchemaKey
 from spark_app.model.errors import ContractError
 from spark_app.page.child.shown_text import message_text, plain
 from spark_app.page.child.wire_fields import readable
-from spark_app.page.reasons import meaning
+from spark_app.page.reasons import reason
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.worker import framing
@@ -85,14 +85,14 @@ class FramedValue:
         status, body, part = int(frames.status[0]), int(frames.body[0]), Part(title, [])
         kind: type[Message] = Empty
         if int(frames.schema[0]) == framing.NO_SCHEMA:
-            part.said.append(meaning(framing.CAUSES[status]))
+            part.said.append(reason(framing.CAUSES[status]))
             if status == framing.SHORT:
                 return part, None
         else:
             key, index = frames.key_of(0), frames.indexes[int(frames.index[0])]
             part.said.append(_frame(key, index, body))
             if status != framing.OK:
-                part.said.append(meaning(framing.CAUSES[status]))
+                part.said.append(reason(framing.CAUSES[status]))
                 body -= status == framing.WRONG_INDEX  # nothing of the index was read
             else:
                 kind = self._class_of(key, index, part)
@@ -149,7 +149,9 @@ def _decode(payload: bytes, body: int, size: int, kind: type[Message], part: Par
 
 def _frame(key: SchemaKey, index: MessageIndex, body: int) -> str:
     named = f"the schema {'id' if isinstance(key, int) else 'GUID'} {key}"
-    named += f" and the message index {list(index)}" if index else ""
+    if not index:
+        return f"T{named[1:]} is named."
+    named += f" and the message index {list(index)}"
     if body:
         return f"The frame names {named}; the payload begins at byte {body}."
     return f"A header or the settings name {named}; the payload is the whole value."

@@ -108,8 +108,8 @@ def _tag(data: bytes, at: int) -> tuple[int, int, int]:
     """(field number, wire type, the byte after the tag)."""
     tag, at = _varint(data, at)
     number, kind = tag >> 3, tag & 7
-    if number == 0 or tag > LARGEST_TAG:
-        raise NoField(f"no field has the number {number}")
+    if tag > LARGEST_TAG:
+        raise NoField(f"no field has the number {number}")  # Google's parser takes 0 for one
     if kind > FIXED32:
         raise NoField(f"no field has the wire type {kind}")
     return number, kind, at

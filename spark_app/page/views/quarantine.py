@@ -10,7 +10,7 @@ from spark_app.page import charts
 from spark_app.page.clear_text import HIDDEN
 from spark_app.page.context import PageContext
 from spark_app.page.frame import live
-from spark_app.page.reasons import meaning, reason
+from spark_app.page.reasons import reason
 from spark_app.page.said import amount
 from spark_app.page.views.quarantined_record import RecordDialog
 from spark_app.page.views.replay_dialog import ReplayDialog
@@ -18,8 +18,16 @@ from spark_app.page.views.replay_dialog import ReplayDialog
 ROWS_PER_PAGE = 25
 BY_RULES = "expect_failed"
 SPANS = {"hour": "last hour", "day": "last day", "week": "last week"}
+ON_ONE_LINE = "white-space: nowrap"
 COLUMNS: list[dict[str, Any]] = [
-    {"name": "at", "label": "quarantined at (UTC)", "field": "at", "align": "left", "sortable": True},
+    {
+        "name": "at",
+        "label": "quarantined at (UTC)",
+        "field": "at",
+        "align": "left",
+        "style": ON_ONE_LINE,
+        "sortable": True,
+    },
     {"name": "topic", "label": "topic", "field": "topic", "align": "left", "sortable": True},
     {"name": "partition", "label": "partition", "field": "partition", "sortable": True},
     {"name": "offset", "label": "offset", "field": "offset", "sortable": True},
@@ -61,7 +69,7 @@ def _causes(context: PageContext) -> None:
             _figure("open records", sum(counts.values()))
             for cause, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
                 with _figure(cause, count):
-                    ui.tooltip(meaning(cause))
+                    ui.tooltip(reason(cause))
 
     live(context, refresh)
 
@@ -81,10 +89,10 @@ class _History:
         self._charts: dict[str, tuple[ui.echart, ui.label]] = {}
         with ui.column().classes("full-width"):
             with ui.row().classes("full-width items-center"):
-                ui.label("Over time").props("role=heading aria-level=2").classes("text-subtitle1")
+                ui.label("Over time, UTC").props("role=heading aria-level=2").classes("text-subtitle1")
                 ui.space()
                 self._span = ui.toggle(SPANS, value="hour", on_change=self.load)
-                self._span.props('dense no-caps unelevated aria-label="Span"')
+                self._span.props('no-caps unelevated padding="4px 12px" aria-label="Span"')
             self._said = ui.label().classes("faint")
             with ui.element("div").classes("full-width").style(GRID):
                 for key, nothing in (
@@ -124,7 +132,7 @@ class _Records:
         self._context = context
         self._found: list[dict[str, Any]] = []
         self._asked = 0
-        self._counts: dict[str, float] = {}
+        self._counts = context.observed.newest.counts("quarantine")
         self._detail = RecordDialog(context)
         self._replay = ReplayDialog(context, self.load)
         with ui.column().classes("full-width"):
@@ -136,6 +144,7 @@ class _Records:
                 replay = ui.button("Replay …", icon="replay", on_click=self._open_replay)
                 replay.props("unelevated no-caps color=primary")
             self._meaning = ui.label()
+            self._meaning.set_visibility(False)
             self._said = ui.label().classes("faint").props('role=status data-testid="records"')
             self._table = self._make_table()
         live(context, self._look)
@@ -146,7 +155,13 @@ class _Records:
         return chosen.props("dense outlined").style("min-width: 220px")
 
     def _make_table(self) -> ui.table:
-        table = ui.table(rows=[], columns=COLUMNS, row_key="id", pagination={"rowsPerPage": ROWS_PER_PAGE})
+        table = ui.table(
+            rows=[],
+            columns=COLUMNS,
+            column_defaults={"headerStyle": ON_ONE_LINE},
+            row_key="id",
+            pagination=ROWS_PER_PAGE,
+        )
         table.classes("full-width").props("flat bordered dense wrap-cells")
         table.add_slot("body-cell-offset", OFFSET)
         table.on("show", lambda event: self._show(event.args))
@@ -193,7 +208,8 @@ class _Records:
 
     async def _filtered(self) -> None:
         cause, rule = self.chosen["cause"], self._filters["rule"]
-        self._meaning.set_text(meaning(cause) if cause else "")
+        self._meaning.set_text(reason(cause) if cause else "")
+        self._meaning.set_visibility(bool(cause))
         if rule.value and cause not in ("", BY_RULES):
             rule.set_value(None)  # calls this again
             return

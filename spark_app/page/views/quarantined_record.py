@@ -40,7 +40,7 @@ class RecordDialog:
         self._place.clear()
         with self._place:
             ui.spinner()
-        self._dialog.open()
+        self._dialog.set_value(True)
         answer = await self._context.ask("record_detail", **{name: record[name] for name in COORDINATES})
         if asked != self._asked:
             return

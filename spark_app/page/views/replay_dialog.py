@@ -48,7 +48,7 @@ class ReplayDialog:
         self._which.set_text(f"Open records with {chosen}." if chosen else "All open records.")
         chosen_of = {name: [value] if value else [] for name, value in filters.items()}
         self._arguments = replay_arguments(chosen_of["cause"], chosen_of["schema"], chosen_of["rule"])
-        self._dialog.open()
+        self._dialog.set_value(True)
         result = await self._ask(dry_run=True)
         candidates = result.get("candidates") if result else None
         count = sum(candidates.values()) if isinstance(candidates, dict) else 0
