@@ -1,0 +1,55 @@
+"""A real browser: that of the machine, or the one that Playwright has installed. Fixtures for a conftest.py."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from tests.support.pages import Running
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+VIEWPORT = {"width": 1400, "height": 900}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []  # Chromium refuses root otherwise
+        launched = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens a view of a running page as somebody does who has the token. A script that fails fails the test, and so
+    does a request that leaves the page."""
+    contexts: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def open_view(running: Running, path: str = "/", look: str = "light") -> Page:
+        context = browser.new_context(viewport=VIEWPORT, color_scheme=look)  # type: ignore[arg-type]
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
+        tab.on("request", lambda one: None if is_own(one.url, running.url) else faults.append(f"asks for {one.url}"))
+        tab.goto(f"{running.url}{path}?token={running.token}")
+        return tab
+
+    yield open_view
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def is_fault(said: ConsoleMessage) -> bool:
+    """An error, but not that a page which has ended cannot be reached again."""
+    return said.type == "error" and "ERR_CONNECTION_REFUSED" not in said.text
+
+
+def is_own(address: str, own: str) -> bool:
+    return address.startswith((f"{own}/", own.replace("http", "ws", 1), "data:", "blob:"))
