@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from spark_app.alerts.alarm import Alarm
@@ -87,6 +88,27 @@ def test_a_page_that_comes_before_the_app_learns_the_id_of_the_lake(new_lake: La
     assert token not in running.printed
 
 
+def test_a_page_writes_nowhere_else(new_lake: Lake, tmp_path: Path) -> None:
+    """As in its container: a user without a home, in a folder that nobody writes to."""
+    here = tmp_path / "here"
+    here.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in (here, tmp_path)}
+    variables = {name: value for name, value in os.environ.items() if name not in ("HOME", "TMPDIR")}
+    variables |= {"PYTHONPATH": str(ROOT), "PROTOLAKE_PAGE__PORT": "0", "PROTOLAKE_LAKE__PATH": str(new_lake.root)}
+    command = [sys.executable, "-m", "spark_app", "page"]
+    process = subprocess.Popen(command, cwd=here, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert process.stdout
+        assert b"the page listens" in process.stdout.readline()
+        address = PageFiles(new_lake).address()
+        assert address
+        assert httpx2.get(address, follow_redirects=True, headers={"Accept": "text/html"}).status_code == 200
+    finally:
+        process.kill()
+        process.communicate()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
 def test_an_app_begins_on_such_a_lake_as_on_an_empty_one(new_lake: Lake, tmp_path: Path) -> None:
     empty = Lake(tmp_path / "empty")
     for lake in (new_lake, empty):
@@ -128,7 +150,7 @@ def test_status_says_where_the_page_is_and_keeps_it_from_programs(lake: Lake) ->
         assert done.stderr == ""
         return done.stdout
 
-    written = write_status(lake, at=time.time())
+    written = write_status(lake, at=time.time() + 600)  # healthy for as long as the commands take
     with page(lake) as running:
         address = f"{running.url}/?token={running.token}"
         assert re.findall(r"^page +(\S+)$", said(), re.MULTILINE) == [address]
