@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[3]
 
 def ask(lake: Lake, since: float | None = None, groups: Any = QUIET, **more: Any) -> dict[str, Any]:
     """As the page asks, in this process."""
-    settings = Settings(lake={"path": str(lake.root)}).model_dump_json()  # type: ignore[arg-type]
+    settings = Settings(lake={"path": str(lake.root)}).model_dump_json()
     arguments = {"since": since, "groups": list(groups)} | more
     answer = jobs.do({"job": "runs", "arguments": arguments, "settings": settings})
     assert "failed" not in answer, answer
