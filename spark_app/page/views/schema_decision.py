@@ -21,8 +21,13 @@ class _Closed(Exception):
 
 
 def decide(context: PageContext, schema: str, why: str) -> None:
-    """Open the dialog. `why` says what the schema changes."""
-    with ui.dialog() as dialog, ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"):
+    """Open the dialog. `why` says what the schema changes. The dialog is no part of what was clicked, because that is
+    drawn anew when the decision is in the ledger."""
+    with (
+        ui.context.client.content,
+        ui.dialog() as dialog,
+        ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"),
+    ):
         ui.label(f"Decide about schema {schema}").props("role=heading aria-level=2").classes("text-h6")
         ui.label(why).style("overflow-wrap: anywhere")
         for policy in asked_before(context.lake, schema):
