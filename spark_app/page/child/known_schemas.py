@@ -16,11 +16,15 @@ from spark_app.storage.lake import Lake
 
 MOST = 3000  # schemas that are listed, besides those that a person decides about
 MOST_MESSAGES = 5  # names of a schema
+# Records of quarantine that no replay has placed.
+OPEN = """anti join {} r on q.topic = r.topic and q.topic_id is not distinct from r.topic_id
+    and q.partition = r.partition and q."offset" = r."offset"
+"""
 
 
 def answer(lake: Lake, settings: Settings) -> dict[str, Any]:
     """`schemas`: the newest ones as `_described` says; `more` of them are left out, and `unknown` ids are not in the
-    registry. `held`: schema -> records that its change keeps out."""
+    registry. `held`: schema -> records that its change keeps out; None = nobody knows."""
     ledger = Ledger(lake)
     known = [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
     newest = [known[place] for place in sorted(range(len(known)), key=lambda n: (-known[n].met_at, -n))]
@@ -56,9 +60,9 @@ def _described(ledger: Ledger, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _held(lake: Lake, settings: Settings) -> dict[str, int]:
-    """Schema -> records that wait in the table of deferred records, or are open in quarantine, because of its change.
-    A table that cannot be read counts nothing."""
+def _held(lake: Lake, settings: Settings) -> dict[str, int] | None:
+    """Schema -> records that wait in the table of deferred records, or are open in quarantine, because of its change;
+    None if a table cannot be read."""
     from spark_app.queries.locked_tables import connect, open_tables  # half a second, and seldom needed
 
     layout = settings.tables.layout
@@ -66,23 +70,21 @@ def _held(lake: Lake, settings: Settings) -> dict[str, int]:
     con = connect()
     try:
         open_tables(con, lake, names)
-        found: dict[str, int] = {}
+        rows: list[tuple[str, int]] = []
         if layout.deferred in names:
             waiting = f"select waits_for, count(*) from {layout.deferred} where starts_with(waits_for, ?) group by 1"
-            rows = con.execute(waiting, [OF_CHANGE]).fetchall()
-            found |= {key.removeprefix(OF_CHANGE): count for key, count in rows}
+            found = con.execute(waiting, [OF_CHANGE]).fetchall()
+            rows += [(key.removeprefix(OF_CHANGE), count) for key, count in found]
         if layout.quarantine in names:
-            guid = "schema_guid" if "schema_guid" in con.table(layout.quarantine).columns else "null"
-            open_only = f'anti join {layout.resolved} using (topic, partition, "offset")'
-            refused = (
-                f"select coalesce({guid}, schema_id::varchar), count(*) from {layout.quarantine} "
-                f"{open_only if layout.resolved in names else ''} where cause = ? group by 1"
-            )
-            rows = con.execute(refused, [Cause.SCHEMA_CHANGE.value]).fetchall()
-            for key, count in rows:
-                found[key] = found.get(key, 0) + count
-        return found
-    except Exception:
-        return {}
+            guid = "q.schema_guid" if "schema_guid" in con.table(layout.quarantine).columns else "null"
+            refused = f"select coalesce({guid}, q.schema_id::varchar), count(*) from {layout.quarantine} q "
+            refused += OPEN.format(layout.resolved) if layout.resolved in names else ""
+            rows += con.execute(f"{refused} where q.cause = ? group by 1", [Cause.SCHEMA_CHANGE.value]).fetchall()
+    except Exception:  # of Delta, DuckDB or the disk; the list is there without the counts
+        return None
     finally:
         con.close()
+    held: dict[str, int] = {}
+    for key, count in rows:
+        held[key] = held.get(key, 0) + count
+    return held

@@ -7,10 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
+from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.requested import carry_out
 from spark_app.page.schema_facts import FINAL, POLICIES
+from spark_app.recovery.requests import pending
 from spark_app.recovery.result_text import accept_line
+from spark_app.storage.lake import Lake
 
 
 class _Closed(Exception):
@@ -18,10 +21,17 @@ class _Closed(Exception):
 
 
 def decide(context: PageContext, schema: str, why: str) -> None:
-    """Open the dialog. `why` says what the schema changes."""
-    with ui.dialog() as dialog, ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"):
+    """Open the dialog. `why` says what the schema changes. The dialog is no part of what was clicked, because that is
+    drawn anew when the decision is in the ledger."""
+    with (
+        ui.context.client.content,
+        ui.dialog() as dialog,
+        ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"),
+    ):
         ui.label(f"Decide about schema {schema}").props("role=heading aria-level=2").classes("text-h6")
         ui.label(why).style("overflow-wrap: anywhere")
+        for policy in asked_before(context.lake, schema):
+            ui.label(f"A decision waits for the app already: {policy}. It comes first.").classes("trouble")
         options = {policy: f"{policy}: {does}" for policy, does in POLICIES.items()}
         choice = ui.radio(options, value="new_column").props('aria-label="What becomes of the changes"')
         ui.label(FINAL).classes("trouble")
@@ -46,6 +56,12 @@ def decide(context: PageContext, schema: str, why: str) -> None:
     button.on_click(ask)
     dialog.on("hide", dialog.delete)
     dialog.open()
+
+
+def asked_before(lake: Lake, schema: str) -> list[str]:
+    """The policies of decisions about the schema that the app has not carried out."""
+    found = (one.arguments for one in pending(lake) if one.kind == "accept" and isinstance(one.arguments, dict))
+    return [one_line(str(given.get("policy"))) for given in found if str(given.get("schema")) == schema]
 
 
 def _said(result: dict[str, Any]) -> str:

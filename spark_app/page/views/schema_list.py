@@ -114,7 +114,8 @@ def _show_undecided(place: ui.column, context: PageContext, answer: dict[str, An
     with place:
         ui.label("Waiting for your decision").props("role=heading aria-level=2").classes("text-subtitle1")
         for one in waiting:
-            _show_one(context, one, answer["held"].get(one["schema"]))
+            held = answer["held"]
+            _show_one(context, one, None if held is None else held.get(one["schema"], 0))
 
 
 def _show_one(context: PageContext, one: dict[str, Any], records: int | None) -> None:

@@ -17,6 +17,7 @@ from spark_app.events.event_rows import SCHEMA
 from spark_app.events.spool import SpoolWriter
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow
+from spark_app.page import charts
 from spark_app.page.child import jobs
 from spark_app.page.event_feed import GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text
 from spark_app.page.moments import utc
@@ -36,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 
 def ask(lake: Lake, since: float | None = None, groups: Any = QUIET, **more: Any) -> dict[str, Any]:
     """As the page asks, in this process."""
-    settings = Settings(lake={"path": str(lake.root)}).model_dump_json()  # type: ignore[arg-type]
+    settings = Settings(lake={"path": str(lake.root)}).model_dump_json()
     arguments = {"since": since, "groups": list(groups)} | more
     answer = jobs.do({"job": "runs", "arguments": arguments, "settings": settings})
     assert "failed" not in answer, answer
@@ -259,6 +260,14 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert "is done" in cancel(lake, one.id)
     lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": 5, "asked_at": 1e300}')
     assert pending_requests(lake, is_up=True)[0].said.startswith("replay, asked for by")
+
+
+def test_bars_that_stand_on_each_other_have_the_same_moments() -> None:
+    drawn = charts.bars("t", {"a": [(60, 1), (180, 2)], "b": [(120, 3)]})["series"]
+    assert [one["data"] for one in drawn] == [
+        [[60_000, 1], [120_000, 0.0], [180_000, 2]],
+        [[60_000, 0.0], [120_000, 3], [180_000, 0.0]],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,17 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
+from deltalake import DeltaTable, write_deltalake
+
 from spark_app.cli.recovering import Decided
 from spark_app.metrics.reading import Reading
 from spark_app.model.causes import Cause
 from spark_app.model.schema_findings import Policy
 from spark_app.page.child import jobs
 from spark_app.page.schema_facts import POLICIES, STATES, difference_rows, held_text, list_row, rows_by_schema
+from spark_app.page.views.schema_decision import asked_before
+from spark_app.recovery import requests
+from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
@@ -74,6 +79,12 @@ def test_records_in_quarantine_are_counted_for_a_schema_that_a_policy_refuses(an
     answer = ask(game, "schemas")
     assert [one["schema"] for one in answer["schemas"] if one["state"] == "quarantined"] == ["12"]
     assert answer["held"] == {"12": 2}
+    quarantine = DeltaTable(str(game.lake.lake.path("quarantine_events"))).to_pyarrow_table()
+    coordinates = quarantine.select(["topic", "topic_id", "partition", "offset"])
+    write_deltalake(str(game.lake.lake.path("resolved_events")), coordinates.slice(0, 1))  # as a replay does
+    assert ask(game, "schemas")["held"] == {"12": 1}
+    next(game.lake.lake.path("resolved_events").glob("*.parquet")).unlink()
+    assert ask(game, "schemas")["held"] is None
 
 
 def test_one_schema_has_the_difference_the_columns_and_the_text(answers: Answers, tmp_path: Path) -> None:
@@ -101,6 +112,16 @@ def test_a_schema_that_is_not_there_or_damaged_says_so(answers: Answers, tmp_pat
     assert listed == {"11": ["Event"], "12": []}
     game.lake.lake.path(Lake.ledger).write_bytes(b"no list")
     assert "damaged" in ask(game, "schemas")["failed"]
+
+
+def test_a_decision_that_waits_for_the_app_is_known(answers: Answers, tmp_path: Path) -> None:
+    game = game_of(answers, tmp_path, rename="pause")
+    lake = game.lake.lake
+    assert asked_before(lake, "12") == []
+    requests.submit(lake, Request("accept", {"schema": "12", "policy": "alias"}))
+    requests.submit(lake, Request("accept", {"schema": "13", "policy": "warn"}))
+    requests.submit(lake, Request("replay", {"schema": "12"}))
+    assert asked_before(lake, "12") == ["alias"]
 
 
 def test_a_lake_without_schemas_has_an_empty_list(answers: Answers, tmp_path: Path) -> None:
