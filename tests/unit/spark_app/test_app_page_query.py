@@ -66,7 +66,7 @@ def why(lake: SmallLake, sql: str, *hidden: str) -> str:
     [
         f"SELECT gamer_id, latency_ms FROM {UNO} WHERE latency_ms > 7 ORDER BY 1",
         f'FROM main."{UNO}" SELECT gamer_id, latency_ms WHERE latency_ms > 7 ORDER BY 1',
-        f"SELECT a.gamer_id, b.latency_ms FROM {UNO} a JOIN {UNO} b USING (gamer_id) WHERE latency_ms > 7 ORDER BY 1",
+        f"SELECT a.gamer_id, b.latency_ms FROM {UNO} a JOIN {UNO} b USING (gamer_id) WHERE a.latency_ms > 7 ORDER BY 1",
         f"WITH {UNO} AS (SELECT * FROM {UNO} WHERE latency_ms > 7) SELECT gamer_id, latency_ms FROM {UNO} ORDER BY 1",
         f"SELECT COLUMNS('^gamer_id$'), COLUMNS('latency') FROM {UNO.upper()} WHERE latency_ms > 7 ORDER BY 1;",
         f"SELECT gamer_id, latency_ms FROM (UNPIVOT {UNO} ON latency_ms INTO NAME n VALUE latency_ms) "
@@ -131,8 +131,8 @@ def test_errors_are_in_the_words_of_duckdb(lake: SmallLake) -> None:
     assert why(lake, "SELECT\n FROM FROM").startswith("Parser Error")
     assert "LINE 1: SELECT nope" in why(lake, f"SELECT nope FROM {UNO}")
     assert "Could not convert string 'x'" in why(lake, f"SELECT 1 FROM {UNO} WHERE latency_ms = 'x'")
-    assert why(lake, "SELECT * FROM silver_un_events") == f"there is no table silver_un_events; there is {UNO}"
-    assert "nested" in why(lake, f"SELECT {'(' * 900}1{')' * 900}") or rows(lake, f"SELECT {'(' * 900}1{')' * 900}")
+    assert why(lake, "SELECT * FROM silver_un_events").startswith(f"there is no table silver_un_events; there is {UNO}")
+    assert "nested" in why(lake, f"SELECT {'NOT ' * 900}true")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,8 @@ def test_nothing_else_can_be_read(lake: SmallLake, tmp_path: Path, sql: str) -> 
     [bronze] = (lake.lake.root / "bronze_events").glob("*.parquet")
     said = why(lake, sql.format(file=file, folder=tmp_path, bronze=bronze, uno=UNO))
     assert SECRET not in said
-    assert said.startswith(("Permission Error", "Catalog Error", "there is no table", "Missing Extension", "IO Error"))
+    assert said.startswith(("Permission Error", "Catalog Error", "there is no table", "An error occurred"))
+    assert "file system operations are disabled" in said or not said.startswith("An error occurred")
 
 
 def test_no_function_is_bound_before_everything_is_locked(
@@ -203,7 +204,7 @@ def test_no_function_is_bound_before_everything_is_locked(
     monkeypatch.setenv("HOME", str(tmp_path))
     began = time.monotonic()
     said = why(lake, f"SELECT * FROM {UNO}, read_csv('http://192.0.2.1/x.csv')")
-    assert said.startswith(("Permission Error", "Missing Extension"))
+    assert said.startswith("Permission Error")
     assert time.monotonic() - began < 5
 
 
@@ -243,7 +244,7 @@ def test_memory_is_limited(lake: SmallLake, sql: str) -> None:
     "sql",
     [
         "WITH RECURSIVE t(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM t) SELECT max(a) FROM t",
-        "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range % 7919 = 1",
+        "SELECT count(*) FROM range(1000000000) a, range(100000) b WHERE a.range * b.range % 7919 = 1",
     ],
 )
 def test_endless_queries_end_in_time(lake: SmallLake, sql: str) -> None:
@@ -255,7 +256,7 @@ def test_endless_queries_end_in_time(lake: SmallLake, sql: str) -> None:
 def test_a_query_can_be_cancelled(lake: SmallLake) -> None:
     child, began = Child(), time.monotonic()
     threading.Timer(2, child.end).start()
-    sql = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range % 7919 = 1"
+    sql = "SELECT count(*) FROM range(1000000000) a, range(100000) b WHERE a.range * b.range % 7919 = 1"
     assert child.ask(CHILD, question(lake, sql), 60) == {"failed": CANCELLED}
     assert time.monotonic() - began < 10
     assert child.ask(CHILD, question(lake, "SELECT 1"), 60) == {"failed": CANCELLED}
