@@ -87,7 +87,8 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
-    """The same as bars, one on the other, each with its name. ECharts stacks the points by their places, so all series get all moments."""
+    """The same as bars, one on the other, each with its name. ECharts stacks the points by their places, so all series
+    get all moments."""
     moments = sorted({at for points in series.values() for at, _ in points})
     known = {name: dict(points) for name, points in series.items()}
     filled = {name: [(at, points.get(at, 0.0)) for at in moments] for name, points in known.items()}

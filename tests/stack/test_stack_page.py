@@ -4,8 +4,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from scripts.campaign.stage import Stage, kill, wait_until
@@ -66,3 +68,54 @@ def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
         kill(app)
     assert stage.run("--available-now") == ExitCode.DONE
     assert stage.verify() == {}
+
+
+VIEWS = {
+    "/": "silver_uno_events",
+    "/quarantine": "route_name",
+    "/schemas": "decodable",
+    "/runs": "The app starts",
+    "/query": "silver_uno_events",
+    "/tables/silver_uno_events": "gamer_id",
+    "/tables/gold_uno_player_agg": "session_count",
+    "/tables/bronze_events": "schema_id",
+}
+PICTURES = os.environ.get("PROTOLAKE_TEST_PICTURES")  # a folder for the picture of the README
+SEVERE = ("serious", "critical")
+
+
+def test_every_view_of_a_real_lake_can_be_used_by_everybody(
+    new_stage: Callable[..., Stage], browser: Browser, opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Versions, bad records and rules are there. axe-core looks at each view, light and dark."""
+    rules = (
+        '{known_player = {check = "gamer_id <> \'\'", action = "quarantine"}, '
+        'plausible_time = {check = "event_timestamp <= _kafka_timestamp + interval 1 hour", action = "warn"}}'
+    )
+    stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1", EXPECTATIONS=rules)
+    stage.produce(10_000, schema_version="3", num_versions="2", poison="0.02", plant="0.01", partitions="2")
+    app = stage.start()
+    try:
+        with page(Lake(stage.lake)) as running:
+            wait_until(lambda: stage.status().get("state") == "running", "the start")
+            wait_until(lambda: stage.status()["bronze"] >= 10_000, "the records")
+            stage.produce(5_000, schema_version="3", num_versions="2", poison="0.02", plant="0.01", seed="8")
+            wait_until(lambda: stage.status()["bronze"] >= 15_000, "more records")
+            time.sleep(15)  # a flush of the events, and a line in the charts
+            for look in ("light", "dark"):
+                for path, seen in VIEWS.items():
+                    tab = opened(running, path, look=look)
+                    expect(tab.get_by_text(seen).first).to_be_visible(timeout=30_000)
+                    tab.wait_for_timeout(1500)
+                    name = f"page{path.replace('/', '_')}_{look}.png"
+                    tab.screenshot(path=tmp_path / name)
+                    if PICTURES and name == "page__light.png":
+                        tab.screenshot(path=Path(PICTURES) / "page.png")
+                    found = Axe().run(tab).response["violations"]
+                    faults = [(one["id"], one["nodes"][0]["html"][:300]) for one in found if one["impact"] in SEVERE]
+                    assert faults == [], f"{path} {look}"
+                    tab.context.close()
+            os.kill(app.pid, signal.SIGTERM)
+            assert app.wait(30) == ExitCode.DONE
+    finally:
+        kill(app)

@@ -172,11 +172,10 @@ class _Records:
         """Read the table. An answer to older filters is thrown away."""
         self._asked += 1
         asked, counts = self._asked, self._context.observed.newest.counts("quarantine")
-        self._table.props("loading")
+        self._said.set_text("The records are being read ...")
         answer = await self._context.ask("open_records", **self.chosen)
         if asked != self._asked:
             return
-        self._table.props(remove="loading")
         self._counts = counts
         self._look()
         if "failed" in answer:
