@@ -38,7 +38,7 @@ FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["--lake", f"{folder}/lake", "--state", f"{folder}/local", "--no-page"]
+        arguments = ["--lake", f"{folder}/lake", "--state", f"{folder}/local", "--page-port", "0"]
         with contextlib.redirect_stderr(io.StringIO()) as said:
             view = _run([*sys.argv[1:], *arguments])
     lines = list(_lines_of_start(said.getvalue()))
