@@ -11,8 +11,6 @@ from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
-# Of series, on light and on dark ground.
-PALETTE = ("#3f7fd1", "#e08a2e", "#2f9e77", "#a86cc1", "#d1605e", "#7f8c99", "#c9a227", "#4aa3b5")
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
@@ -85,11 +83,8 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
-    """The same as bars, one on the other. ECharts stacks the points by their places, so all series get all moments."""
-    moments = sorted({at for points in series.values() for at, _ in points})
-    known = {name: dict(points) for name, points in series.items()}
-    filled = {name: [(at, points.get(at, 0.0)) for at in moments] for name, points in known.items()}
-    return _over_time(title, filled, {"type": "bar", "stack": "all", "barMaxWidth": 24})
+    """The same as bars, one on the other."""
+    return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
 
 
 def _over_time(
@@ -97,10 +92,9 @@ def _over_time(
 ) -> dict[str, Any]:
     return {
         "animation": False,
-        "color": list(PALETTE),
-        "title": {"text": title, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
+        "title": {"text": title, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": len(series) > 1, "type": "scroll", "top": 24, "textStyle": {"color": TEXT}},
+        "legend": {"show": len(series) > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
         "grid": {"left": 8, "right": 16, "top": 54 if len(series) > 1 else 34, "bottom": 8, "containLabel": True},
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
