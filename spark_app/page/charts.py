@@ -11,8 +11,6 @@ from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
-# Of series, on light and on dark ground.
-PALETTE = ("#3f7fd1", "#e08a2e", "#2f9e77", "#a86cc1", "#d1605e", "#7f8c99", "#c9a227", "#4aa3b5")
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
@@ -87,12 +85,9 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]
 
 
 def bars(title: str, series: Mapping[str, Sequence[tuple[float, float | None]]]) -> dict[str, Any]:
-    """The same as bars, one on the other, each with its name. ECharts stacks the points by their places, so all series
-    get all moments."""
-    moments = sorted({at for points in series.values() for at, _ in points})
-    known = {name: dict(points) for name, points in series.items()}
-    filled = {name: [(at, points.get(at, 0.0)) for at in moments] for name, points in known.items()}
-    return _over_time(title, filled, {"type": "bar", "stack": "all", "barMaxWidth": 24})
+    """The same as bars, one on the other, each with its name. All series need the same moments, because ECharts stacks
+    by position."""
+    return _over_time(title, series, {"type": "bar", "stack": "all", "barMaxWidth": 24})
 
 
 def by_name(

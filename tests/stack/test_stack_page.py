@@ -93,13 +93,13 @@ def test_every_view_of_a_real_lake_can_be_used_by_everybody(
         'plausible_time = {check = "event_timestamp <= _kafka_timestamp + interval 1 hour", action = "warn"}}'
     )
     stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1", EXPECTATIONS=rules)
-    stage.produce(10_000, schema_version="3", num_versions="2", poison="0.02", plant="0.01", partitions="2")
+    stage.produce(10_000, schema_version="3", num_versions="2", poison="0.02", plant="no_player=0.01", partitions="2")
     app = stage.start()
     try:
         with page(Lake(stage.lake)) as running:
             wait_until(lambda: stage.status().get("state") == "running", "the start")
             wait_until(lambda: stage.status()["bronze"] >= 10_000, "the records")
-            stage.produce(5_000, schema_version="3", num_versions="2", poison="0.02", plant="0.01", seed="8")
+            stage.produce(5_000, schema_version="3", num_versions="2", poison="0.02", plant="no_player=0.01", seed="8")
             wait_until(lambda: stage.status()["bronze"] >= 15_000, "more records")
             time.sleep(15)  # a flush of the events, and a line in the charts
             for look in ("light", "dark"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -53,7 +54,7 @@ class RunUnits:
         self._steps.set_visibility(bool(steps))
         if steps:
             title = "where the seconds went, per minute, summed over tasks that run side by side"
-            _draw(self._steps, charts.bars(title, _by_step(steps)))
+            _draw(self._steps, charts.bars(title, by_minute(steps)))
         self._list()
 
     def _list(self) -> None:
@@ -75,10 +76,7 @@ def _draw(chart: ui.echart, options: dict[str, Any]) -> None:
 
 def _records(minutes: list[list[Any]]) -> Series:
     """By kind of unit."""
-    found: Series = defaultdict(list)
-    for minute, kind, _, records, _, _ in minutes:
-        found[charts.short(kind)].append((minute, records))
-    return dict(found)
+    return by_minute((minute, kind, records) for minute, kind, _, records, _, _ in minutes)
 
 
 def _seconds(minutes: list[list[Any]]) -> Series:
@@ -96,11 +94,13 @@ def _seconds(minutes: list[list[Any]]) -> Series:
     }
 
 
-def _by_step(steps: list[list[Any]]) -> Series:
-    found: Series = defaultdict(list)
-    for minute, step, seconds in steps:
-        found[charts.short(step)].append((minute, round(seconds, 3)))
-    return dict(found)
+def by_minute(values: Iterable[Sequence[Any]]) -> Series:
+    """(minute, name, value) as series by name. ECharts stacks points by their places, so all get the same minutes."""
+    found: dict[str, dict[float, float]] = defaultdict(dict)
+    for minute, name, value in values:
+        found[charts.short(name)][minute] = round(value or 0.0, 3)
+    minutes = sorted({minute for points in found.values() for minute in points})
+    return {name: [(minute, points.get(minute, 0.0)) for minute in minutes] for name, points in found.items()}
 
 
 def _row(unit: dict[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,12 @@ from spark_app.events.event_rows import SCHEMA
 from spark_app.events.spool import SpoolWriter
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow
-from spark_app.page import charts
 from spark_app.page.child import jobs
 from spark_app.page.event_feed import GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text
 from spark_app.page.moments import utc
 from spark_app.page.pending_requests import cancel, pending_requests
 from spark_app.page.run_summary import ENDS, runs_of
-from spark_app.page.views.run_units import steps_text
+from spark_app.page.views.run_units import by_minute, steps_text
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.settings.models import Settings
@@ -262,12 +261,11 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert pending_requests(lake, is_up=True)[0].said.startswith("replay, asked for by")
 
 
-def test_bars_that_stand_on_each_other_have_the_same_moments() -> None:
-    drawn = charts.bars("t", {"a": [(60, 1), (180, 2)], "b": [(120, 3)]})["series"]
-    assert [one["data"] for one in drawn] == [
-        [[60_000, 1], [120_000, 0.0], [180_000, 2]],
-        [[60_000, 0.0], [120_000, 3], [180_000, 0.0]],
-    ]
+def test_bars_that_stand_on_each_other_have_the_same_minutes() -> None:
+    assert by_minute([(60, "read", 1.0), (120, "write", 3.0), (180, "read", None)]) == {
+        "read": [(60, 1.0), (120, 0.0), (180, 0.0)],
+        "write": [(60, 0.0), (120, 3.0), (180, 0.0)],
+    }
 
 
 @pytest.mark.parametrize(
