@@ -166,7 +166,9 @@ def _tables(tables: Sequence[str], hidden: frozenset[str], view: _Query) -> None
         row_key="name",
         pagination=14,
     )
-    table.classes("full-width").props('flat bordered dense aria-label="Tables" :rows-per-page-options="[14]"').bind_filter_from(search, "value")
+    table.classes("full-width").props(
+        'flat bordered dense aria-label="Tables" :rows-per-page-options="[14]"'
+    ).bind_filter_from(search, "value")
     table.add_slot(
         "body-cell-name",
         """<q-td :props="props"><q-btn flat dense no-caps align="left" class="full-width" :label="props.value"

@@ -159,6 +159,7 @@ NOT_OF_A_LAKE = {
     "audit/acks.py": "the acks of a producer",
     "driver/schema_check.py": "the .proto file that somebody wants to register",
     "page/frame.py": "links to views",
+    "page/views/table.py": "links to views",
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
     "recovery/replay_queue.py": "a temporary folder",
