@@ -115,6 +115,7 @@ def _axes(title: str, series: int) -> dict[str, Any]:
     """What all charts with two axes have."""
     return {
         "animation": False,
+        "color": [COLOURS[word] for word in ("accent", "good", "warn", "bad", "calm")],
         "title": {"text": title, "left": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "legend": {"show": series > 1, "type": "scroll", "top": 22, "textStyle": {"color": TEXT}},
