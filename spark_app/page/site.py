@@ -42,7 +42,7 @@ def add_views(app: FastAPI, context: PageContext) -> None:
         with framed(context, request, "Runs"):
             runs.show(context)
 
-    @ui.page("/tables/{name}")
+    @ui.page("/tables/{name:path}")
     def show_table(request: Request, name: str) -> None:
         with framed(context, request, "Table"):
             table.show(context, name)

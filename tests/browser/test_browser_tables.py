@@ -101,13 +101,44 @@ def test_sql_gives_rows_and_a_chart(small: SmallLake, opened: Callable[..., Page
     assert "SELECT" not in running.printed
 
 
-def test_a_query_is_cancelled(small: SmallLake, opened: Callable[..., Page]) -> None:
-    endless = "SELECT count(*) FROM range(1000000000) a, range(100000) b WHERE a.range * b.range % 7919 = 1"
+ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(100000) b WHERE a.range * b.range % 7919 = 1"
+
+
+def jobs_of(pid: int) -> int:
+    """How many processes of jobs a page has."""
+    found = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            is_child = stat.read_text().rpartition(")")[2].split()[1] == str(pid)
+            found += is_child and b"spark_app.page.child.jobs" in (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def wait_for_jobs(pid: int, count: int) -> None:
+    until = time.monotonic() + PATIENCE_MS / 1000
+    while jobs_of(pid) != count:
+        assert time.monotonic() < until, jobs_of(pid)
+        time.sleep(0.2)
+
+
+def test_two_queries_run_at_once_and_end_with_their_tab(small: SmallLake, opened: Callable[..., Page]) -> None:
     with page(small.lake) as running:
-        tab = opened(running, "/query")
-        run(tab, endless)
-        tab.get_by_role("button", name="Cancel").click()
-        expect(tab.get_by_test_id("failed")).to_contain_text("it was cancelled", timeout=PATIENCE_MS)
-        run(tab, "SELECT 41 + 1 AS answer")
-        expect(tab.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)
-        tab.close()
+        first, second, third = (opened(running, "/query") for _ in range(3))
+        run(first, ENDLESS)
+        run(second, ENDLESS)
+        wait_for_jobs(running.process.pid, 2)
+        run(third, "SELECT 41 + 1 AS answer")
+        expect(third.get_by_test_id("said")).to_have_text("It waits: 2 other queries run.")
+        first.get_by_role("button", name="Cancel").click()
+        expect(first.get_by_test_id("failed")).to_contain_text("it was cancelled", timeout=PATIENCE_MS)
+        expect(third.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+        second.close()
+        wait_for_jobs(running.process.pid, 0)
+        run(first, "SELECT 6 * 7 AS answer")
+        expect(first.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)
+        first.close()
+        third.close()
+    assert "a view failed" not in running.printed
+    assert "answer" not in running.printed

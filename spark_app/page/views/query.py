@@ -19,11 +19,15 @@ from spark_app.queries.asking import Child
 
 AT_ONCE = 2  # queries of all tabs; each may take 512 MB and a core
 TURNS = asyncio.Semaphore(AT_ONCE)
+PATIENCE_S = 20.0  # for a browser that is busy
 PLAIN = re.compile("[a-z_][a-z0-9_]*")
 # The light editor in dark colours.
 CSS = ".body--dark .cm-editor { filter: invert(0.92) hue-rotate(180deg); } .cm-editor { font-size: 13px; }"
 # What follows # in an address is not sent to a server, so no log has the SQL.
-READ = "return location.hash.startsWith('#sql=') ? decodeURIComponent(location.hash.slice(5)) : ''"
+READ = """
+document.querySelectorAll('.cm-content').forEach(editor => editor.setAttribute('aria-label', 'SQL'));
+try { return location.hash.startsWith('#sql=') ? decodeURIComponent(location.hash.slice(5)) : '' } catch { return '' }
+"""
 KEEP = "history.replaceState(null, '', '#sql=' + encodeURIComponent({sql}))"
 ABOUT = (
     "One SELECT of DuckDB, over the tables of this lake and nothing else. It changes nothing, has 30 s and 512 MB, and "
@@ -113,11 +117,13 @@ class _Query:
         self._show(answer)
 
     async def _take_address(self) -> None:
-        sql = await ui.run_javascript(READ)
+        sql = await ui.run_javascript(READ, timeout=PATIENCE_S)
         if isinstance(sql, str) and sql:
             self.fill(sql)
 
     def _show(self, answer: Mapping[str, Any]) -> None:
+        if self._place.is_deleted:  # the tab was closed meanwhile
+            return
         self._place.clear()
         if "failed" in answer:
             self._said.set_text("")

@@ -18,6 +18,7 @@ from spark_app.page.frame import live
 from spark_app.page.grid import grid
 from spark_app.page.layers import Layer, figures, trouble
 from spark_app.page.said import ago, amount, size
+from spark_app.page.views.query import spelled
 
 MOST_NAMED = 12  # silver tables that the view of bronze names
 MOST_RULES = 12  # in the chart, those that most rows fail
@@ -47,6 +48,8 @@ def show(context: PageContext, table: str) -> None:
         )
         lineage = asyncio.create_task(context.ask("lineage", table=table))
         found = await facts
+        if place.is_deleted:  # the tab was closed meanwhile
+            return
         place.clear()
         with place:
             if found.get("unknown"):
@@ -59,7 +62,9 @@ def show(context: PageContext, table: str) -> None:
                 lineage.cancel()
                 return
             columns = _Sections(context, layer, table, found).show()
-        columns(await lineage)
+        made = await lineage
+        if not place.is_deleted:
+            columns(made)
 
     ui.timer(0.01, load, once=True)
 
@@ -218,7 +223,7 @@ class _Sections:
             for name, text in several.items():
                 with ui.tab_panel(name).style("padding: 8px 0"):
                     _snippet(name, text)
-        sql = f'SELECT * FROM "{self._table}" LIMIT 100'
+        sql = f"SELECT *\nFROM {spelled(self._table)}\nLIMIT 100"
         ui.link("Query it here", f"/query#sql={quote(sql, safe='')}")
 
 

@@ -294,7 +294,11 @@ AT = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 def test_a_chart_has_time_or_names_along_its_x_axis() -> None:
     columns = [{"name": "at", "kind": "time"}, {"name": "n", "kind": "number"}, {"name": "n", "kind": "number"}]
-    points = [["2026-01-02T00:01:00+00:00", "1.5", None], ["2026-01-02T00:00:00", 2, "NaN"], [None, 9, 9]]
+    points: list[list[Any]] = [
+        ["2026-01-02T00:01:00+00:00", "1.5", None],
+        ["2026-01-02T00:00:00", 2, "NaN"],
+        [None, 9, 9],
+    ]
     options = chart_of(columns, points, "lines")
     assert options is not None
     at = AT.timestamp() * 1000
@@ -308,7 +312,7 @@ def test_a_chart_has_time_or_names_along_its_x_axis() -> None:
     assert options["xAxis"]["data"] == ["uno", "NULL"]
     assert [one["data"] for one in options["series"]] == [[1.0, 3.0], [2.0, 4.0]]
     assert chart_of(columns[:1], [["uno"], ["poker"]], "bars") is None
-    assert chart_of(columns, [["uno", 1, 2]], "bars") is None
+    assert chart_of(columns, points[:1], "bars") is None
     assert [form_of([{"name": "", "kind": kind}]) for kind in ("time", "number", "other")] == ["lines", "lines", "bars"]
 
 

@@ -162,6 +162,7 @@ NOT_OF_A_LAKE = {
     "page/views/schema_decision.py": "a dialog",
     "page/views/schema_list.py": "links to views",
     "page/views/schema_page.py": "links to views",
+    "page/views/table.py": "links to views",
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
     "recovery/replay_queue.py": "a temporary folder",
