@@ -11,6 +11,11 @@ from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
+# Of series, seen on light and on dark ground; names and tooltips tell them apart, too.
+SERIES = [
+    *("#3b7dd8", "#c9741f", "#1f9d72", "#b85fb0", "#2392a3", "#d24d57", "#8a7fd6"),
+    *("#9a7b1c", "#5f9e3a", "#d0659a", "#6f8796", "#a56a43", "#8a929c"),
+]
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
@@ -95,12 +100,18 @@ def _over_time(
     return {
         "animation": False,
         "useUTC": True,
+        "color": SERIES,
         "title": {"text": title, "left": 0, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
         "legend": {"show": named, "type": "scroll", "left": 0, "top": 26, "textStyle": {"color": TEXT}},
         "grid": {"left": 8, "right": 16, "top": 58 if named else 34, "bottom": 8, "containLabel": True},
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
-        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
+        "yAxis": {
+            "type": "value",
+            "minInterval": 1 if form["type"] == "bar" else 0,
+            "axisLabel": {"color": TEXT},
+            "splitLine": {"lineStyle": {"opacity": 0.25}},
+        },
         "aria": {"enabled": True, "label": {"description": title}},
         "series": [
             {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
