@@ -98,5 +98,6 @@ def test_hidden_records_send_no_bytes(tmp_path: Path, opened: Callable[..., Page
         expect(tab.get_by_test_id("reason")).to_be_visible(timeout=PATIENT_MS)
         expect(tab.get_by_test_id("Value as hex")).to_have_count(0)
         said = tab.content() + json.dumps(received)
+        assert "frame_magic" in json.dumps(received)  # what is not hidden is found there
         assert "window.hurt" not in said
         assert "game_name" not in said
