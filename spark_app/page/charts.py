@@ -11,6 +11,8 @@ from spark_app.page.style import COLOURS, INK, LINE, PALE_INK, PAPER, TEXT
 WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
+# Of series, seen on light and on dark ground; names and tooltips tell them apart, too.
+]
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def show(context: PageContext) -> None:
     if not context.shows_clear_text:
         ui.label(HIDDEN).classes("trouble").props('data-testid="hidden"')
     _causes(context)
-    _History(context)
-    _Records(context)
+    history = _History(context)
+    _Records(context, history)
 
 
 def _causes(context: PageContext) -> None:
@@ -128,8 +128,9 @@ TITLES = {"causes": "quarantined records by cause", "rules": "rows that fail a r
 class _Records:
     """The newest open records that the filters select."""
 
-    def __init__(self, context: PageContext):
+    def __init__(self, context: PageContext, history: _History):
         self._context = context
+        self._history = history
         self._found: list[dict[str, Any]] = []
         self._asked = 0
         self._counts = context.observed.newest.counts("quarantine")
@@ -140,7 +141,7 @@ class _Records:
             with ui.row().classes("full-width items-center"):
                 self._filters = {name: self._select(name) for name in ("cause", "rule", "schema")}
                 ui.space()
-                self._refresh = ui.button("Refresh", icon="refresh", on_click=self.load).props("flat no-caps")
+                self._refresh = ui.button("Refresh", icon="refresh", on_click=self._read_again).props("flat no-caps")
                 replay = ui.button("Replay …", icon="replay", on_click=self._open_replay)
                 replay.props("unelevated no-caps color=primary")
             self._meaning = ui.label()
@@ -185,6 +186,10 @@ class _Records:
         self._offer(answer)
         self._said.set_text(_sum(answer["open"], len(self._found), any(self.chosen.values())))
         self._table.rows = [_row(number, found) for number, found in enumerate(self._found)]
+
+    async def _read_again(self) -> None:
+        await self.load()
+        await self._history.load()
 
     @property
     def chosen(self) -> dict[str, Any]:

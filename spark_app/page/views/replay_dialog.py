@@ -50,8 +50,7 @@ class ReplayDialog:
         self._arguments = replay_arguments(chosen_of["cause"], chosen_of["schema"], chosen_of["rule"])
         self._dialog.set_value(True)
         result = await self._ask(dry_run=True)
-        candidates = result.get("candidates") if result else None
-        count = sum(candidates.values()) if isinstance(candidates, dict) else 0
+        count = sum(result["candidates"].values()) if result is not None and _is_known(result) else 0
         if count:
             self._replay.set_text(f"Replay {amount(count)} record{'' if count == 1 else 's'}")
             self._replay.set_visibility(True)
@@ -78,7 +77,7 @@ class ReplayDialog:
     def _tell(self, result: dict[str, Any], dry_run: bool) -> None:
         if "error" in result:
             self._said.set_text(f"There is no result: {result['error']}")
-        elif not isinstance(result.get("candidates"), dict):
+        elif not _is_known(result):
             self._said.set_text("The app is of another release: its result cannot be shown.")
         else:
             self._said.set_text("The dry run has counted; nothing has changed." if dry_run else "The replay is done.")
@@ -105,3 +104,11 @@ class ReplayDialog:
         elif self._asked is not None:
             self._asked.leave()
         self._asked = None
+
+
+def _is_known(result: dict[str, Any]) -> bool:
+    """Whether a result has the form that `replay_lines` reads."""
+    counts = [result.get("candidates"), result.get("refused", {}), result.get("resolved", {})]
+    return type(result.get("waiting", 0)) is int and all(
+        isinstance(one, dict) and all(type(count) is int for count in one.values()) for one in counts
+    )

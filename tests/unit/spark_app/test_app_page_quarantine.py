@@ -18,9 +18,11 @@ from spark_app.page.context import CHILD, PageContext
 from spark_app.page.observations import Observations
 from spark_app.page.reasons import UNKNOWN, reason
 from spark_app.page.requested import Asked, carry_out
+from spark_app.page.views import replay_dialog
 from spark_app.queries.asking import ask
 from spark_app.recovery import requests
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
+from spark_app.recovery.result_text import replay_lines
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
@@ -318,3 +320,20 @@ def test_a_lake_that_the_page_may_not_write_to_is_told(tmp_path: Path, monkeypat
     lake.path(Lake.requests).write_text("a file")
     found = asyncio.run(Asked(context_of(lake), "replay", {}).result(lambda said: None))
     assert found["error"].startswith("the page cannot write to the requests of the lake")
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [
+        ({"candidates": {}}, True),
+        ({"candidates": {"frame_short": 1}, "resolved": {"t": 1}, "refused": {}, "waiting": 0}, True),
+        ({}, False),
+        ({"candidates": ["frame_short"]}, False),
+        ({"candidates": {"frame_short": "1"}}, False),
+        ({"candidates": {}, "waiting": "some"}, False),
+    ],
+)
+def test_a_result_is_shown_if_it_has_the_known_form(result: dict[str, Any], known: bool) -> None:
+    assert replay_dialog._is_known(result) is known
+    if known:
+        assert replay_lines(result, False)
