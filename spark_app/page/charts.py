@@ -12,7 +12,10 @@ WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
 # Of series, seen on light and on dark ground; names and tooltips tell them apart, too.
-]
+PALETTE = (
+    *("#3b7dd8", "#c9741f", "#1f9d72", "#b85fb0", "#2392a3", "#d24d57", "#8a7fd6"),
+    *("#9a7b1c", "#5f9e3a", "#d0659a", "#6f8796", "#a56a43", "#8a929c"),
+)
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
