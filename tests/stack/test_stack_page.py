@@ -1,5 +1,6 @@
 """The page beside the real app, in a real browser."""
 
+import json
 import os
 import signal
 import time
@@ -40,8 +41,8 @@ def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
     assert refused > 1_000
     app = stage.start()
     try:
+        wait_until(lambda: stage.status().get("state") == "running", "the start")
         with page(Lake(stage.lake)) as running:
-            wait_until(lambda: stage.status().get("state") == "running", "the start")
             tab = opened(running, "/quarantine")
             expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
             tab.get_by_role("button", name="Replay").click()
@@ -75,7 +76,7 @@ VIEWS = {
     "/quarantine": "route_name",
     "/schemas": "decodable",
     "/runs": "The app starts",
-    "/query": "silver_uno_events",
+    "/query": "bronze_events",
     "/tables/silver_uno_events": "gamer_id",
     "/tables/gold_uno_player_agg": "session_count",
     "/tables/bronze_events": "schema_id",
@@ -88,17 +89,16 @@ def test_every_view_of_a_real_lake_can_be_used_by_everybody(
     new_stage: Callable[..., Stage], browser: Browser, opened: Callable[..., Page], tmp_path: Path
 ) -> None:
     """Versions, bad records and rules are there. axe-core looks at each view, light and dark."""
-    rules = (
-        '{known_player = {check = "gamer_id <> \'\'", action = "quarantine"}, '
-        'plausible_time = {check = "event_timestamp <= _kafka_timestamp + interval 1 hour", action = "warn"}}'
-    )
-    stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1", EXPECTATIONS=rules)
+    rules = {
+        "known_player": {"check": "gamer_id <> ''", "action": "quarantine"},
+        "plausible_time": {"check": "event_timestamp <= _kafka_timestamp + interval 1 hour", "action": "warn"},
+    }
+    stage = new_stage(BATCH__INTERVAL_S="0.5", GOLD__INTERVAL_S="1", EXPECTATIONS=json.dumps(rules))
     stage.produce(10_000, schema_version="3", num_versions="2", poison="0.02", plant="no_player=0.01", partitions="2")
     app = stage.start()
     try:
+        wait_until(lambda: stage.status().get("bronze", 0) >= 10_000, "the records")
         with page(Lake(stage.lake)) as running:
-            wait_until(lambda: stage.status().get("state") == "running", "the start")
-            wait_until(lambda: stage.status()["bronze"] >= 10_000, "the records")
             stage.produce(5_000, schema_version="3", num_versions="2", poison="0.02", plant="no_player=0.01", seed="8")
             wait_until(lambda: stage.status()["bronze"] >= 15_000, "more records")
             time.sleep(15)  # a flush of the events, and a line in the charts
