@@ -144,6 +144,8 @@ def _show_troubles(place: ui.column, context: PageContext) -> None:
 
 def _troubles(context: PageContext) -> list[str]:
     reading = context.observed.newest
+    if reading.is_new:
+        return ["No app has worked on this lake yet. The page follows it as soon as it starts."]
     found = (
         [] if reading.problem is None or reading.state == "stopped" else [f"The app is not healthy: {reading.problem}"]
     )
