@@ -68,8 +68,8 @@ def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames
     place = max(0.0, (max(len(targets), 1) - len(asides)) / 2 - 0.5)
     bronze = _bronze(observed, layout, place)
     below = [replace(node, row=place + 1 + number) for number, node in enumerate(asides)]
-    bends = [Bend(f"to {node.key}", BEND, node.row) for node in (bronze, *targets)]
-    edges = [("topic", "bronze"), ("bronze", "to bronze")]
+    bends = [Bend(f"to {node.key}", BEND, node.row) for node in (bronze, *targets) if targets]
+    edges = [("topic", "bronze"), *([("bronze", "to bronze")] if targets else [])]
     edges += [("to bronze", bend.key) for bend in bends[1:]]
     edges += [(f"to {node.key}", node.key) for node in targets]
     edges += [(f"silver/{name}", f"gold/{name}") for name in shown]

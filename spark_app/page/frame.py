@@ -75,6 +75,6 @@ def _state(context: PageContext) -> None:
         badge.classes(replace=f"badge text-{OF_STATE[state]}")
         age = newest.status_age_s
         badge.set_text(f"not heard from for {age:.0f} s" if state == "silent" and age else state)
-        why.set_text("" if newest.problem is None or state in ("silent", "stopped") else newest.problem)
+        why.set_text("" if newest.problem is None or state in ("silent", "stopped", "no app yet") else newest.problem)
 
     live(context, refresh)

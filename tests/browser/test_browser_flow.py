@@ -95,18 +95,23 @@ def test_a_killed_app_is_shown_within_five_seconds_and_a_held_one_with_its_reaso
         expect(tab.get_by_text("The app is not healthy: held: records were lost: see the log")).to_be_visible()
 
 
-def test_a_lake_without_an_app_says_so(lake: Lake, opened: Callable[..., Page]) -> None:
+def test_a_lake_without_an_app_is_followed_from_its_first_second(lake: Lake, opened: Callable[..., Page]) -> None:
     with page(lake) as running:
         tab = opened(running)
-        expect(tab.get_by_text("The app has not written a status yet")).to_be_visible()
+        expect(tab.get_by_test_id("state")).to_have_text("no app yet")
+        expect(tab.get_by_text("No app has worked on this lake yet.")).to_be_visible()
+        with App(lake, tables=2):
+            expect(tab.get_by_test_id("state")).to_have_text("running")
+            expect(tab.get_by_text("silver_t1_events").first).to_be_visible()
+            expect(tab.get_by_text("No app has worked on this lake yet.")).to_have_count(0)
 
 
 def test_a_thousand_tables(lake: Lake, opened: Callable[..., Page]) -> None:
     """Those in trouble are in the graph, and every one is found."""
     paused = {"t500": {"rows": 5, "let_in": False, "rule": "sane_time", "record": "t/0@5"}}
     with App(lake, tables=1000, paused=paused), page(lake) as running:
-        opened(running).close()  # later ones have the assets in the cache of the browser, but this one of another user
         tab = opened(running, "/schemas")
+        expect(tab.get_by_test_id("state")).to_be_visible()
         began = time.monotonic()
         tab.goto(running.url)
         expect(tab.get_by_text("silver_t500_events")).to_be_visible()

@@ -150,7 +150,7 @@ def _show_troubles(place: ui.column, context: PageContext) -> None:
 def _troubles(context: PageContext) -> list[str]:
     reading = context.observed.newest
     if context.observed.state == NO_APP:
-        return ["The app has not written a status yet: it is not started, or is about to start."]
+        return ["No app has worked on this lake yet. The page follows it as soon as it starts."]
     is_fine = reading.problem is None or reading.state == "stopped"
     found = [] if is_fine else [f"The app is not healthy: {reading.problem}"]
     for name, pause in sorted(reading.objects("paused").items()):

@@ -27,6 +27,7 @@ def refusal(*arguments: str) -> str:
     [
         (["--lake", "elsewhere"], "a different --lake:"),
         (["--topic", "scores"], "a different --topic:"),
+        (["--page-port", "0", "--no-page"], "a different --page and --page-port:"),
         (["--kafka-port", "9192", "--no-producer"], "a different --kafka-port and --producer:"),
     ],
 )

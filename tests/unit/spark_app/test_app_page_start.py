@@ -14,6 +14,8 @@ import pytest
 
 from spark_app.alerts.alarm import Alarm
 from spark_app.model.errors import ConfigurationError, ExitCode
+from spark_app.model.table_names import TableNames
+from spark_app.page.flow_graph import flow_graph
 from spark_app.page.observations import Observations
 from spark_app.page.own_folders import make_folders
 from spark_app.page.style import OF_STATE
@@ -139,6 +141,11 @@ def test_no_alert_fires_before_there_is_an_app(new_lake: Lake) -> None:
 def test_the_views_tell_a_new_lake_from_a_dead_app(new_lake: Lake) -> None:
     observed = Observations(new_lake)
     assert (observed.state, observed.state in OF_STATE) == ("no app yet", True)
+    flow = flow_graph(observed, ["t"], TableNames())
+    assert [node.key for node in flow.nodes] == ["topic", "bronze", "quarantine", "waiting", "dropped"]
+    assert flow.bends == ()  # they stand where no node is, and ECharts would draw all nodes smaller for them
+    known = {node.key for node in flow.nodes}
+    assert {end for edge in flow.edges for end in edge} <= known
     write_status(new_lake, at=time.time() - 100)
     observed.step()
     assert observed.state == "dead"
