@@ -131,18 +131,18 @@ def _decode(payload: bytes, body: int, size: int, kind: type[Message], part: Par
         body: the first byte of the payload in the value.
         size: of the value.
     """
-    cut = body + len(payload) < size
     kept, stop = readable(payload, kind)
     message = kind.FromString(kept)
     part.text, why_short = message_text(message)
-    if stop is not None and not (cut and stop.at + 1 >= len(payload)):
+    if body + len(payload) < size:
+        part.said.append(f"Only the first {MOST_DECODED:,} bytes of the payload are decoded, as if it ended there.")
+    if stop is None:
+        part.said.append("It can be read as Protobuf to its end.")
+    else:
         at, field = body + stop.at, f", in the field {stop.field}" if stop.field else ""
         where = f"up to byte {at:,} (0x{at:x}) of the {size:,} bytes{field}"
         begins = f"It can be read as Protobuf {where}" if stop.at or field else "It cannot be read as Protobuf"
         part.said.append(plain(f"{begins}: {stop.why}."))
-    elif not cut:
-        part.said.append("It can be read as Protobuf to its end.")
-    part.said += [f"Only its first {MOST_DECODED:,} bytes are decoded."] if cut else []
     part.said += [why_short] if why_short else []
     return message
 
