@@ -8,11 +8,12 @@ from typing import Any
 from nicegui import run
 
 from spark_app.model.table_names import TableNames
+from spark_app.page.clear_text import shows_clear_text
+from spark_app.page.hidden import hidden_tables
 from spark_app.page.observations import Observations
 from spark_app.queries.asking import Child
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.storage.state_files import read_json
 
 CHILD = "spark_app.page.child.jobs"
 WITHIN_S = 30.0
@@ -46,17 +47,10 @@ class PageContext:
 
     @property
     def shows_clear_text(self) -> bool:
-        """Whether the page may show records as they were sent. Not if projections replace or drop columns, now or
-        in any definition that rows have, unless the settings say so."""
-        if self.settings.page.clear_text:
-            return True
-        stored = read_json(self.lake.storage, self.lake.definitions) or {}
-        conceals = any(one.get("columns") or one.get("drop") for one in stored.values())
-        return self.settings.silver.is_empty and not conceals
+        """Whether the page may show records as they were sent."""
+        return shows_clear_text(self.lake, self.settings)
 
     @property
     def hidden_tables(self) -> frozenset[str]:
         """The tables with records as they were sent, if the page may not show these."""
-        layout = self.layout
-        raw = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
-        return frozenset() if self.shows_clear_text else frozenset(raw)
+        return hidden_tables(self.lake, self.settings)

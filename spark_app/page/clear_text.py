@@ -1,0 +1,27 @@
+"""Whether the page may show records as they were sent. The views and their jobs decide by the same rule."""
+
+from __future__ import annotations
+
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_json
+
+HIDDEN = (
+    "Keys, headers and values are hidden, because projections replace or drop columns of this lake. "
+    "The setting page.clear_text = true shows them."
+)
+
+
+def shows_clear_text(lake: Lake, settings: Settings) -> bool:
+    """False if projections replace or drop columns, now or in any definition that rows have, unless the settings say
+    so. False, too, if nobody can tell because the definitions are damaged."""
+    if settings.page.clear_text:
+        return True
+    if not settings.silver.is_empty:
+        return False
+    if not lake.storage.exists(lake.definitions):
+        return True
+    stored = read_json(lake.storage, lake.definitions)
+    return stored is not None and all(
+        isinstance(one, dict) and not one.get("columns") and not one.get("drop") for one in stored.values()
+    )
