@@ -12,10 +12,10 @@ WIDE, HIGH = 300, 70  # of a node and the space around it, in pixels
 NODE = (232, 58)
 MARGIN = 8
 # Of series, seen on light and on dark ground; names and tooltips tell them apart, too.
-PALETTE = (
+SERIES = [
     *("#3b7dd8", "#c9741f", "#1f9d72", "#b85fb0", "#2392a3", "#d24d57", "#8a7fd6"),
     *("#9a7b1c", "#5f9e3a", "#d0659a", "#6f8796", "#a56a43", "#8a929c"),
-)
+]
 
 
 def graph(flow: FlowGraph) -> dict[str, Any]:
@@ -56,7 +56,6 @@ def _node(node: Node) -> dict[str, Any]:
     return {
         "id": node.key,
         "name": node.key,
-        "value": node.row,
         "x": node.column * WIDE,
         "y": node.row * HIGH,
         "cursor": "pointer" if node.path else "default",
@@ -100,7 +99,7 @@ def by_name(
 ) -> dict[str, Any]:
     """Values by name, in the order of the names."""
     kind = {"type": "line", "showSymbol": len(names) < 60} if form == "lines" else {"type": "bar", "barMaxWidth": 40}
-    return _axes(title, len(series) > 1) | {
+    return _axes(title, len(series) > 1 or form == "bars") | {
         "xAxis": {"type": "category", "data": list(names), "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "series": [{"name": name, "data": list(values), **kind} for name, values in series.items()],
     }
@@ -109,7 +108,8 @@ def by_name(
 def _over_time(
     title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], form: Mapping[str, Any]
 ) -> dict[str, Any]:
-    return _axes(title, len(series) > 1 or form["type"] == "bar") | {
+    is_bar = form["type"] == "bar"
+    return _axes(title, len(series) > 1 or is_bar, 1 if is_bar else 0) | {
         "xAxis": {"type": "time", "axisLabel": {"color": TEXT, "hideOverlap": True}},
         "series": [
             {"name": name, "data": [[at * 1000, value] for at, value in points], **form}
@@ -118,16 +118,28 @@ def _over_time(
     }
 
 
-def _axes(title: str, has_names: bool) -> dict[str, Any]:
-    """What all charts with two axes have. Times are UTC, as everywhere on the page."""
+def _axes(title: str, named: bool, step: float = 0) -> dict[str, Any]:
+    """What all charts with two axes have.
+
+    Args:
+        named: the names of the series are shown.
+        step: the smallest one between two marks of the y axis; 0 = any.
+    """
+    y = {
+        "type": "value",
+        "minInterval": step,
+        "axisLabel": {"color": TEXT},
+        "splitLine": {"lineStyle": {"opacity": 0.25}},
+    }
+    top = 26 if title else 0
     return {
         "animation": False,
         "useUTC": True,
-        "color": list(PALETTE),
+        "color": SERIES,
         "title": {"text": title, "left": 0, "top": 0, "textStyle": {"fontSize": 13, "color": TEXT}},
         "tooltip": {"trigger": "axis", "renderMode": "richText"},
-        "legend": {"show": has_names, "type": "scroll", "left": 0, "top": 26, "textStyle": {"color": TEXT}},
-        "grid": {"left": 8, "right": 16, "top": 58 if has_names else 34, "bottom": 8, "containLabel": True},
-        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": {"lineStyle": {"opacity": 0.25}}},
+        "legend": {"show": named, "type": "scroll", "left": 0, "top": top, "textStyle": {"color": TEXT}},
+        "grid": {"left": 8, "right": 16, "top": top + (32 if named else 8), "bottom": 8, "containLabel": True},
+        "yAxis": y,
         "aria": {"enabled": True, "label": {"description": title}},
     }

@@ -9,6 +9,7 @@ from nicegui import run
 
 from spark_app.model.table_names import TableNames
 from spark_app.page.clear_text import shows_clear_text
+from spark_app.page.hidden import hidden_tables
 from spark_app.page.observations import Observations
 from spark_app.queries.asking import Child
 from spark_app.settings.models import Settings
@@ -46,6 +47,4 @@ class PageContext:
     @property
     def hidden_tables(self) -> frozenset[str]:
         """The tables with records as they were sent, if the page may not show these."""
-        layout = self.layout
-        raw = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
-        return frozenset() if self.shows_clear_text else frozenset(raw)
+        return hidden_tables(self.lake, self.settings)

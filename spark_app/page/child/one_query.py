@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 
 from spark_app.page.child.plain_values import LONGEST, plain, shortened
+from spark_app.page.hidden import hidden_tables, hidden_text
 from spark_app.queries.locked_tables import Refused, connect, names_in, open_tables
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -23,11 +24,8 @@ NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUB
 TIMES = ("TIMESTAMP", "DATE")
 
 
-def answer(lake: Lake, settings: Settings, sql: str, hidden: list[str]) -> dict[str, Any]:
-    """The rows of a SELECT.
-
-    Args:
-        hidden: tables that it may not read.
+def answer(lake: Lake, settings: Settings, sql: str) -> dict[str, Any]:
+    """The rows of a SELECT, which may not read hidden tables.
 
     Returns:
         "columns", each {"name", "type", "kind": number, time or other}; "rows" of JSON values (see `plain`); "cut", why
@@ -39,7 +37,7 @@ def answer(lake: Lake, settings: Settings, sql: str, hidden: list[str]) -> dict[
         names = names_in(sql, lake.tables())
     except Refused as refused:
         return {"failed": _words(refused.__cause__ or refused)}
-    concealed = sorted(set(names) & set(hidden))
+    concealed = sorted(set(names) & hidden_tables(lake, settings))
     if concealed:
         return {"failed": hidden_text(concealed[0])}
     con = connect()
@@ -50,13 +48,6 @@ def answer(lake: Lake, settings: Settings, sql: str, hidden: list[str]) -> dict[
         return _result(con) | {"seconds": time.monotonic() - began}
     except (duckdb.Error, MemoryError) as error:
         return {"failed": _words(error)}
-
-
-def hidden_text(table: str) -> str:
-    return (
-        f"{table} has records as they were sent, and projections of this lake replace or drop columns, so the page "
-        "does not show them; page.clear_text = true shows them"
-    )
 
 
 def _words(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from spark_app.page.child.newest_rows import File, files_of, newest_rows
 from spark_app.page.child.plain_values import shortened
 from spark_app.page.child.rule_rates import rule_rates
+from spark_app.page.hidden import hidden_tables, hidden_text
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
@@ -22,19 +23,18 @@ MOST_COLUMNS = 2000
 LONGEST_TYPE = 300  # characters
 
 
-def answer(lake: Lake, settings: Settings, table: str, hidden: bool) -> dict[str, Any]:
+def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     """
-    Args:
-        hidden: no row may be shown.
-
     Returns:
         {"unknown": True} if the lake has no such table. Otherwise "comment", "columns", "files", "version", "commits",
-        "rows", "rules", "rates"; the last five may be {"failed": why} each.
+        "rows", "rules", "rates"; "rows" are {"hidden": why} if they may not be shown, and the last four may be
+        {"failed": why} each.
     """
     if table not in lake.tables():
         return {"unknown": True}
     opened = DeltaTable(lake.storage.uri(lake.table(table)))
     files = files_of(opened)
+    hidden = table in hidden_tables(lake, settings)
     return {
         "comment": opened.metadata().description or "",
         "columns": columns_of(opened),
@@ -46,7 +46,7 @@ def answer(lake: Lake, settings: Settings, table: str, hidden: bool) -> dict[str
         },
         "version": opened.version(),
         "commits": _part(lambda: _commits(opened)),
-        "rows": {"hidden": True} if hidden else _part(lambda: newest_rows(opened, files)),
+        "rows": {"hidden": hidden_text(table)} if hidden else _part(lambda: newest_rows(opened, files)),
         "rules": _part(lambda: _rules(lake, settings, table, files)),
         "rates": _part(lambda: rule_rates(lake, settings, table)),
     }

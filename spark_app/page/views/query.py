@@ -108,8 +108,7 @@ class _Query:
                 self._said.set_text(f"It waits: {AT_ONCE} other queries run.")
             async with TURNS:
                 self._said.set_text("It runs ...")
-                hidden = sorted(await asyncio.to_thread(lambda: self._context.hidden_tables))
-                answer = await self._context.ask("query", child, sql=sql, hidden=hidden)
+                answer = await self._context.ask("query", child, sql=sql)
         finally:
             self._child = None
             self._run.enable()

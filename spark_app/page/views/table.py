@@ -22,10 +22,6 @@ from spark_app.page.views.query import spelled
 
 MOST_NAMED = 12  # silver tables that the view of bronze names
 MOST_RULES = 12  # in the chart, those that most rows fail
-HIDDEN = (
-    "This table has records as they were sent, and projections of this lake replace or drop columns, so the page does "
-    "not show its rows. page.clear_text = true shows them."
-)
 COLUMNS = (("name", "column"), ("type", "type"), ("comment", "comment"), ("numbers", "field"), ("versions", "versions"))
 RULES = (("name", "rule"), ("check", "check"), ("action", "action"), ("passed", "passed"), ("failed", "failed"))
 COMMITS = (("version", "version"), ("at", "when (UTC)"), ("what", "what the commit does"))
@@ -43,9 +39,7 @@ def show(context: PageContext, table: str) -> None:
         ui.spinner(size="lg").props('aria-label="the table is read"')
 
     async def load() -> None:
-        facts = asyncio.create_task(
-            context.ask("table", table=table, hidden=await asyncio.to_thread(lambda: table in context.hidden_tables))
-        )
+        facts = asyncio.create_task(context.ask("table", table=table))
         lineage = asyncio.create_task(context.ask("lineage", table=table))
         found = await facts
         if place.is_deleted:  # the tab was closed meanwhile
@@ -182,9 +176,9 @@ class _Sections:
 
     def _rows(self) -> None:
         rows = self._found["rows"]
-        if rows.get("hidden"):
+        if "hidden" in rows:
             _heading("Newest rows")
-            ui.label(HIDDEN).classes("trouble")
+            ui.label(rows["hidden"]).classes("trouble")
             return
         if "failed" in rows:
             _heading("Newest rows")

@@ -19,6 +19,7 @@ from spark_app.page.child.made_of import versions_text
 from spark_app.page.layers import Layer, figures, trouble
 from spark_app.page.observations import Observations
 from spark_app.page.views.table import snippets
+from spark_app.settings.watching import Page
 from spark_app.storage.lake import Lake
 from tests.support.answers import Answers
 from tests.support.frames import batch_of
@@ -37,10 +38,9 @@ RULES = {
 SECRET = "Okapi"
 
 
-def do(lake: SmallLake, job: str, table: str, **arguments: Any) -> dict[str, Any]:
+def do(lake: SmallLake, job: str, table: str) -> dict[str, Any]:
     """The answer, as JSON hands it on."""
-    arguments = {"table": table} | ({"hidden": False} if job == "table" else {}) | arguments
-    question = {"job": job, "arguments": arguments, "settings": lake.settings.model_dump_json()}
+    question = {"job": job, "arguments": {"table": table}, "settings": lake.settings.model_dump_json()}
     found: dict[str, Any] = json.loads(json.dumps(jobs.do(question), allow_nan=False))
     return found
 
@@ -185,13 +185,16 @@ def test_many_versions_are_counted() -> None:
 
 
 def test_hidden_rows_do_not_leave_the_job(tmp_path: Path) -> None:
-    lake = SmallLake(tmp_path / "lake", EVENTS)
+    lake = lake_of(tmp_path / "lake", MASKED)
     lake.take(batch_of([event("uno", SECRET), SECRET.encode()]))
     for table in ("bronze_events", "quarantine_events"):
-        assert do(lake, "table", table)["rows"]["rows"]
-        found = do(lake, "table", table, hidden=True)
-        assert found["rows"] == {"hidden": True}
+        found = do(lake, "table", table)
+        assert "page.clear_text = true shows them" in found["rows"]["hidden"]
         assert SECRET.encode().hex() not in json.dumps(found)
+    assert do(lake, "table", UNO)["rows"]["rows"]
+    lake.settings = lake.settings.model_copy(update={"page": Page(clear_text=True)})
+    for table in ("bronze_events", "quarantine_events"):
+        assert SECRET.encode().hex() in json.dumps(do(lake, "table", table))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../lake", "_protolake", "silver_nope_events", "/etc", "a/b", "\x00"])
