@@ -14,6 +14,7 @@ from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
 from spark_app.storage.lake import Lake
 from tests.support.pages import page
+from tests.support.projections import GROWN
 from tests.support.statuses import write_status
 from tests.unit.spark_app.test_app_events import follow, lake_of, take
 
@@ -82,6 +83,9 @@ def test_events_are_filtered_by_kind_and_level(tmp_path: Path, opened: Callable[
         tab = opened(running, "/runs")
         expect(row_of(tab, "timeline", "Table silver_uno_events begins")).to_be_visible(timeout=15000)
         expect(row_of(tab, "timeline", "Unit 1 (ingest)")).to_have_count(0)
+        take(small, decodable=GROWN)
+        events.follow()
+        expect(row_of(tab, "timeline", "gets columns")).to_be_visible(timeout=25000)
         tab.get_by_role("combobox", name="Kinds").click()
         tab.get_by_role("option", name="units and upkeep").click()
         expect(row_of(tab, "timeline", "Unit 1 (ingest)")).to_be_visible(timeout=15000)
