@@ -32,8 +32,8 @@ POLICIES: Mapping[Policy, str] = {
     "quarantine": "The records of the schema go to quarantine as schema_change. You can decide once more.",
 }
 FINAL = (
-    "The decision is final once records of the schema are decoded by it: no setting and no later decision changes the "
-    "columns. Only after quarantine you can decide once more."
+    "The decision is final: no setting and no later decision changes which columns the fields have. Only after "
+    "quarantine you can decide once more."
 )
 
 
