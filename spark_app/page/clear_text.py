@@ -1,4 +1,5 @@
-"""Whether the page may show records as they were sent. The views and their jobs decide by the same rule."""
+"""Whether the page may show records as they were sent, and which tables it hides. Views and jobs decide by the same
+rule."""
 
 from __future__ import annotations
 
@@ -24,4 +25,19 @@ def shows_clear_text(lake: Lake, settings: Settings) -> bool:
     stored = read_json(lake.storage, lake.definitions)
     return stored is not None and all(
         isinstance(one, dict) and not one.get("columns") and not one.get("drop") for one in stored.values()
+    )
+
+
+def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
+    """The tables with records as they were sent, if the page may not show these."""
+    layout = settings.tables.layout
+    raw = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
+    return frozenset() if shows_clear_text(lake, settings) else frozenset(raw)
+
+
+def hidden_text(table: str) -> str:
+    """Why the page does not show the rows of a table."""
+    return (
+        f"{table} has records as they were sent, and projections of this lake replace or drop columns, so the page "
+        "does not show its rows. The setting page.clear_text = true shows them."
     )

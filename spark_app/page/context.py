@@ -8,8 +8,7 @@ from typing import Any
 from nicegui import run
 
 from spark_app.model.table_names import TableNames
-from spark_app.page.clear_text import shows_clear_text
-from spark_app.page.hidden import hidden_tables
+from spark_app.page.clear_text import hidden_tables, shows_clear_text
 from spark_app.page.observations import Observations
 from spark_app.queries.asking import Child
 from spark_app.settings.models import Settings

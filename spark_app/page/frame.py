@@ -36,7 +36,7 @@ def framed(context: PageContext, request: Request, title: str) -> Iterator[None]
         with ui.element("nav").props('aria-label="Views"').style("display: flex; gap: 4px; flex-wrap: wrap"):
             for path, name in VIEWS:
                 link = ui.link(name, path)
-                if request.url.path == path:
+                if request.url.path == path or (path != "/" and request.url.path.startswith(f"{path}/")):
                     link.props("aria-current=page")
         ui.space()
         _state(context)
@@ -72,7 +72,7 @@ def _state(context: PageContext) -> None:
 
     def refresh() -> None:
         state, newest = context.observed.state, context.observed.newest
-        badge.classes(replace=f"badge text-{OF_STATE[state]}")
+        badge.classes(replace=f"badge is-{OF_STATE[state]}")
         age = newest.status_age_s
         badge.set_text(f"not heard from for {age:.0f} s" if state == "silent" and age else state)
         why.set_text("" if newest.problem is None or state in ("silent", "stopped", "no app yet") else newest.problem)

@@ -55,7 +55,7 @@ def list_row(schema: Mapping[str, Any], rows: Mapping[str, int]) -> dict[str, An
         "subjects": subjects_text(schema),
         "state": schema["state"],
         "icon": icon,
-        "colour": f"text-{colour}",
+        "colour": f"is-{colour}",
         "does": does,
         "messages": one_line(", ".join(schema["messages"]) + more),
         "findings": findings_text(schema["warnings"], schema["infos"]),

@@ -59,8 +59,8 @@ pre.bytes { font-family: ui-monospace, monospace; font-size: 12px; line-height: 
 
 def css() -> str:
     """The rules of all views."""
-    words = (f".text-{word} {{ color: {colour}; }}" for word, colour in COLOURS.items())
-    dark = (f".body--dark .text-{word} {{ color: {colour}; }}" for word, colour in DARK.items())
+    words = (f".is-{word} {{ color: {colour}; }}" for word, colour in COLOURS.items())
+    dark = (f".body--dark .is-{word} {{ color: {colour}; }}" for word, colour in DARK.items())
     repaint = DARK_CHART | {COLOURS[word]: colour for word, colour in DARK.items()}
     charts = (
         f'.body--dark .nicegui-echart svg [{part}="{light}"] {{ {part}: {colour}; }}'

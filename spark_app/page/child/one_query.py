@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from spark_app.page.child.plain_values import LONGEST, plain, shortened
-from spark_app.page.hidden import hidden_tables, hidden_text
+from spark_app.page.clear_text import hidden_tables, hidden_text
 from spark_app.queries.locked_tables import Refused, connect, names_in, open_tables
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake

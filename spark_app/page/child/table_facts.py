@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from spark_app.page.child.newest_rows import File, files_of, newest_rows
 from spark_app.page.child.plain_values import shortened
 from spark_app.page.child.rule_rates import rule_rates
-from spark_app.page.hidden import hidden_tables, hidden_text
+from spark_app.page.clear_text import hidden_tables, hidden_text
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json

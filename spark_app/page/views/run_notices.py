@@ -36,7 +36,7 @@ class RunNotices:
             for level, message in alerts:
                 icon, colour = ICONS.get(level, ICONS["INFO"])
                 with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
-                    ui.icon(icon, size="20px").classes(f"text-{colour}").props("aria-hidden=true")
+                    ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
                     ui.label(message).style("overflow-wrap: anywhere")
             if asked:
                 _heading("Requests that are not done")
@@ -45,7 +45,7 @@ class RunNotices:
 
     def _show(self, one: PendingRequest) -> None:
         with ui.row().classes("card items-center no-wrap").props('data-testid="pending"'):
-            ui.icon("pending_actions", size="22px").classes("text-calm").props("aria-hidden=true")
+            ui.icon("pending_actions", size="22px").classes("is-calm").props("aria-hidden=true")
             with ui.column().classes("col").style("gap: 2px"):
                 ui.label(one.said).style("overflow-wrap: anywhere")
                 ui.label(one.progress).classes("faint")

@@ -119,7 +119,7 @@ def _row(run: Run) -> dict[str, Any]:
         "started": utc(run.started),
         "how": one_line(run.how),
         "icon": "play_circle" if run.how == "runs" else icon,
-        "colour": f"text-{colour}",
+        "colour": f"is-{colour}",
         "lasted": seconds(run.lasted(time.time())),
         "units": run.units,
         "records": amount(run.records),

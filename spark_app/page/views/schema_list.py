@@ -99,7 +99,7 @@ def _table() -> ui.table:
         )
         table.add_slot(
             "body-cell-findings",
-            """<q-td :props="props"><span :class="props.row.warnings ? 'text-warn' : 'faint'">
+            """<q-td :props="props"><span :class="props.row.warnings ? 'is-warn' : 'faint'">
             <q-icon v-if="props.row.warnings" name="warning" size="18px" aria-hidden="true" /> {{ props.value }}</span>
             </q-td>""",
         )
@@ -122,7 +122,7 @@ def _show_one(context: PageContext, one: dict[str, Any], records: int | None) ->
     key, why = one["schema"], one_line(str(one["why"]))
     icon, colour, _ = STATES[one["state"]]
     with ui.row().classes("card undecided items-center full-width no-wrap").props('data-testid="undecided"'):
-        ui.icon(icon, size="22px").classes(f"text-{colour}").props("aria-hidden=true")
+        ui.icon(icon, size="22px").classes(f"is-{colour}").props("aria-hidden=true")
         with ui.column().classes("col").style("gap: 2px"):
             with ui.row().classes("items-center").style("gap: 8px"):
                 ui.link(f"Schema {key}", f"/schemas/{quote(key)}").classes("text-weight-bold")

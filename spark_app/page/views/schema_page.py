@@ -78,8 +78,8 @@ def _text(text: str) -> None:
 def _show_state(context: PageContext, answer: dict[str, Any]) -> None:
     icon, colour, does = STATES[answer["state"]]
     with ui.row().classes("items-center").style("gap: 10px"):
-        ui.icon(icon, size="22px").classes(f"text-{colour}").props("aria-hidden=true")
-        ui.label(answer["state"]).classes(f"badge text-{colour}").props('data-testid="schema state"')
+        ui.icon(icon, size="22px").classes(f"is-{colour}").props("aria-hidden=true")
+        ui.label(answer["state"]).classes(f"badge is-{colour}").props('data-testid="schema state"')
         ui.label(does)
         if answer["state"] in UNDECIDED:
             key, why = answer["schema"], one_line(str(answer["why"]))
@@ -119,7 +119,7 @@ def _show_findings(answer: dict[str, Any]) -> None:
     for one in answer["findings"]:
         is_warning = one["severity"] == "warning"
         with ui.row().classes("items-start no-wrap full-width").style("gap: 8px").props('data-testid="finding"'):
-            colour = "text-warn" if is_warning else "text-calm"
+            colour = "is-warn" if is_warning else "is-calm"
             ui.icon("warning" if is_warning else "info", size="18px").classes(colour).props("aria-hidden=true")
             ui.label(one["severity"]).classes(f"{colour} text-weight-medium").style("width: 64px; flex: none")
             ui.label(one_line(one["said"])).style("overflow-wrap: anywhere")

@@ -32,7 +32,7 @@ def show(context: PageContext, table: str) -> None:
     layer = Layer.of(context.layout, table)
     with ui.row().classes("items-center"):
         ui.label(table).props("role=heading aria-level=1").classes("text-h6").style("overflow-wrap: anywhere")
-        ui.label(layer.kind).classes("badge text-calm")
+        ui.label(layer.kind).classes("badge is-calm")
     _live_part(context, layer, table)
     place = ui.column().classes("full-width").style("gap: 20px")
     with place:

@@ -103,7 +103,7 @@ def _row(event: ToldEvent) -> dict[str, Any]:
         "at": utc(event.at),
         "level": event.level,
         "icon": icon,
-        "colour": f"text-{colour}",
+        "colour": f"is-{colour}",
         "kind": one_line(event.kind),
         "message": one_line(table + event.message),
         "found": "\n".join(filter(None, (details_text(event.details), *about))),
