@@ -59,7 +59,7 @@ class Layer:
         return [], []
 
 
-def figures(observed: Observations, layer: Layer) -> dict[str, str]:
+def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[str, str]:
     """What is known of a table without reading it, by name."""
     reading = observed.newest
     match layer.kind:
@@ -75,7 +75,8 @@ def figures(observed: Observations, layer: Layer) -> dict[str, str]:
             }
         case "gold":
             behind = reading.each("followers", "lag").get("gold")
-            state = "up to date" if not behind else f"{amount(behind)} units behind"
+            failed = layout.gold_of(layer.name) in reading.objects("gold_failed")
+            state = "failed" if failed else "up to date" if not behind else f"{amount(behind)} units behind"
             return {"keys": amount(reading.each("tables", "gold").get(layer.name)), "gold": state}
         case "quarantine":
             return {"open records": amount(sum(reading.counts("quarantine").values()))}

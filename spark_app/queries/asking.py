@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 CODE = Path(__file__).parents[2]
 CPU_S = 60
 CANCELLED = "it was cancelled"
-MEMORY = 2 << 30  # bytes of one process: what DuckDB computes for one value escapes its own limit
+MEMORY = 1 << 30  # bytes of one process: what DuckDB computes for one value escapes its own limit
 
 
 class Child:
@@ -61,14 +62,16 @@ def ask(module: str, question: Mapping[str, Any], within_s: float) -> dict[str, 
 
 
 def reply(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the question on standard input. This process can write no files from now on, and has 60 s of CPU and 2 GiB
-    of memory."""
+    """Answer the question on standard input. This process can write no files from now on, and has 60 s of CPU and 1 GiB
+    of memory. If the machine or the container runs out of memory, it ends before others do."""
     limits = {
         resource.RLIMIT_CPU: CPU_S,
         resource.RLIMIT_DATA: MEMORY,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_CORE: 0,
     }
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
     for what, most in limits.items():
         resource.setrlimit(what, (most, most))
     print(json.dumps(answer(json.load(sys.stdin))))

@@ -77,16 +77,25 @@ def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]
     for name in names:
         table = DeltaTable(lake.storage.uri(lake.table(name)))
         files[name] = table.file_uris()
-        view = con.read_parquet(files[name], union_by_name=True) if files[name] else None
-        if view is None:
-            con.register(name, pa.schema(table.schema()).empty_table())
+        empty = con.from_arrow(pa.schema(table.schema()).empty_table())
+        if files[name]:
+            _with_all_columns(con.read_parquet(files[name], union_by_name=True), empty).create_view(name)
         else:
-            view.create_view(name)
+            con.register(name, pa.schema(table.schema()).empty_table())
     con.sql(f"SET memory_limit = '{MEMORY}'")
     con.sql("SET TimeZone = 'UTC'")
     con.sql("SET allowed_paths = $paths", params={"paths": [file for of in files.values() for file in of]})
     con.sql("SET enable_external_access = false")
     con.sql("SET lock_configuration = true")
+
+
+def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows of files with the columns of their table that no file has yet."""
+    known = {name.casefold() for name in rows.columns}
+    several = zip(empty.columns, empty.types, strict=True)
+    missing = [(name, kind) for name, kind in several if name.casefold() not in known]
+    quoted = (f'CAST(NULL AS {kind}) AS "{name.replace(chr(34), chr(34) * 2)}"' for name, kind in missing)
+    return rows.project(", ".join(("*", *quoted))) if missing else rows
 
 
 def first_line(error: Exception) -> str:

@@ -40,9 +40,9 @@ def show(context: PageContext) -> None:
     ui.add_css(CSS)
     ui.label("Query").props("role=heading aria-level=1").classes("text-h6")
     ui.label(ABOUT).classes("faint")
-    with ui.row().classes("full-width no-wrap items-start").style("gap: 20px"):
-        side = ui.column().style("width: 300px; flex: none")
-        with ui.column().style("flex: 1; min-width: 0"):
+    with ui.row().classes("full-width items-start").style("gap: 20px"):
+        side = ui.column().style("flex: 1 1 260px; max-width: 100%")
+        with ui.column().style("flex: 5 1 560px; min-width: 0; max-width: 100%"):
             view = _Query(context)
     tables = context.lake.tables()
     with side:
@@ -194,7 +194,7 @@ def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
         )
     if layout.events in tables:
         found["Failing rules"] = (
-            "SELECT \"table\", details->>'$.rule' AS rule, sum((details->>'$.failed')::BIGINT)::BIGINT AS failed\n"
+            "SELECT details->>'$.rule' AS rule, \"table\", sum((details->>'$.failed')::BIGINT)::BIGINT AS failed\n"
             f"FROM {spelled(layout.events)}\nWHERE kind = 'rule'\nGROUP BY ALL\nORDER BY failed DESC\nLIMIT 50"
         )
         found["Newest warnings"] = (

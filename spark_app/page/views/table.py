@@ -23,6 +23,7 @@ from spark_app.page.views.query import spelled
 MOST_NAMED = 12  # silver tables that the view of bronze names
 MOST_RULES = 12  # in the chart, those that most rows fail
 COLUMNS = (("name", "column"), ("type", "type"), ("comment", "comment"), ("numbers", "field"), ("versions", "versions"))
+MADE = ("made", "made of")
 RULES = (("name", "rule"), ("check", "check"), ("action", "action"), ("passed", "passed"), ("failed", "failed"))
 COMMITS = (("version", "version"), ("at", "when (UTC)"), ("what", "what the commit does"))
 
@@ -66,12 +67,12 @@ def show(context: PageContext, table: str) -> None:
 def _live_part(context: PageContext, layer: Layer, table: str) -> None:
     values: dict[str, ui.label] = {}
     with ui.element("div").classes("figures"):
-        for name in figures(context.observed, layer):
+        for name in figures(context.observed, context.layout, layer):
             values[name] = _figure(name)
     wrong = ui.label().classes("trouble")
 
     def refresh() -> None:
-        for name, text in figures(context.observed, layer).items():
+        for name, text in figures(context.observed, context.layout, layer).items():
             values[name].set_text(text)
         found = trouble(context.observed, layer, table)
         wrong.set_text(found)
@@ -130,7 +131,7 @@ class _Sections:
         found = self._found["columns"]
         _heading(f"Columns ({len(found)})")
         is_silver = self._layer.kind == "silver"
-        shown = [*(COLUMNS if is_silver else COLUMNS[:3]), ("made", "made of")]
+        shown = [*(COLUMNS if is_silver else COLUMNS[:3]), *([] if self._layer.kind == "events" else [MADE])]
         table = _plain_table("Columns", shown, [{"made": "...", **one} for one in found], "name")
         said = ui.label().classes("faint")
 
@@ -203,7 +204,7 @@ class _Sections:
             ui.label(f"The commits cannot be read: {commits['failed']}").classes("trouble")
             return
         rows = [{**one, "at": _utc(one["at_ms"])} for one in commits]
-        with ui.expansion(f"The newest {len(rows)} commits").classes("full-width card").style("padding: 0"):
+        with ui.expansion(f"Newest commits ({len(rows)})").classes("full-width card").style("padding: 0"):
             _plain_table("Commits", COMMITS, rows, "version")
 
     def _how_to_query(self) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, Field
+from deltalake.schema import ArrayType, PrimitiveType
 
 from spark_app.model.table_names import TableNames
 from spark_app.page.child import jobs
@@ -81,6 +83,16 @@ def why(lake: SmallLake, sql: str) -> str:
 )
 def test_a_select_reads_the_tables_that_it_names(lake: SmallLake, sql: str) -> None:
     assert rows(lake, sql) == [["g8", 8], ["g9", 9]]
+
+
+def test_columns_that_no_row_has_yet_are_null(tmp_path: Path) -> None:
+    lake = SmallLake(tmp_path / "lake", EVENTS)
+    lake.take(batch_of([event("uno", "g", latency_ms=3)]))
+    fields = [Field("added", PrimitiveType("integer")), Field('in "quotes"', ArrayType(PrimitiveType("string")))]
+    DeltaTable(str(lake.lake.path(UNO))).alter.add_columns(fields)
+    answer = ask(lake, f'SELECT latency_ms, added, "in ""quotes""" FROM {UNO} WHERE added IS NULL')
+    assert answer["rows"] == [[3, None, None]]
+    assert [one["type"] for one in answer["columns"]] == ["BIGINT", "INTEGER", "VARCHAR[]"]
 
 
 def test_values_reach_a_browser_unchanged(lake: SmallLake) -> None:
@@ -273,7 +285,10 @@ def test_the_process_of_a_job_has_limits(tmp_path: Path) -> None:
     code = """
 import resource
 from spark_app.queries.asking import reply
-reply(lambda asked: {"limits": [resource.getrlimit(one)[1] for one in asked["of"]]})
+def answer(asked):
+    first = open("/proc/self/oom_score_adj").read()
+    return {"limits": [resource.getrlimit(one)[1] for one in asked["of"]], "first": first}
+reply(answer)
 """
     (tmp_path / "limited.py").write_text(code)
     of = [resource.RLIMIT_FSIZE, resource.RLIMIT_CPU, resource.RLIMIT_DATA]
@@ -285,7 +300,7 @@ reply(lambda asked: {"limits": [resource.getrlimit(one)[1] for one in asked["of"
         env={"PYTHONPATH": str(Path(__file__).parents[3])},
         check=True,
     )
-    assert json.loads(done.stdout) == {"limits": [0, 60, 2 << 30]}
+    assert json.loads(done.stdout) == {"limits": [0, 60, 1 << 30], "first": "1000\n"}
 
 
 def test_a_damaged_table_is_told(lake: SmallLake, tmp_path: Path) -> None:

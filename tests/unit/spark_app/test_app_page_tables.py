@@ -260,13 +260,13 @@ def test_a_table_in_trouble_says_which_command_helps(lake: Lake) -> None:
     (lake.root / lake.status).write_text(json.dumps(made | {"tables": tables}))
     observed = Observations(lake)
     silver, failed = Layer("silver", "uno"), Layer("gold", "uno")
-    assert figures(observed, silver)["rows"] == "9"
-    assert figures(observed, failed)["keys"] == "3"
+    assert figures(observed, LAYOUT, silver)["rows"] == "9"
+    assert figures(observed, LAYOUT, failed) == {"keys": "3", "gold": "failed"}
     assert "17 rows wait, because the record t/0@12 fails the rule small" in trouble(observed, silver, UNO)
     assert "./scripts/protolake resume uno --failing quarantine" in trouble(observed, silver, UNO)
     assert "no space" in trouble(observed, failed, "gold_uno_player_agg")
     assert trouble(observed, Layer("silver", "poker"), "silver_poker_events") == ""
     (lake.root / lake.status).write_text('{"paused": [1], "tables": {"uno": 3}, "gold_failed": null}')
     observed = Observations(lake)
-    assert figures(observed, silver)["rows"] == "-"
+    assert figures(observed, LAYOUT, silver)["rows"] == "-"
     assert trouble(observed, silver, UNO) == ""

@@ -165,6 +165,7 @@ NOT_OF_A_LAKE = {
     "page/views/table.py": "links to views",
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
+    "queries/asking.py": "/proc",
     "recovery/replay_queue.py": "a temporary folder",
     "references/source_table.py": "tables of other people",
     "schemas/descriptors.py": "the temporary folder of protoc",
