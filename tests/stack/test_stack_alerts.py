@@ -1,0 +1,67 @@
+"""Alerts of the real app: bad records, and an app that is killed while the receiver is down."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.campaign.stage import Stage, kill, wait_until
+from spark_app.storage.lake import Lake
+from tests.support.pages import page
+from tests.support.receivers import Receiver
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+RULES = """
+[alerts]
+webhook = "{address}"
+[alerts.rules.bad_records]
+when = "quarantine_rate > 0.01"
+[alerts.rules.gone]
+when = "state = 'dead'"
+level = "ERROR"
+"""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    made.up()
+    yield made
+    made.down()
+
+
+def test_bad_records_and_a_killed_app_are_told(
+    new_stage: Callable[..., Stage], receiver: Receiver, tmp_path: Path
+) -> None:
+    stage = new_stage(BATCH__INTERVAL_S="0.5")
+    stage.produce(2_000, partitions="2")
+    app = stage.start()
+    try:
+        wait_until(lambda: stage.status().get("bronze", 0) == 2_000, "the first records")
+        with page(Lake(stage.lake), RULES.format(address=receiver.url)):
+            time.sleep(35)  # the share of bad records is one of the last minute, and known after half of it
+            assert told(receiver) == []
+            stage.produce(3_000, poison="0.05", seed="8")
+            sent = time.monotonic()
+            wait_until(lambda: ("bad_records", "firing") in told(receiver), "the alert", 60)
+            assert time.monotonic() - sent < 30
+            receiver.down()
+            os.kill(app.pid, signal.SIGKILL)
+            time.sleep(45)  # a status counts for 30 s
+            before = told(receiver)
+            receiver.up()
+            wait_until(lambda: ("gone", "firing") in told(receiver), "the alert about the app", 120)
+            app = stage.start()
+            wait_until(lambda: ("gone", "resolved") in told(receiver), "its end", 120)
+            assert ("gone", "firing") not in before
+            assert max(receiver.counts().values()) == 1
+    finally:
+        kill(app)
+
+
+def told(receiver: Receiver) -> list[tuple[str, str]]:
+    """(rule, state) of what the receiver has taken."""
+    return [(body["rule"], body["state"]) for _, body in receiver.taken]
