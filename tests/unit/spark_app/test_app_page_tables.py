@@ -18,6 +18,7 @@ from spark_app.page.child import jobs
 from spark_app.page.child.made_of import versions_text
 from spark_app.page.layers import Layer, figures, trouble
 from spark_app.page.observations import Observations
+from spark_app.page.views.query import examples
 from spark_app.page.views.table import snippets
 from spark_app.settings.watching import Page
 from spark_app.storage.lake import Lake
@@ -36,6 +37,7 @@ RULES = {
     "other": {"check": "false", "action": "drop", "tables": ["poker"]},
 }
 SECRET = "Okapi"
+LAYOUT = TableNames()
 
 
 def do(lake: SmallLake, job: str, table: str) -> dict[str, Any]:
@@ -117,6 +119,17 @@ def test_rules_have_the_pass_rates_that_the_events_tell(answers: Answers, tmp_pa
     for points in found["rates"].values():
         assert all(abs(at - time.time()) < 600 for at, _, _ in points)
     assert do(game.lake, "table", "bronze_events")["rules"] == []
+
+
+def test_the_examples_of_queries_find_the_same(answers: Answers, tmp_path: Path) -> None:
+    game = grown(answers, tmp_path / "lake")
+    found = {}
+    for name, sql in examples(game.lake.lake.tables(), LAYOUT).items():
+        question = {"job": "query", "arguments": {"sql": sql}, "settings": game.lake.settings.model_dump_json()}
+        found[name] = jobs.do(question)["rows"]
+    assert found["Failing rules"] == [["small", UNO, 12], ["known", UNO, 6]]
+    assert sum(rows for _, rows in found["Rows per minute"]) == 54
+    assert {level for _, level, _ in found["Newest warnings"]} == {"WARN"}
 
 
 def test_events_that_cannot_be_read_leave_the_rest(answers: Answers, tmp_path: Path) -> None:
@@ -238,9 +251,6 @@ def test_the_texts_for_other_tools_read_the_table(tmp_path: Path, capsys: pytest
         exec(several[name], {})
         assert "gamer-17" in capsys.readouterr().out
     compile(several["Spark"], "Spark", "exec")
-
-
-LAYOUT = TableNames()
 
 
 def test_each_table_has_its_layer_and_neighbours() -> None:
