@@ -19,10 +19,11 @@ def status_lines(value: Mapping[str, Any] | None, page: str | None = None) -> li
     if value is None:
         return address
     batch, lost = value["batch"] or {}, value.get("lost") or {}
+    rate = value.get("rate") if value["state"] == "running" else None  # that of the last minute before it stopped
     lines = [
         f"state       {value['state']}",
         *address,
-        f"rate        {_or_dash(value.get('rate'))} rows/s in the last minute",
+        f"rate        {_or_dash(rate)} rows/s in the last minute",
         f"lag         {_or_dash(value['lag'])} records",
         "last batch  " + ("{records:,} records in {seconds} s at {at}".format(**batch) if batch else "-"),
         f"age         {_or_dash(value['age_s'])} s from produced to visible",

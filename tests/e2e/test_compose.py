@@ -3,16 +3,20 @@
 import json
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
+from playwright.sync_api import Page, expect
 
 from scripts.local import pins
 from scripts.local.errors import LocalError
 from tests.e2e.compose import Stack, missing
+from tests.support.browsers import browser, opened
 
+__all__ = ["browser", "opened"]
 TOPIC = "protobuf_game_stream"
 RECORDS = 20_000
 GAMES = ("rummy", "spades", "euchre", "go_fish", "uno", "hearts", "poker")
@@ -87,6 +91,21 @@ def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
     assert sorted(identity(row) for row in rows) == sorted(records)
     check_columns(rows)
     check_shell(stack)
+
+
+def test_the_page_stays_open_through_a_bump(stack: Stack, opened: Callable[..., Page]) -> None:
+    """After the records of the test before, in a browser that somebody has left open."""
+    tab = opened(SimpleNamespace(url=stack.page, token=token_of(stack)))
+    expect(tab.get_by_test_id("state")).to_have_text("running")
+    expect(tab.get_by_test_id("records in bronze")).to_have_text(f"{2 * RECORDS:,}")
+    produce(stack, 3 * RECORDS, version=4, mixed=1)
+    assert stack.status()["bumps"] == 2
+    expect(tab.get_by_test_id("records in bronze")).to_have_text(f"{3 * RECORDS:,}", timeout=5000)
+    expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
+    tab.goto(f"{stack.page}/runs")
+    expect(tab.get_by_role("cell", name="bump", exact=True)).to_have_count(2, timeout=60_000)
+    tab.goto(f"{stack.page}/tables/silver_uno_events")
+    expect(tab.get_by_role("cell", name="col_custom_3", exact=True).first).to_be_visible(timeout=30_000)
 
 
 WRITABLE = """

@@ -22,14 +22,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 ONLY = {"TABLES__ALLOWLIST": '["rummy", "uno"]'}
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_browser(request: pytest.FixtureRequest) -> None:
-    try:
-        request.getfixturevalue("browser")
-    except Exception as error:
-        pytest.skip(f"no Chromium here: {error}")
-
-
 def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
     new_stage: Callable[..., Stage], browser: Browser, opened: Callable[..., Page]
 ) -> None:

@@ -237,7 +237,7 @@ def test_the_arguments_of_a_replay_are_those_that_it_takes() -> None:
 
 def context_of(lake: Lake) -> PageContext:
     settings = Settings(lake={"path": str(lake.root)}, registry={"url": "http://x"})
-    return PageContext(lake, settings, Observations(lake), "")
+    return PageContext(lake, settings, Observations(lake))
 
 
 def test_a_request_waits_for_the_app_and_is_withdrawn(lake: Lake) -> None:
