@@ -56,6 +56,7 @@ def _node(node: Node) -> dict[str, Any]:
     return {
         "id": node.key,
         "name": node.key,
+        "value": node.row,  # NiceGUI hands on no click on a point without one
         "x": node.column * WIDE,
         "y": node.row * HIGH,
         "cursor": "pointer" if node.path else "default",

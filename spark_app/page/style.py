@@ -31,7 +31,8 @@ CSS = """
 :root { color-scheme: light dark; --line: #d5dae1; --soft: #f4f6f9; --text: #1c2430; --faint: #566070; }
 body.body--dark { --line: #3a424d; --soft: #20262e; --text: #e6eaf0; --faint: #a9b4c0; }
 body.body--dark { --q-primary: #8ab4f8 !important; --q-negative: #ff8f87 !important; }
-body.body--dark .bg-primary { color: #10151c !important; }
+@layer theme { body.body--dark .bg-primary { color: #10151c !important; } } /* before Quasar's own !important */
+.nicegui-link { color: var(--q-primary); }
 body { color: var(--text); font-size: 14px; }
 .nicegui-content { padding: 16px 24px 48px; gap: 20px; max-width: 1440px; margin: 0 auto; width: 100%; }
 .bar { background: var(--soft) !important; color: var(--text) !important; border-bottom: 1px solid var(--line); }
