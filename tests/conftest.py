@@ -1,3 +1,9 @@
 """Fixtures that several folders share; a fixture for one folder lies there."""
 
+import hypothesis
+
 pytest_plugins = ["tests.support.servers"]
+
+# A test has the time limit of pytest. One of 0.2 s for each example would fail on a busy machine.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")

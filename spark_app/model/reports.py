@@ -53,7 +53,8 @@ class Report:
     failing: dict[str, list[Any]] = field(default_factory=dict)  # routing name -> `FailedRow` that pauses the table
     read: dict[str, list[list[int]]] = field(default_factory=dict)  # "topic/partition" -> [start, end] of each span
     seconds: float = 0.0  # that the unit's jobs took; of a task: 0
-    steps: dict[str, float] = field(default_factory=dict)  # step -> seconds, summed over tasks and jobs
+    # step -> seconds, summed over tasks and jobs; no part of what a report says of the records
+    steps: dict[str, float] = field(default_factory=dict, compare=False)
 
     def merge(self, other: Report) -> None:
         for table, files in other.files.items():
