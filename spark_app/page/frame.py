@@ -23,12 +23,18 @@ LOOK = "protolake_look"  # the cookie with "dark" or "light"
 # Keeps the choice for the next view.
 KEEP = "document.cookie = '{name}={value}; path=/; max-age=31536000; samesite=lax'"
 
+# A table that scrolls must be reached by the keyboard; Quasar makes its parts when it likes.
+REACHABLE = """<script>
+setInterval(() => document.querySelectorAll('.q-table__middle').forEach(part => { part.tabIndex = 0; }), 500);
+</script>"""
+
 
 @contextmanager
 def framed(context: PageContext, request: Request, title: str) -> Iterator[None]:
     """The content of a view goes inside; the heading of the view is its own."""
     ui.page_title(f"{title} · Protolake")
     ui.add_css(css())
+    ui.add_head_html(REACHABLE)
     ui.colors(primary=COLOURS["accent"], positive=COLOURS["good"], negative=COLOURS["bad"], warning=COLOURS["warn"])
     dark = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(LOOK, "")))
     with ui.header().classes("bar items-center").style("gap: 12px"):

@@ -102,6 +102,8 @@ def test_every_view_of_a_real_lake_can_be_used_by_everybody(
                     name = f"page{path.replace('/', '_')}_{look}.png"
                     tab.screenshot(path=tmp_path / name)
                     if PICTURES and name == "page__light.png":
+                        tab.set_viewport_size({"width": 1400, "height": 1010})
+                        tab.wait_for_timeout(1000)
                         tab.screenshot(path=Path(PICTURES) / "page.png")
                     found = Axe().run(tab).response["violations"]
                     faults = [(one["id"], one["nodes"][0]["html"][:300]) for one in found if one["impact"] in SEVERE]

@@ -22,7 +22,11 @@ TURNS = asyncio.Semaphore(AT_ONCE)
 PATIENCE_S = 20.0  # for a browser that is busy
 PLAIN = re.compile("[a-z_][a-z0-9_]*")
 # The light editor in dark colours.
-CSS = ".body--dark .cm-editor { filter: invert(0.92) hue-rotate(180deg); } .cm-editor { font-size: 13px; }"
+CSS = """
+.body--dark .cm-editor { filter: invert(0.92) hue-rotate(180deg); }
+.cm-editor { font-size: 13px; }
+.cm-activeLine { background: none !important; } /* numbers are too pale on it */
+"""
 # What follows # in an address is not sent to a server, so no log has the SQL.
 READ = """
 document.querySelectorAll('.cm-content').forEach(editor => editor.setAttribute('aria-label', 'SQL'));
@@ -57,7 +61,9 @@ class _Query:
         self._context = context
         self._child: Child | None = None
         self._filled = ""  # what the editor was filled with; it may be replaced
-        self._editor = ui.codemirror(language="SQL", line_wrapping=True, keymap={"Mod-Enter": self.run})
+        self._editor = ui.codemirror(
+            language="SQL", line_wrapping=True, theme="vscodeLight", keymap={"Mod-Enter": self.run}
+        )
         self._editor.classes("full-width").style("height: 180px").props('aria-label="SQL"')
         with ui.row().classes("items-center full-width").style("gap: 12px"):
             self._run = ui.button("Run", icon="play_arrow", on_click=self.run).props("unelevated no-caps")
