@@ -11,31 +11,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import write_quickly
+from tests.support.hostile import HOSTILE
 from tests.support.pages import page
 from tests.support.statuses import write_status
-
-# What a table, a rule, a cause, a topic or a reason may be called.
-HOSTILE = [
-    "<script>window.struck = 1</script>",
-    "<img src=x onerror='window.struck = 1'>",
-    '"><svg onload="window.struck = 1">',
-    "javascript:window.struck=1",
-    "{{constructor.constructor('window.struck = 1')()}}",
-    "${window.struck = 1}",
-    "{name|{b}} {a}{@[1]}",
-    "</script><script>window.struck = 1</script>",
-    "<iframe srcdoc='<script>parent.struck = 1</script>'>",
-    "<a href='javascript:window.struck = 1' autofocus onfocus='window.struck = 1'>x</a>",
-    "\u202edrow\u202c \u0000 \ud83d\ude00 \u2028 \u2029",
-    "'; window.struck = 1; '",
-    "\\u003cscript\\u003ewindow.struck = 1\\u003c/script\\u003e",
-    "<style>@import 'http://127.0.0.1:1/x.css'</style>",
-    "<math><mtext><table><mglyph><style><img src=x onerror=window.struck=1>",
-    "__proto__",
-    "constructor",
-    "%3Cscript%3Ewindow.struck=1%3C/script%3E",
-    "a" * 5000,
-]
 
 
 class App:
@@ -148,8 +127,6 @@ def test_hostile_names_are_text(lake: Lake, opened: Callable[..., Page]) -> None
     with page(lake) as running:
         made = write_status(lake, at=time.time(), **values)
         made["tables"] = dict.fromkeys(HOSTILE, table)
-        from spark_app.storage.state_files import write_quickly
-
         tab = opened(running)
         for _ in range(8):  # the state is fresh as long as somebody writes it
             made["updated_at"] = write_status(lake, at=time.time())["updated_at"]
