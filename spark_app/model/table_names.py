@@ -29,8 +29,11 @@ class TableNames:
 
     def name_of(self, table: str) -> str:
         """The routing name of a silver table."""
-        before, after = self.silver.split("{name}")
-        return table.removeprefix(before).removesuffix(after)
+        return _name_in(self.silver, table)
+
+    def gold_name_of(self, table: str) -> str:
+        """The routing name of a gold table."""
+        return _name_in(self.gold, table)
 
     def silver_of(self, name: str) -> str:
         return self.silver.format(name=name)
@@ -42,3 +45,8 @@ class TableNames:
 def _made_by(pattern: str, table: str) -> bool:
     before, after = pattern.split("{name}")
     return table.startswith(before) and table.endswith(after) and len(table) > len(before) + len(after)
+
+
+def _name_in(pattern: str, table: str) -> str:
+    before, after = pattern.split("{name}")
+    return table.removeprefix(before).removesuffix(after)

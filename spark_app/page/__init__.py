@@ -1,1 +1,1 @@
-"""`protolake page`: a process that serves metrics and the health of the app, also while the app is dead or held."""
+"""`protolake page`: shows a lake in a browser, with metrics and alerts, also while the app is dead or held."""

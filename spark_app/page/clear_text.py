@@ -8,13 +8,13 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
 
 HIDDEN = (
-    "Keys, headers and values are hidden, because projections replace or drop columns of this lake. "
+    "Keys, headers and values are hidden, because projections change columns of this lake. "
     "The setting page.clear_text = true shows them."
 )
 
 
 def shows_clear_text(lake: Lake, settings: Settings) -> bool:
-    """False if projections replace or drop columns, now or in any definition that rows have, unless the settings say
+    """False if projections change columns, now or in any definition that rows have, unless the settings say
     so. False, too, if nobody can tell because the definitions are damaged."""
     if settings.page.clear_text:
         return True
@@ -38,6 +38,6 @@ def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
 def hidden_text(table: str) -> str:
     """Why the page does not show the rows of a table."""
     return (
-        f"{table} has records as they were sent, and projections of this lake replace or drop columns, so the page "
+        f"{table} has records as they were sent, and projections change columns of this lake, so the page "
         "does not show its rows. The setting page.clear_text = true shows them."
     )

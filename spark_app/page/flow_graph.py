@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from spark_app.metrics.reading import Reading
 from spark_app.model.table_names import TableNames
+from spark_app.page.layers import gold_state, troubled_tables
 from spark_app.page.observations import Observations
 from spark_app.page.said import ago, amount, per_second, seconds
 
@@ -64,7 +64,7 @@ def flow_graph(observed: Observations, topics: Sequence[str], layout: TableNames
         lines = (f"{amount(more)} more tables", "the list below has all")
         targets.append(Node("more", "...", lines, "calm", COLUMN["silver"], len(shown)))
     gold = [_gold(reading, layout, name, row) for row, name in enumerate(shown)]
-    asides = _asides(reading)
+    asides = _asides(reading, layout)
     place = max(0.0, (max(len(targets), 1) - len(asides)) / 2 - 0.5)
     bronze = _bronze(observed, layout, place)
     below = [replace(node, row=place + 1 + number) for number, node in enumerate(asides)]
@@ -81,8 +81,9 @@ class ShownTables:
     """Which of many tables a graph shows: those in trouble, then the busiest. A choice stays for some seconds, so that
     nobody's eyes lose a table."""
 
-    def __init__(self, observed: Observations):
+    def __init__(self, observed: Observations, layout: TableNames):
         self._observed = observed
+        self._layout = layout
         self._names: list[str] = []
         self._troubled: frozenset[str] = frozenset()
         self._until = 0.0
@@ -90,7 +91,7 @@ class ShownTables:
     def names(self) -> list[str]:
         """Routing names in their order."""
         reading = self._observed.newest
-        silver, troubled = reading.each("tables", "silver"), frozenset(troubled_tables(reading))
+        silver, troubled = reading.each("tables", "silver"), frozenset(troubled_tables(reading, self._layout))
         stays = reading.moment < self._until and troubled == self._troubled and silver.keys() >= {*self._names}
         if not stays or len(self._names) < min(len(silver), MOST_TABLES):
 
@@ -102,16 +103,11 @@ class ShownTables:
         return self._names
 
 
-def troubled_tables(reading: Reading) -> Mapping[str, str]:
-    """Routing name -> what is wrong, in a word or two."""
-    return dict.fromkeys(reading.objects("paused"), "paused")
-
-
 def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
     reading = observed.newest
     lag = reading.number("lag") if reading.is_up else None
     name = topics[0] if len(topics) == 1 else f"{len(topics)} topics"
-    waits = "lag unknown" if lag is None else f"{amount(lag)} records behind"
+    waits = "lag unknown" if lag is None else f"lag {amount(lag)}"
     blocked = sum(reading.counts("held_back").values())
     lines = (waits, f"{amount(blocked)} offsets blocked") if blocked else (waits,)
     return Node("topic", name, lines, "warn" if blocked else "accent", COLUMN["topic"], row)
@@ -129,38 +125,34 @@ def _bronze(observed: Observations, layout: TableNames, row: float) -> Node:
 
 def _silver(observed: Observations, layout: TableNames, name: str, row: int) -> Node:
     reading = observed.newest
-    pause: Any = reading.objects("paused").get(name)
-    rows = reading.each("tables", "silver").get(name)
-    first = f"{amount(rows)} rows · {per_second(observed.rate_of(name))}"
+    pause = reading.objects("paused").get(name)
+    first = f"{amount(reading.each('tables', 'silver').get(name))} rows · {per_second(observed.rate_of(name))}"
+    second, colour = f"new rows {ago(observed.silent_s(name))}", "good"
     if isinstance(pause, dict):
-        second, colour = f"paused: {amount(pause.get('rows'))} rows wait", "bad"
-    else:
-        second, colour = f"new rows {ago(observed.silent_s(name))}", "good"
+        how = "are let in" if pause.get("let_in") else "wait"
+        second, colour = f"paused: {amount(pause.get('rows'))} rows {how}", "bad"
     table = layout.silver_of(name)
     return Node(f"silver/{name}", table, (first, second), colour, COLUMN["silver"], row, f"/tables/{table}")
 
 
 def _gold(reading: Reading, layout: TableNames, name: str, row: int) -> Node:
-    table = layout.gold_of(name)
-    failed = table in reading.objects("gold_failed")
-    behind = reading.each("followers", "lag").get("gold")
-    lag = "behind after a failure" if failed else "up to date" if not behind else f"{amount(behind)} units behind"
-    keys = f"{amount(reading.each('tables', 'gold').get(name))} keys"
-    colour = "bad" if failed else "good"
-    return Node(f"gold/{name}", table, (keys, lag), colour, COLUMN["gold"], row, f"/tables/{table}")
+    table, state = layout.gold_of(name), gold_state(reading, layout, name)
+    lines = (f"{amount(reading.each('tables', 'gold').get(name))} rows", state)
+    colour = "bad" if state == "failed" else "good"
+    return Node(f"gold/{name}", table, lines, colour, COLUMN["gold"], row, f"/tables/{table}")
 
 
-def _asides(reading: Reading) -> list[Node]:
-    """What is not in silver: quarantine, waiting and dropped records."""
+def _asides(reading: Reading, layout: TableNames) -> list[Node]:
+    """What is not in silver: quarantined, deferred and dropped records."""
     causes = reading.counts("quarantine")
-    quarantined, waiting, dropped = sum(causes.values()), reading.number("deferred"), reading.number("dropped")
+    quarantined, deferred, dropped = sum(causes.values()), reading.number("deferred"), reading.number("dropped")
     worst = max(causes, key=lambda cause: causes[cause], default="")
     open_records = (f"{amount(quarantined)} open records", f"most for {worst}" if quarantined else "nothing is open")
-    to_decode = (f"{amount(waiting)} records", "to be decoded")
+    to_decode = (f"{amount(deferred)} records", "wait to be decoded")
     by_rules = (f"{amount(dropped)} records", "by expectations")
-    column = COLUMN["bronze"]
+    column, colour = COLUMN["bronze"], "warn" if deferred else "calm"
     return [
         Node("quarantine", "quarantine", open_records, "warn" if quarantined else "calm", column, 0, "/quarantine"),
-        Node("waiting", "waiting", to_decode, "warn" if waiting else "calm", column, 0, "/schemas"),
-        Node("dropped", "dropped", by_rules, "calm", column, 0),
+        Node("deferred", "deferred", to_decode, colour, column, 0, f"/tables/{layout.deferred}"),
+        Node("dropped", "dropped", by_rules, "calm", column, 0, f"/tables/{layout.dropped}"),
     ]

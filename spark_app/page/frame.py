@@ -9,6 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from spark_app.page.context import PageContext
+from spark_app.page.said import seconds
 from spark_app.page.style import COLOURS, OF_STATE, css
 
 VIEWS = (
@@ -53,7 +54,7 @@ def framed(context: PageContext, request: Request, title: str) -> Iterator[None]
 
 
 def live(context: PageContext, refresh: Callable[[], None]) -> None:
-    """Call `refresh` now, and whenever the lake says something new, as long as the view is open."""
+    """Call `refresh` now and with each new reading, twice a second, as long as the view is open."""
     seen = -1
 
     def look() -> None:
@@ -80,7 +81,7 @@ def _state(context: PageContext) -> None:
         state, newest = context.observed.state, context.observed.newest
         badge.classes(replace=f"badge is-{OF_STATE[state]}")
         age = newest.status_age_s
-        badge.set_text(f"not heard from for {age:.0f} s" if state == "silent" and age else state)
+        badge.set_text(f"not heard from for {seconds(age)}" if state == "silent" and age else state)
         why.set_text("" if newest.problem is None or state in ("silent", "stopped", "no app yet") else newest.problem)
 
     live(context, refresh)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from spark_app.metrics.reading import Reading
 from spark_app.model.table_names import TableNames
 from spark_app.page.observations import Observations
 from spark_app.page.said import ago, amount, per_second, seconds
@@ -13,7 +16,7 @@ from spark_app.page.said import ago, amount, per_second, seconds
 class Layer:
     """
     Attributes:
-        kind: bronze, silver, gold, quarantine, waiting, dropped, replayed, lost, events, or "table" if none of them.
+        kind: bronze, silver, gold, quarantine, deferred, dropped, replayed, lost, events, or "table" if none of them.
         name: the routing name of silver and gold; "" for the others.
     """
 
@@ -25,7 +28,7 @@ class Layer:
         single = {
             layout.bronze: "bronze",
             layout.quarantine: "quarantine",
-            layout.deferred: "waiting",
+            layout.deferred: "deferred",
             layout.dropped: "dropped",
             layout.resolved: "replayed",
             layout.lost: "lost",
@@ -36,8 +39,7 @@ class Layer:
         if layout.is_silver(table):
             return Layer("silver", layout.name_of(table))
         if layout.is_gold(table):
-            before, after = layout.gold.split("{name}")
-            return Layer("gold", table.removeprefix(before).removesuffix(after))
+            return Layer("gold", layout.gold_name_of(table))
         return Layer("table")
 
     def neighbours(self, layout: TableNames) -> tuple[list[str], list[str]]:
@@ -52,7 +54,7 @@ class Layer:
                 return [layout.silver_of(self.name)], []
             case "quarantine":
                 return [layout.bronze], [layout.resolved]
-            case "waiting" | "dropped":
+            case "deferred" | "dropped":
                 return [layout.bronze], []
             case "replayed":
                 return [layout.quarantine], []
@@ -74,17 +76,39 @@ def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[st
                 "new rows": ago(observed.silent_s(layer.name)),
             }
         case "gold":
-            behind = reading.each("followers", "lag").get("gold")
-            failed = layout.gold_of(layer.name) in reading.objects("gold_failed")
-            state = "failed" if failed else "up to date" if not behind else f"{amount(behind)} units behind"
-            return {"keys": amount(reading.each("tables", "gold").get(layer.name)), "gold": state}
+            rows = {"rows": amount(reading.each("tables", "gold").get(layer.name))}
+            return rows | {"gold": gold_state(reading, layout, layer.name)}
         case "quarantine":
             return {"open records": amount(sum(reading.counts("quarantine").values()))}
-        case "waiting":
+        case "deferred":
             return {"records": amount(reading.number("deferred"))}
         case "dropped":
             return {"records": amount(reading.number("dropped"))}
     return {}
+
+
+def gold_state(reading: Reading, layout: TableNames, name: str) -> str:
+    """Whether the gold table of a routing name has all rows of silver."""
+    behind = reading.each("followers", "lag").get("gold")
+    if layout.gold_of(name) in reading.objects("gold_failed"):
+        return "failed"
+    if not behind:
+        return "up to date"
+    return f"{amount(behind)} unit{'' if behind == 1 else 's'} behind"
+
+
+def troubled_tables(reading: Reading, layout: TableNames) -> dict[str, str]:
+    """Routing name -> what is wrong, in two words at most."""
+    failed = dict.fromkeys(map(layout.gold_name_of, reading.objects("gold_failed")), "gold failed")
+    return failed | dict.fromkeys(reading.objects("paused"), "paused")
+
+
+def pause_text(pause: Mapping[str, Any]) -> str:
+    """What becomes of the rows of a paused table; `pause` is what the status says of it."""
+    rows = f"{amount(pause.get('rows'))} rows"
+    if pause.get("let_in"):
+        return f"{rows} are let in"
+    return f"{rows} wait: the record {pause.get('record')} fails the rule {pause.get('rule')}"
 
 
 def trouble(observed: Observations, layer: Layer, table: str) -> str:
@@ -92,11 +116,11 @@ def trouble(observed: Observations, layer: Layer, table: str) -> str:
     reading = observed.newest
     pause = reading.objects("paused").get(layer.name) if layer.kind == "silver" else None
     if isinstance(pause, dict):
-        return (
-            f"{table} is paused: {amount(pause.get('rows'))} rows wait, because the record {pause.get('record')} fails "
-            f"the rule {pause.get('rule')}. Change the rule and restart the app, or let the rows in with "
+        remedy = (
+            " Change the rule and restart the app, or let the rows in with "
             f"./scripts/protolake resume {layer.name} --failing quarantine (or --failing land)"
         )
+        return f"{table} is paused: {pause_text(pause)}." + ("" if pause.get("let_in") else remedy)
     why = reading.objects("gold_failed").get(table) if layer.kind == "gold" else None
     if why is not None:
         return (

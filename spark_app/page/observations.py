@@ -21,29 +21,26 @@ KEPT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Moment:
+class Second:
     """One second of the last minutes.
 
     Attributes:
         at: seconds since 1970.
-        records: in bronze.
+        rate: records per second.
         age_s: from produced to visible of the newest row.
-        lag: records in Kafka that are not in bronze yet.
     """
 
     at: float
-    records: float | None
     rate: float | None
     age_s: float | None
-    lag: float | None
 
 
 class Observations:
     """
     Attributes:
         newest: the last reading.
-        number: grows with each reading that differs from the one before.
-        moments: one per second, oldest first.
+        number: grows with each reading.
+        seconds: what was seen, oldest first.
     """
 
     def __init__(self, lake: Lake, clock: Callable[[], float] = time.time):
@@ -51,7 +48,7 @@ class Observations:
         self._clock = clock
         self._samples: deque[tuple[float, Mapping[str, float]]] = deque()
         self._new_rows_at: dict[str, float] = {}
-        self.moments: deque[Moment] = deque(maxlen=int(KEPT_S))
+        self.seconds: deque[Second] = deque(maxlen=int(KEPT_S))
         self.number = 0
         self.newest = read(lake, clock())
         self._add(self.newest)
@@ -87,10 +84,9 @@ class Observations:
         return None if at is None else max(0.0, self.newest.moment - at)
 
     def _add(self, reading: Reading) -> None:
-        if not self.moments or reading.moment - self.moments[-1].at >= 1.0:
+        if not self.seconds or reading.moment - self.seconds[-1].at >= 1.0:
             rate = reading.number("rate") if reading.is_up else None
-            lag = reading.number("lag") if reading.is_up else None
-            self.moments.append(Moment(reading.moment, reading.number("bronze"), rate, reading.age_s, lag))
+            self.seconds.append(Second(reading.moment, rate, reading.age_s))
         silver = reading.each("tables", "silver")
         newest = self._samples[-1][1] if self._samples else silver
         self._new_rows_at.update({name: reading.moment for name, rows in silver.items() if rows > newest.get(name, 0)})

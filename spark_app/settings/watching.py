@@ -23,7 +23,7 @@ class Page(Section):
         "", description="address at which browsers reach it, such as http://127.0.0.1:8085; empty = host and port"
     )
     clear_text: bool = Field(
-        False, description="show records as they were sent although projections replace or drop columns"
+        False, description="show records as they were sent although projections change columns"
     )
 
     @field_validator("address")

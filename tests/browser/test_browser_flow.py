@@ -49,9 +49,9 @@ def test_the_flow_shows_counts_and_follows_the_app(lake: Lake, opened: Callable[
         expect(tab.get_by_test_id("state")).to_have_text("running")
         assert "token" not in tab.url
         expect(tab.get_by_text("silver_t6_events")).to_be_visible()
-        expect(tab.get_by_test_id("records in bronze")).to_have_text("1,000")
+        expect(tab.get_by_test_id("rows in bronze")).to_have_text("1,000")
         app.values["bronze"] = 2345
-        expect(tab.get_by_test_id("records in bronze")).to_have_text("2,345", timeout=4000)
+        expect(tab.get_by_test_id("rows in bronze")).to_have_text("2,345", timeout=4000)
         tab.get_by_text("silver_t6_events").click()
         tab.wait_for_url(f"{running.url}/tables/silver_t6_events")
 
@@ -96,7 +96,7 @@ def test_a_thousand_tables(lake: Lake, opened: Callable[..., Page]) -> None:
         expect(tab.get_by_text("silver_t500_events")).to_be_visible()
         assert time.monotonic() - began < 2
         expect(tab.get_by_text("988 more tables")).to_be_visible()
-        expect(tab.get_by_text("t500 is paused: 5 rows wait, because one fails sane_time")).to_be_visible()
+        expect(tab.get_by_text("t500 is paused: 5 rows wait: the record t/0@5 fails the rule sane_time")).to_be_visible()
         expect(tab.get_by_role("link", name="t999", exact=True)).to_be_visible()
         tab.get_by_label("Search tables").fill("t123")
         expect(tab.get_by_role("link", name="t123", exact=True)).to_be_visible()

@@ -52,7 +52,7 @@ def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
             before = stage.status()["bronze"]
             stage.produce(500, seed="8")
             wait_until(lambda: stage.status()["bronze"] == before + 500, "the new records")
-            expect(tab.get_by_test_id("records in bronze")).to_have_text(f"{before + 500:,}", timeout=3000)
+            expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{before + 500:,}", timeout=3000)
             os.kill(app.pid, signal.SIGKILL)
             killed = time.monotonic()
             expect(tab.get_by_test_id("state")).to_contain_text("not heard from", timeout=20_000)

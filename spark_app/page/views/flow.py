@@ -8,20 +8,22 @@ from nicegui import events, ui
 
 from spark_app.page import charts
 from spark_app.page.context import PageContext
-from spark_app.page.flow_graph import FlowGraph, ShownTables, flow_graph, troubled_tables
+from spark_app.page.flow_graph import FlowGraph, ShownTables, flow_graph
 from spark_app.page.frame import live
+from spark_app.page.layers import pause_text, troubled_tables
 from spark_app.page.observations import NO_APP
 from spark_app.page.said import ago, amount, per_second, seconds
 
 ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
 RATE, AGE = "records per second", "age of the newest row, s"
-WITH_COMMAS = "value => value.toLocaleString('en')"
+NUMBER = "value => value == null ? '-' : value.toLocaleString('en', {maximumFractionDigits: 1})"
+FIGURES = ("records/s", "age of the newest row", "lag", "rows in bronze", "in quarantine", "deferred")
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
-    {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": WITH_COMMAS},
-    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True, ":format": WITH_COMMAS},
-    {"name": "gold", "label": "gold keys", "field": "gold", "sortable": True, ":format": WITH_COMMAS},
+    {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": NUMBER},
+    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True, ":format": NUMBER},
+    {"name": "gold", "label": "gold rows", "field": "gold", "sortable": True, ":format": NUMBER},
     {"name": "new", "label": "new rows", "field": "new"},
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
 ]
@@ -34,7 +36,7 @@ def show(context: PageContext) -> None:
     ui.label("Flow").props("role=heading aria-level=1").classes("text-h6")
     figures = _Figures()
     troubles = ui.column().classes("full-width")
-    shown = ShownTables(observed)
+    shown = ShownTables(observed, context.layout)
     flow = flow_graph(observed, topics, context.layout, shown.names())
     with ui.element("div").style("width: 100%; overflow-x: auto").props('role=region aria-label="Graph" tabindex=0'):
         graph = ui.echart(charts.graph(flow), on_point_click=lambda event: _open(event, flow), renderer="svg")
@@ -52,15 +54,12 @@ def show(context: PageContext) -> None:
         _show_troubles(troubles, context)
         if observed.newest.moment - drawn_at >= SLOW_S:
             drawn_at = observed.newest.moment
-            moments = list(observed.moments)
-            _draw(rate, charts.lines(RATE, {"rate": [(m.at, m.rate) for m in moments]}))
-            _draw(age, charts.lines(AGE, {"age": [(m.at, m.age_s) for m in moments]}))
+            told = list(observed.seconds)
+            _draw(rate, charts.lines(RATE, {"rate": [(one.at, one.rate) for one in told]}))
+            _draw(age, charts.lines(AGE, {"age": [(one.at, one.age_s) for one in told]}))
             table.rows = _rows(context)
 
     live(context, refresh)
-
-
-FIGURES = ("records/s", "age of the newest row", "behind in Kafka", "records in bronze", "in quarantine", "waiting")
 
 
 class _Figures:
@@ -119,15 +118,15 @@ def _tables() -> ui.table:
 def _rows(context: PageContext) -> list[dict[str, Any]]:
     """A row for each silver table."""
     observed = context.observed
-    reading, troubled = observed.newest, troubled_tables(observed.newest)
+    reading, troubled = observed.newest, troubled_tables(observed.newest, context.layout)
     gold = reading.each("tables", "gold")
     return [
         {
             "name": name,
             "path": f"/tables/{context.layout.silver_of(name)}",
-            "silver": int(rows),
-            "rate": round(observed.rate_of(name) or 0.0, 1),
-            "gold": int(gold.get(name, 0)),
+            "silver": rows,
+            "rate": observed.rate_of(name),
+            "gold": gold.get(name),
             "new": ago(observed.silent_s(name)),
             "state": troubled.get(name, ""),
         }
@@ -155,8 +154,7 @@ def _troubles(context: PageContext) -> list[str]:
     found = [] if is_fine else [f"The app is not healthy: {reading.problem}"]
     for name, pause in sorted(reading.objects("paused").items()):
         if isinstance(pause, dict):
-            rows, rule = amount(pause.get("rows")), pause.get("rule")
-            found.append(f"{name} is paused: {rows} rows wait, because one fails {rule}")
+            found.append(f"{name} is paused: {pause_text(pause)}")
     for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {said}")
     for table, why in sorted(reading.objects("gold_failed").items()):

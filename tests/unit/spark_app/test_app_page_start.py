@@ -142,7 +142,7 @@ def test_the_views_tell_a_new_lake_from_a_dead_app(new_lake: Lake) -> None:
     observed = Observations(new_lake)
     assert (observed.state, observed.state in OF_STATE) == ("no app yet", True)
     flow = flow_graph(observed, ["t"], TableNames(), ())
-    assert [node.key for node in flow.nodes] == ["topic", "bronze", "quarantine", "waiting", "dropped"]
+    assert [node.key for node in flow.nodes] == ["topic", "bronze", "quarantine", "deferred", "dropped"]
     assert flow.bends == ()  # they stand where no node is, and ECharts would draw all nodes smaller for them
     known = {node.key for node in flow.nodes}
     assert {end for edge in flow.edges for end in edge} <= known
