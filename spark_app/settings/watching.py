@@ -22,9 +22,7 @@ class Page(Section):
     address: str = Field(
         "", description="address at which browsers reach it, such as http://127.0.0.1:8085; empty = host and port"
     )
-    clear_text: bool = Field(
-        False, description="show records as they were sent although projections change columns"
-    )
+    clear_text: bool = Field(False, description="show records as they were sent although projections change columns")
 
     @field_validator("address")
     @classmethod

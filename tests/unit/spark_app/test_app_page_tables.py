@@ -13,10 +13,11 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_app.events.events_table import EventsTable
+from spark_app.metrics.reading import Reading
 from spark_app.model.table_names import TableNames
 from spark_app.page.child import jobs
 from spark_app.page.child.made_of import versions_text
-from spark_app.page.layers import Layer, figures, trouble
+from spark_app.page.layers import Layer, figures, pause_text, trouble, troubled_tables
 from spark_app.page.observations import Observations
 from spark_app.page.views.query import examples
 from spark_app.page.views.table import snippets
@@ -271,11 +272,14 @@ def test_a_table_in_trouble_says_which_command_helps(lake: Lake) -> None:
     observed = Observations(lake)
     silver, failed = Layer("silver", "uno"), Layer("gold", "uno")
     assert figures(observed, LAYOUT, silver)["rows"] == "9"
-    assert figures(observed, LAYOUT, failed) == {"keys": "3", "gold": "failed"}
-    assert "17 rows wait, because the record t/0@12 fails the rule small" in trouble(observed, silver, UNO)
+    assert figures(observed, LAYOUT, failed) == {"rows": "3", "gold": "failed"}
+    assert "17 rows wait: the record t/0@12 fails the rule small" in trouble(observed, silver, UNO)
     assert "./scripts/protolake resume uno --failing quarantine" in trouble(observed, silver, UNO)
     assert "no space" in trouble(observed, failed, "gold_uno_player_agg")
     assert trouble(observed, Layer("silver", "poker"), "silver_poker_events") == ""
+    assert troubled_tables(observed.newest, LAYOUT) == {"uno": "paused"}
+    assert "are let in" in pause_text(pause | {"let_in": True})
+    assert troubled_tables(Reading({"gold_failed": gold}, 0.0), LAYOUT) == {"uno": "gold failed"}
     (lake.root / lake.status).write_text('{"paused": [1], "tables": {"uno": 3}, "gold_failed": null}')
     observed = Observations(lake)
     assert figures(observed, LAYOUT, silver)["rows"] == "-"
