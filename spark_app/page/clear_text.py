@@ -3,6 +3,9 @@ rule."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
+from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
@@ -29,10 +32,21 @@ def shows_clear_text(lake: Lake, settings: Settings) -> bool:
 
 
 def hidden_tables(lake: Lake, settings: Settings) -> frozenset[str]:
-    """The tables with records as they were sent, if the page may not show these."""
-    layout = settings.tables.layout
-    raw = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
-    return frozenset() if shows_clear_text(lake, settings) else frozenset(raw)
+    """The tables with records as they were sent, if the page may not show these: all that are not known as others."""
+    if shows_clear_text(lake, settings):
+        return frozenset()
+    layout = _layout_of(lake, settings)
+    raw = {layout.bronze, layout.quarantine, layout.deferred, layout.dropped}
+    shown = {layout.resolved, layout.lost, layout.events}
+    unknown = (name for name in lake.tables() if not (layout.is_silver(name) or layout.is_gold(name)))
+    return frozenset({*raw, *unknown} - shown)
+
+
+def _layout_of(lake: Lake, settings: Settings) -> TableNames:
+    """The names that the lake was made with, which the settings of the page may lack."""
+    rules, known = read_json(lake.storage, lake.rules) or {}, settings.tables.layout
+    kept = {one.name: rules.get(f"tables.{one.name}") for one in fields(known)}
+    return replace(known, **{name: value for name, value in kept.items() if isinstance(value, str)})
 
 
 def hidden_text(table: str) -> str:

@@ -7,11 +7,11 @@ this one; its origin is that of the other site.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import time
 from collections.abc import Callable, Iterable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,14 +19,15 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BEARER = "bearer "
-COOKIE = "protolake_page"
-COOKIE_S = 30 * 24 * 3600
+COOKIE = "protolake_page"  # and a mark of the token: cookies know no ports, and two lakes may have pages
+COOKIE_S = 7 * 24 * 3600
 NO_TOKEN = (
     "the token is missing or wrong: open the address that `protolake status` prints, or send the token as "
     "Authorization: Bearer ..., or as ?token=...\n"
 )
 NO_HOST = "this page is not known by that host name: add it to page.names\n"
 NO_ORIGIN = "the request comes from another site\n"
+OTHER_SITES = ("cross-site", "same-site")  # same-site: another port of this host, which may be anybody's
 # All that a browser loads comes from this process; the scripts of NiceGUI compile templates.
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -38,18 +39,32 @@ SAFETY = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: ASGIApp, token: str, names: Iterable[str], clock: Callable[[], float] = time.time):
-        """`names`: host names besides localhost and addresses of numbers."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        names: Iterable[str],
+        has_tls: bool = False,
+        clock: Callable[[], float] = time.time,
+    ):
+        """
+        Args:
+            names: host names besides localhost and addresses of numbers.
+            has_tls: browsers reach the page by https.
+        """
         self._app = app
         self._token = token.encode()
         self._names = frozenset({"localhost", *(name.casefold() for name in names)})
+        self._has_tls = has_tls
         self._clock = clock
+        self.cookie = f"{COOKIE}_{hashlib.sha256(self._token).hexdigest()[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -57,53 +72,51 @@ class Guard:
         answer = self._refusal(scope) or self._entry(scope)
         if answer is not None:
             return await answer(scope, receive, send)
-        await self._app(scope, receive, _with_safety(send))
+        # What follows may log an address, so it gets none with the token.
+        clean = {**scope, "query_string": urlencode(_rest(scope)).encode()}
+        await self._app(clean, receive, _with_safety(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if not (self._has_token(headers, scope["query_string"]) or self._has_cookie(headers)):
-            return PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
         hosts = headers.getlist("host")
         if not self._is_own(hosts):
             return PlainTextResponse(NO_HOST, 403)
+        if not (self._has_token(headers, scope["query_string"]) or self._has_cookie(headers)):
+            return PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
         origins = headers.getlist("origin")
         if origins and [urlsplit(origin).netloc.casefold() for origin in origins] != [hosts[0].casefold()]:
+            return PlainTextResponse(NO_ORIGIN, 403)
+        if headers.get("sec-fetch-site") in OTHER_SITES and headers.get("sec-fetch-mode") != "navigate":
             return PlainTextResponse(NO_ORIGIN, 403)
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
         """A browser that comes with the token gets a cookie instead, and the address without the token."""
         wants_page = "text/html" in Headers(scope=scope).get("accept", "")
-        if scope["type"] != "http" or scope["method"] != "GET" or not wants_page:
-            return None
-        query = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
-        rest = [(name, value) for name, value in query if name != "token"]
-        if len(rest) == len(query):
+        rest = _rest(scope)
+        if scope["type"] != "http" or scope["method"] != "GET" or not wants_page or len(rest) == len(_query(scope)):
             return None
         where = "/" + scope["path"].lstrip("/")  # two slashes at its start would name another host
         answer = RedirectResponse(where + (f"?{urlencode(rest)}" if rest else ""), 303)
         answer.headers["Cache-Control"] = "no-store"
-        answer.set_cookie(COOKIE, self._cookie(int(self._clock()) + COOKIE_S), COOKIE_S, httponly=True, samesite="lax")
+        proof = self._proof(int(self._clock()) + COOKIE_S)
+        answer.set_cookie(self.cookie, proof, COOKIE_S, secure=self._has_tls, httponly=True, samesite="lax")
         return answer
 
-    def _cookie(self, until: int) -> str:
+    def _proof(self, until: int) -> str:
         """Proves until a moment (Unix) that its bearer had the token, which cannot be made of it."""
         return f"{until}.{hmac.new(self._token, str(until).encode(), 'sha256').hexdigest()}"
 
     def _has_cookie(self, headers: Headers) -> bool:
-        found: SimpleCookie = SimpleCookie()
-        try:
-            found.load(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        given = found[COOKIE].value if COOKIE in found else ""
+        """Whether one of the cookies is a proof. Others may be of any form: servers on other ports share them."""
+        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+        return any(name == self.cookie and self._is_proof(value) for name, _, value in pairs)
+
+    def _is_proof(self, given: str) -> bool:
         until = given.partition(".")[0]
-        if not (until.isascii() and until.isdigit() and len(until) < 12):
+        if not (until.isascii() and until.isdigit() and len(until) < 12) or self._clock() >= int(until):
             return False
-        expected = self._cookie(int(until))
-        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode()) and (
-            self._clock() < int(until)
-        )
+        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._proof(int(until)).encode())
 
     def _has_token(self, headers: Headers, query: bytes) -> bool:
         given = headers.get("authorization", "")
@@ -132,6 +145,15 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _query(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
+
+
+def _rest(scope: Scope) -> list[tuple[str, str]]:
+    """The query of an address without the token."""
+    return [(name, value) for name, value in _query(scope) if name != "token"]
 
 
 def _with_safety(send: Send) -> Send:

@@ -62,7 +62,7 @@ def serve(settings: Settings) -> NoReturn:
     observed = Observations(lake)
     app = application(lake, registry_of(*collectors))
     add_views(app, PageContext(lake, settings, observed))
-    guarded = Guard(app, token, settings.page.names)
+    guarded = Guard(app, token, settings.page.names, settings.page.address.startswith("https://"))
     server = threading.Thread(target=_run, args=(guarded, listening), name="page", daemon=True)
     server.start()
     alarm.start()

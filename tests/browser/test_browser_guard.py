@@ -7,8 +7,9 @@ from collections.abc import Callable
 import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from starlette.applications import Starlette
 
-from spark_app.page.guard import COOKIE
+from spark_app.page.guard import Guard
 from spark_app.storage.lake import Lake
 from tests.support.pages import Running, page
 from tests.support.statuses import write_status
@@ -21,7 +22,7 @@ def test_a_browser_gets_a_cookie_for_the_token_which_no_script_can_read(
     with page(lake) as running:
         tab = opened(running)
         assert tab.url == f"{running.url}/"
-        (cookie,) = [one for one in tab.context.cookies() if one["name"] == COOKIE]
+        (cookie,) = [one for one in tab.context.cookies() if one["name"] == cookie_of(running)]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
         assert running.token not in cookie["value"]
         assert tab.evaluate("document.cookie") == ""
@@ -50,7 +51,7 @@ def test_everything_needs_the_token(lake: Lake, opened: Callable[..., Page]) -> 
             "/docs",
         }
         assert len(paths) > 15
-        made_up = ({}, {"Cookie": f"{COOKIE}=1999999999.{'0' * 64}"}, {"Authorization": "Bearer x"})
+        made_up = ({}, {"Cookie": f"{cookie_of(running)}=1999999999.{'0' * 64}"}, {"Authorization": "Bearer x"})
         with httpx2.Client(base_url=running.url) as client:
             for path in sorted(paths):
                 for headers in made_up:
@@ -64,6 +65,10 @@ def test_the_connection_of_a_view_needs_the_token_too(lake: Lake, browser: Brows
         assert upgrade(running, Authorization=f"Bearer {running.token}") == 101
         assert upgrade(running, Authorization=f"Bearer {running.token}", Origin="http://evil.example") == 403
         assert upgrade(running, Authorization=f"Bearer {running.token}", Origin=running.url) == 101
+
+
+def cookie_of(running: Running) -> str:
+    return Guard(Starlette(), running.token, ()).cookie
 
 
 def upgrade(running: Running, **headers: str) -> int:
