@@ -148,7 +148,7 @@ def _asides(reading: Reading, layout: TableNames) -> list[Node]:
     quarantined, deferred, dropped = sum(causes.values()), reading.number("deferred"), reading.number("dropped")
     worst = max(causes, key=lambda cause: causes[cause], default="")
     open_records = (f"{amount(quarantined)} open records", f"most for {worst}" if quarantined else "nothing is open")
-    to_decode = (f"{amount(deferred)} records", "wait to be decoded")
+    to_decode = (f"{amount(deferred)} records", "wait for a schema or a table")
     by_rules = (f"{amount(dropped)} records", "by expectations")
     column, colour = COLUMN["bronze"], "warn" if deferred else "calm"
     return [

@@ -68,11 +68,14 @@ def figures(observed: Observations, layout: TableNames, layer: Layer) -> dict[st
         case "bronze":
             rate = reading.number("rate") if reading.is_up else None
             rows = {"rows": amount(reading.number("bronze"))}
-            return rows | {"records/s": per_second(rate), "age of the newest row": seconds(reading.age_s)}
+            return rows | {
+                "records/s, last minute": per_second(rate),
+                "age, produced to visible": seconds(reading.age_s),
+            }
         case "silver":
             return {
                 "rows": amount(reading.each("tables", "silver").get(layer.name)),
-                "rows/s": per_second(observed.rate_of(layer.name)),
+                "rows/s, last minute": per_second(observed.rate_of(layer.name)),
                 "new rows": ago(observed.silent_s(layer.name)),
             }
         case "gold":
@@ -94,7 +97,7 @@ def gold_state(reading: Reading, layout: TableNames, name: str) -> str:
         return "failed"
     if not behind:
         return "up to date"
-    return f"{amount(behind)} unit{'' if behind == 1 else 's'} behind"
+    return f"gold is {amount(behind)} unit{'' if behind == 1 else 's'} behind"
 
 
 def troubled_tables(reading: Reading, layout: TableNames) -> dict[str, str]:

@@ -27,7 +27,7 @@ def seconds(value: float | None) -> str:
 
 
 def ago(value: float | None) -> str:
-    return "not yet seen" if value is None else "now" if value < 2 else f"{seconds(value)} ago"
+    return "none since the page started" if value is None else "now" if value < 2 else f"{seconds(value)} ago"
 
 
 def size(value: float | None) -> str:

@@ -16,13 +16,13 @@ from spark_app.page.said import ago, amount, per_second, seconds
 
 ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
-RATE, AGE = "records per second", "age of the newest row, s"
+RATE, AGE = "records/s, last minute", "age, produced to visible, s"
 NUMBER = "value => value == null ? '-' : value.toLocaleString('en', {maximumFractionDigits: 1})"
-FIGURES = ("records/s", "age of the newest row", "lag", "rows in bronze", "in quarantine", "deferred")
+FIGURES = ("records/s, last minute", "age, produced to visible", "lag", "rows in bronze", "in quarantine", "deferred")
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
     {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": NUMBER},
-    {"name": "rate", "label": "rows/s", "field": "rate", "sortable": True, ":format": NUMBER},
+    {"name": "rate", "label": "rows/s, last minute", "field": "rate", "sortable": True, ":format": NUMBER},
     {"name": "gold", "label": "gold rows", "field": "gold", "sortable": True, ":format": NUMBER},
     {"name": "new", "label": "new rows", "field": "new"},
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},

@@ -257,7 +257,7 @@ def test_the_texts_for_other_tools_read_the_table(tmp_path: Path, capsys: pytest
 def test_each_table_has_its_layer_and_neighbours() -> None:
     assert Layer.of(LAYOUT, UNO) == Layer("silver", "uno")
     assert Layer.of(LAYOUT, "gold_uno_player_agg") == Layer("gold", "uno")
-    assert Layer.of(LAYOUT, "deferred_events") == Layer("waiting")
+    assert Layer.of(LAYOUT, "deferred_events") == Layer("deferred")
     assert Layer.of(LAYOUT, "other") == Layer("table")
     assert Layer("silver", "uno").neighbours(LAYOUT) == (["bronze_events"], ["gold_uno_player_agg"])
     assert Layer("gold", "uno").neighbours(LAYOUT) == ([UNO], [])
