@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
-from nicegui.elements.mixins.text_element import TextElement
 
 from spark_app.page.context import PageContext
 from spark_app.page.requested import Asked
 from spark_app.page.said import amount
+from spark_app.page.widgets import heading, preformatted
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
@@ -26,13 +26,12 @@ class ReplayDialog:
         self._is_dry_run = False
         with ui.dialog() as self._dialog, ui.card().style("width: min(760px, 94vw); max-width: none"):
             self._dialog.props('data-testid="replay"')
-            ui.label("Replay").props("role=heading aria-level=2").classes("text-h6")
+            heading("Replay", 2)
             self._which = ui.label().style("overflow-wrap: anywhere")
             with ui.row().classes("items-center no-wrap"):
                 self._spinner = ui.spinner()
                 self._said = ui.label().props('role=status aria-live=polite data-testid="progress"')
-            self._result = TextElement(tag="pre", text="").classes("bytes")
-            self._result.props('tabindex=0 role=region aria-label="Result" data-testid="result"')
+            self._result = preformatted("", "Result")
             with ui.row().classes("full-width justify-end"):
                 self._cancel = ui.button("Cancel", on_click=self._withdraw).props("flat no-caps")
                 self._close = ui.button("Close", on_click=self._dialog.close).props("flat no-caps")

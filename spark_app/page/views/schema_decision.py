@@ -11,6 +11,7 @@ from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.requested import carry_out
 from spark_app.page.schema_facts import FINAL, POLICIES
+from spark_app.page.widgets import heading
 from spark_app.recovery.requests import pending
 from spark_app.recovery.result_text import accept_line
 from spark_app.storage.lake import Lake
@@ -28,7 +29,7 @@ def decide(context: PageContext, schema: str, why: str) -> None:
         ui.dialog() as dialog,
         ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"),
     ):
-        ui.label(f"Decide about schema {schema}").props("role=heading aria-level=2").classes("text-h6")
+        heading(f"Decide about schema {schema}", 2)
         ui.label(why).style("overflow-wrap: anywhere")
         for policy in asked_before(context.lake, schema):
             ui.label(f"A decision waits for the app already: {policy}. It comes first.").classes("trouble")
