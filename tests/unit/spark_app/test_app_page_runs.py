@@ -248,7 +248,7 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     requests.submit(lake, one)
     lake.storage.replace(f"{Lake.requests}/broken.json", b"[")
     [found] = pending_requests(lake, is_up=False)
-    assert found.said == "replay (it only counts): causes frame_magic, asked for by a@b at 2001-09-09 01:46:40"
+    assert found.said == "replay (it only counts): causes frame_magic, asked for by a@b at 2001-09-09 01:46:40 UTC"
     assert "app is down" in found.progress
     progress = {"unit": 3, "value": {"resolved": 12, "after": "x"}}
     lake.storage.replace(requests.key_of(one, "progress"), json.dumps(progress).encode())
@@ -257,7 +257,7 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert requests.pending(lake) == []
     assert not lake.storage.exists(requests.key_of(one, "progress"))
     assert "is done" in cancel(lake, one.id)
-    lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": 5, "asked_at": 1e300}')
+    lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": {}, "asked_at": 1e300}')
     assert pending_requests(lake, is_up=True)[0].said.startswith("replay, asked for by")
 
 
