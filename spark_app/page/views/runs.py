@@ -11,6 +11,7 @@ from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.event_feed import EventFeed
 from spark_app.page.moments import utc
+from spark_app.page.rereading import Rereading
 from spark_app.page.run_summary import Run, runs_of
 from spark_app.page.said import amount, seconds
 from spark_app.page.views.run_notices import RunNotices
@@ -19,8 +20,7 @@ from spark_app.page.views.timeline import Timeline
 from spark_app.page.widgets import NUMBER, failure, heading, say, status, table
 
 EVERY_S = 1.0
-ASK_S = 10.0
-AGAIN_S = 60.0  # if the table of events has not changed
+ASK_S = 10.0  # between two questions to the table of events, which changes all the time
 STARTS: list[dict[str, Any]] = [
     {"name": "run", "label": "run", "field": "run", "align": "left"},
     {"name": "started", "label": "started, UTC", "field": "started", "align": "left", "sortable": True},
@@ -46,7 +46,8 @@ class _Runs:
         self._context = context
         self._feed = EventFeed(context.lake)
         self._answer: dict[str, Any] = {}
-        self._asked_at, self._seen, self._is_other = float("-inf"), "", True
+        self._answers = Rereading(context, "runs", self._version, ASK_S)
+        self._is_other, self._was_up = True, context.observed.newest.is_up
         self._notices = RunNotices(context)
         with ui.tabs().props("align=left no-caps dense inline-label") as tabs:
             events = ui.tab("Events", icon="list")
@@ -66,6 +67,8 @@ class _Runs:
         self._notices.refresh()
         if self._feed.read_spools():
             self._show()
+        elif self._context.observed.newest.is_up != self._was_up:
+            self._show_starts()
 
     def _ask_anew(self) -> None:
         self._is_other = True
@@ -73,13 +76,10 @@ class _Runs:
 
     async def ask_if_due(self) -> None:
         """Ask the table of events: at once for other events, else if it has changed and somebody looks at it."""
-        waited, newest = time.monotonic() - self._asked_at, self._version()
-        is_due = waited > (ASK_S if newest != self._seen else AGAIN_S) and await _is_visible()
-        if not (self._is_other or is_due):
+        if not (self._is_other or (self._answers.is_due and await _is_visible())):
             return
-        self._is_other, self._seen, self._asked_at = False, newest, time.monotonic()
-        answer = await self._context.ask("runs", **self._timeline.question())
-        self._asked_at = time.monotonic()
+        self._is_other = False
+        answer = await self._answers.ask(**self._timeline.question())
         if "failed" in answer:
             failure("The events cannot be read", answer["failed"], self._timeline.note)
             return
@@ -95,7 +95,10 @@ class _Runs:
 
     def _show(self) -> None:
         self._timeline.show()
-        is_up = self._context.observed.newest.is_up
+        self._show_starts()
+
+    def _show_starts(self) -> None:
+        self._was_up = is_up = self._context.observed.newest.is_up
         runs = runs_of(self._feed.events(), self._answer.get("sums", {}), is_up)
         bumps, failed = sum(run.is_bump for run in runs), sum(run.level == "ERROR" for run in runs)
         self._said.set_text(

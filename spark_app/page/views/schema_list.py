@@ -41,7 +41,8 @@ def show(context: PageContext) -> None:
     note = status("The schemas are read ...")
     undecided = ui.column().classes("full-width")
     listed = _table()
-    answers = Rereading(context, context.lake.ledger, "schemas")
+    lake = context.lake
+    answers = Rereading(context, "schemas", lambda: lake.storage.changed_at(lake.ledger))
     schemas: list[dict[str, Any]] = []
 
     def count() -> None:

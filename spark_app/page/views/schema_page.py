@@ -40,10 +40,11 @@ def show(context: PageContext, schema: str) -> None:
     place = ui.column().classes("full-width").style("gap: 20px")
     with place:
         status("The schema is read ...")
-    answers = Rereading(context, context.lake.ledger, "schema", schema=schema)
+    lake = context.lake
+    answers = Rereading(context, "schema", lambda: lake.storage.changed_at(lake.ledger))
 
     async def look() -> None:
-        answer = await answers.look()
+        answer = await answers.look(schema=schema)
         if answer is not None:
             place.clear()
             with place:
