@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 from spark_app.queries.locked_tables import connect, open_tables
@@ -44,17 +43,6 @@ class OpenRows:
             placed: also the records that a replay has placed.
         """
         return self._con.execute(f"SELECT {what} {self._all if placed else self._open} {behind}", values).fetchall()
-
-
-def said_time(micros: int | None) -> str:
-    """A time in microseconds since 1970 as text, UTC; "" if there is none, or if no calendar has it."""
-    if micros is None:
-        return ""
-    try:
-        moment = datetime.datetime.fromtimestamp(micros // 1_000_000, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return moment.isoformat(" ").removesuffix("+00:00")
 
 
 def _quoted(table: str) -> str:

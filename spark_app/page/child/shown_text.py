@@ -9,6 +9,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.page.said import amount
+
 PER_LINE = 16
 MOST_DUMPED = 4096  # bytes
 MOST_CHARACTERS = 40_000  # of a message
@@ -57,7 +59,7 @@ def message_text(message: Message) -> tuple[str, str]:
         try:
             text_format.PrintMessage(shown, paper, as_utf8=True, descriptor_pool=pool, print_unknown_fields=True)
         except _Full:
-            why = f"Only the first {MOST_CHARACTERS:,} characters are shown."
+            why = f"Only the first {amount(MOST_CHARACTERS)} characters are shown."
         except RecursionError:
             why = "Its fields are nested too deep to show all of them."
         except (DecodeError, UnicodeError):  # of a text that is not UTF-8, or of a message inside of an Any

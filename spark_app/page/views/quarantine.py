@@ -11,6 +11,7 @@ from spark_app.page import charts
 from spark_app.page.clear_text import HIDDEN
 from spark_app.page.context import PageContext
 from spark_app.page.frame import live
+from spark_app.page.moments import utc
 from spark_app.page.reasons import reason
 from spark_app.page.said import amount
 from spark_app.page.views.quarantined_record import RecordDialog
@@ -217,6 +218,7 @@ class _Records:
 def _row(number: int, found: dict[str, Any]) -> dict[str, Any]:
     shown = {column["name"]: found.get(column["name"]) for column in COLUMNS}
     name = f"{found['topic']}/{found['partition']}@{found['offset']}"
+    shown["at"] = utc(found["at"])
     return shown | {"id": number, "name": name, "reason": reason(found["cause"], found["detail"])}
 
 

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from spark_app.page.clear_text import HIDDEN
 from spark_app.page.context import PageContext
+from spark_app.page.moments import utc
 from spark_app.page.reasons import reason
 from spark_app.page.said import size
 from spark_app.page.widgets import failure, heading, preformatted, status
@@ -55,7 +56,8 @@ def _draw(answer: dict[str, Any]) -> None:
     ui.label(reason(answer["cause"], answer.get("detail", ""))).classes("trouble").props('data-testid="reason"')
     if not answer["is_open"]:
         ui.label("A replay has placed this record meanwhile.")
-    facts = {"cause": answer["cause"]} | answer["facts"]
+    times = {f"{name}, UTC": utc(at) for name, at in answer["times"].items() if at is not None}
+    facts = {"cause": answer["cause"]} | times | answer["facts"]
     facts |= {"rules that it fails": ", ".join(answer["rules"])} if answer["rules"] else {}
     _pairs(facts.items())
     if answer["hidden"]:

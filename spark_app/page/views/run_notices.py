@@ -9,6 +9,7 @@ from nicegui import ui
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
+from spark_app.page.moments import moment_of, utc
 from spark_app.page.pending_requests import PendingRequest, cancel, pending_requests
 from spark_app.page.widgets import heading
 from spark_app.storage.page_files import PageFiles
@@ -65,5 +66,5 @@ def _firing(context: PageContext) -> list[tuple[str, str]]:
 
 
 def _said(alert: dict[str, Any]) -> str:
-    message, at = str(alert.get("message", "")), str(alert.get("at", ""))[:19].replace("T", " ")
+    message, at = str(alert.get("message", "")), utc(moment_of(alert.get("at")))
     return one_line(f"{message[:1].upper()}{message[1:]}, since {at} UTC")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from spark_app.page.context import PageContext
 from spark_app.page.frame import live
 from spark_app.page.grid import grid
 from spark_app.page.layers import Layer, figures, trouble
+from spark_app.page.moments import utc
 from spark_app.page.said import ago, amount, size
 from spark_app.page.views.query import spelled
 from spark_app.page.widgets import NUMBER, failure, figure, heading, preformatted, say, status, table
@@ -191,13 +191,13 @@ class _Sections:
             figure("files", amount(files["count"]))
             figure("size", size(files["bytes"]))
             figure("rows in these files", amount(files["rows"]))
-            written = files["written_ms"]
-            figure("newest file", "-" if written is None else ago(max(0.0, moment - written / 1000)))
+            written = files["written_at"]
+            figure("newest file", "-" if written is None else ago(max(0.0, moment - written)))
             figure("Delta version", amount(self._found["version"]))
         if isinstance(commits, dict):
             failure("The commits cannot be read", commits["failed"])
             return
-        rows = [{**one, "at": _utc(one["at_ms"])} for one in commits]
+        rows = [{**one, "at": utc(one["at"])} for one in commits]
         with ui.expansion(f"Newest commits ({len(rows)})").classes("full-width card").style("padding: 0"):
             _plain_table("Commits", COMMITS, rows, "version")
 
@@ -265,9 +265,3 @@ def _rule_row(name: str, rule: Mapping[str, str] | None, counts: Sequence[int] |
     if counts:
         row |= {"passed": counts[0], "failed": counts[1], "rate": f"{100 * (1 - _failing(counts)):.2f} %"}
     return row
-
-
-def _utc(at_ms: int | None) -> str:
-    if at_ms is None:
-        return "-"
-    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(" ", "seconds").removesuffix("+00:00")

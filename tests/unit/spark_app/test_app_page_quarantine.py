@@ -130,6 +130,7 @@ def detail(lake: SmallLake, offset: int) -> dict[str, Any]:
 def test_a_record_has_its_reason_coordinates_headers_and_bytes(kept: SmallLake) -> None:
     found = detail(kept, 8)
     assert found["cause"] == "route_name"
+    assert abs(found["times"]["quarantined at"] - time.time()) < 600
     assert found["facts"]["schema"] == "1"
     assert found["facts"]["message"] == "Event"
     assert found["headers"][1] == ["bytes", "ff 00"]
