@@ -17,8 +17,8 @@ FRAMED = "coalesce({}::VARCHAR, {})"
 
 
 def answer(lake: Lake, settings: Settings, cause: str = "", rule: str = "", schema: str = "") -> dict[str, Any]:
-    """{"rows": newest first, "open": records that match, "causes": cause -> open records, "rules", "schemas"}; a row has
-    its time "at" in seconds since 1970. An empty filter selects all."""
+    """{"rows": newest first, "open": records that match, "causes": cause -> open records, "rules", "schemas"}; a row
+    has its time "at" in seconds since 1970. An empty filter selects all."""
     rows = OpenRows(lake, settings)
     if not rows.exist:
         return {"rows": [], "open": 0, "causes": {}, "rules": [], "schemas": []}

@@ -40,7 +40,7 @@ def answer(
     where = (WHERE, topic, topic_id, partition, offset)
     clear = shows_clear_text(lake, settings)
     names = [*FACTS, "rules", *(RAW if clear else ())]
-    columns = ", ".join(_quoted_column(rows, name) for name in names) if rows.exist else ""
+    columns = ", ".join(rows.column(name) for name in names) if rows.exist else ""
     times = "epoch_us(q.quarantined_at) / 1e6, epoch_us(q.timestamp) / 1e6"
     found = rows.select(f"{times}, {columns}", *where, placed=True) if rows.exist else []
     if not found:
@@ -63,11 +63,6 @@ def answer(
         "hidden": not clear,
     }
     return said | (_raw(lake, settings, row) if clear else {})
-
-
-def _quoted_column(rows: OpenRows, name: str) -> str:
-    column = rows.column(name)
-    return column if column == "NULL" else f'q."{name}"'
 
 
 def _raw(lake: Lake, settings: Settings, row: dict[str, Any]) -> dict[str, Any]:

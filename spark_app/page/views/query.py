@@ -17,6 +17,7 @@ from spark_app.page.result_chart import chart_of, form_of
 from spark_app.page.said import amount
 from spark_app.page.widgets import draw, failure, heading, status, table
 from spark_app.queries.asking import Child
+from spark_app.queries.quoting import quoted
 
 AT_ONCE = 2  # queries of all tabs; each may take 512 MB and a core
 TURNS = asyncio.Semaphore(AT_ONCE)
@@ -206,4 +207,4 @@ def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
 
 def spelled(name: str) -> str:
     """The name of a table in SQL."""
-    return name if PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    return name if PLAIN.fullmatch(name) else quoted(name)
