@@ -130,8 +130,6 @@ class _Query:
             self.fill(sql)
 
     def _show(self, answer: Mapping[str, Any]) -> None:
-        if self._place.is_deleted:  # the tab was closed meanwhile
-            return
         self._place.clear()
         if "failed" in answer:
             self._said.set_text("")

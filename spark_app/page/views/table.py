@@ -44,8 +44,6 @@ def show(context: PageContext, table: str) -> None:
         facts = asyncio.create_task(context.ask("table", table=table))
         lineage = asyncio.create_task(context.ask("lineage", table=table))
         found = await facts
-        if place.is_deleted:  # the tab was closed meanwhile
-            return
         place.clear()
         with place:
             if found.get("unknown"):
@@ -58,9 +56,7 @@ def show(context: PageContext, table: str) -> None:
                 lineage.cancel()
                 return
             columns = _Sections(context, layer, table, found).show()
-        made = await lineage
-        if not place.is_deleted:
-            columns(made)
+        columns(await lineage)
 
     ui.timer(0.01, load, once=True)
 
