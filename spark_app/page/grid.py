@@ -19,7 +19,7 @@ CELL = """
 HIGH = "max-height: 480px"
 
 
-def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], details: Sequence[str] = ()) -> ui.table:
+def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], details: Sequence[str]) -> ui.table:
     """
     Args:
         label: what it is, for those who do not see it.
@@ -35,7 +35,7 @@ def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], detail
             "label": name,
             "align": "right" if numeric[place] and rows else "left",
             "sortable": True,
-            **({"detail": details[place]} if details else {}),
+            "detail": details[place],
         }
         for place, name in enumerate(names)
     ]
@@ -44,8 +44,7 @@ def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], detail
     ]
     found = table(label, columns, "id", values).style(HIGH)
     found.props('virtual-scroll hide-pagination no-data-label="no rows"').add_slot("body-cell", CELL)
-    if details:
-        found.add_slot("header-cell", '<q-th :props="props" :title="props.col.detail">{{ props.col.label }}</q-th>')
+    found.add_slot("header-cell", '<q-th :props="props" :title="props.col.detail">{{ props.col.label }}</q-th>')
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from spark_app.page.child.plain_values import LONGEST, plain, shortened
+from spark_app.page.child.plain_values import plain, shortened
 from spark_app.page.clear_text import hidden_tables, hidden_text
 from spark_app.page.said import amount
 from spark_app.queries.locked_tables import Refused, connect, names_in, open_tables
@@ -66,7 +66,7 @@ def _result(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
         for row in found:
             if len(rows) == MOST_ROWS:
                 return {"columns": columns, "rows": rows, "cut": f"These are the first {amount(MOST_ROWS)} rows."}
-            rows.append([plain(value, LONGEST) for value in row])
+            rows.append([plain(value) for value in row])
             size += len(json.dumps(rows[-1]))
             if size > MOST_BYTES:
                 cut = f"These are the first {amount(len(rows))} rows: more would be over {MOST_BYTES >> 20} MiB."

@@ -47,7 +47,7 @@ def _rows(rows: OpenRows, framed: str, where: str, values: list[str], clear: boo
     detail = f"left({rows.column('detail')}, {LONGEST_DETAIL})" if clear else "NULL"  # it may quote a value
     found = rows.select(
         f"q.topic, q.topic_id, q.partition, q.offset, epoch_us(q.quarantined_at) / 1e6, q.cause, {detail}, {framed}, "
-        f"{rows.column('refused_schema')}, {rows.column('rules')}",
+        f"{rows.column('refused_schema')}",
         f"{where} ORDER BY q.quarantined_at DESC, q.topic, q.partition, q.offset DESC LIMIT {MOST_ROWS}",
         *values,
     )
@@ -61,9 +61,8 @@ def _rows(rows: OpenRows, framed: str, where: str, values: list[str], clear: boo
             "cause": cause or "",
             "detail": plain(said or ""),
             "schema": refused or schema or "",
-            "rules": ", ".join(rules or ()),
         }
-        for topic, topic_id, partition, offset, at, cause, said, schema, refused, rules in found
+        for topic, topic_id, partition, offset, at, cause, said, schema, refused in found
     ]
 
 

@@ -40,11 +40,11 @@ class _Paper:
         return "".join(self._parts)
 
 
-def hex_dump(data: bytes, most: int = MOST_DUMPED) -> str:
+def hex_dump(data: bytes) -> str:
     """The first bytes as lines of offset, hex and ASCII."""
     lines = []
-    for at in range(0, min(len(data), most), PER_LINE):
-        part = data[at : min(at + PER_LINE, most)]
+    for at in range(0, min(len(data), MOST_DUMPED), PER_LINE):
+        part = data[at : min(at + PER_LINE, MOST_DUMPED)]
         both = part[:8].hex(" "), part[8:].hex(" ")
         lines.append(f"{at:08x}  {'  '.join(both):<48}  {part.translate(PRINTED).decode('ascii')}")
     return "\n".join(lines)

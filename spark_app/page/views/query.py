@@ -19,7 +19,7 @@ from spark_app.page.widgets import draw, failure, heading, status, table
 from spark_app.queries.asking import Child
 from spark_app.queries.quoting import quoted
 
-AT_ONCE = 2  # queries of all tabs; each may take 512 MB and a core
+AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core
 TURNS = asyncio.Semaphore(AT_ONCE)
 PER_PAGE = 14  # tables
 PATIENCE_S = 20.0  # for a browser that is busy
