@@ -38,11 +38,10 @@ def preformatted(text: str, name: str) -> TextElement:
 
 
 def draw(chart: ui.echart, options: dict[str, Any]) -> None:
-    """Show the options if they are others than before."""
+    """Show the options if they are others than before; the chart notices changes of them."""
     if chart.options != options:
         chart.options.clear()
         chart.options.update(options)
-        chart.update()
 
 
 def table(
