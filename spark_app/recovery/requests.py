@@ -1,10 +1,10 @@
-"""Requests of commands to the process that writes the lake. They are files, so that no crash loses a request.
+"""Requests of commands and of the page to the process that writes the lake, as files, so that no crash loses one.
 
 _protolake/requests/<id>.json            the request; removed when its result is written
 _protolake/requests/<id>.progress.json   its progress
 _protolake/requests/<id>.attempts.json   failed attempts of its next records
 _protolake/requests/<id>.tries.json      consecutive attempts without progress
-_protolake/requests/<id>.result.json     its result; removed by the command that waited for it
+_protolake/requests/<id>.result.json     its result; removed by whoever waited for it
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json, write_durably
 
 POLL_S = 0.2
-KEPT_RESULTS = 20  # results that no command waits for
+KEPT_RESULTS = 20  # results that nobody waits for
 
 
 @dataclass(frozen=True)
