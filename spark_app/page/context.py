@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from nicegui import run
+from nicegui import Client, run, ui
 
 from spark_app.model.table_names import TableNames
 from spark_app.page.clear_text import hidden_tables, shows_clear_text
@@ -16,6 +19,17 @@ from spark_app.storage.lake import Lake
 
 CHILD = "spark_app.page.child.jobs"
 WITHIN_S = 30.0
+TURNS = asyncio.Semaphore(4)  # jobs of all tabs at the same time, because each is a process
+
+
+async def _answer(client: Client, child: Child | None, question: dict[str, Any]) -> dict[str, Any]:
+    answer = None
+    async with TURNS if child is None else contextlib.nullcontext():
+        if not client.is_deleted:
+            answer = await run.io_bound((child or Child()).ask, CHILD, question, WITHIN_S)
+    if client.is_deleted:
+        raise asyncio.CancelledError
+    return {"failed": "the page ends"} if answer is None else answer
 
 
 @dataclass(frozen=True)
@@ -28,15 +42,18 @@ class PageContext:
     def layout(self) -> TableNames:
         return self.settings.tables.layout
 
-    async def ask(self, job: str, child: Child | None = None, **arguments: Any) -> dict[str, Any]:
+    def ask(self, job: str, child: Child | None = None, **arguments: Any) -> Coroutine[Any, Any, dict[str, Any]]:
         """The answer of a job of `page.child`, which runs in a process of its own; {"failed": why} if there is none.
 
         Args:
-            child: the process, for whoever may end it.
+            child: the process, for whoever may end it, and sees to turns.
+
+        Raises:
+            CancelledError: the tab was closed meanwhile, so that nothing is drawn any more.
         """
         question = {"job": job, "arguments": arguments, "settings": self.settings.model_dump_json()}
-        answer = await run.io_bound((child or Child()).ask, CHILD, question, WITHIN_S)
-        return {"failed": "the page ends"} if answer is None else answer
+        # Of the caller's task: another one may await the answer.
+        return _answer(ui.context.client, child, question)
 
     @property
     def shows_clear_text(self) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
+from spark_app.page.widgets import table
+
 CELL = """
 <q-td :props="props" style="max-width: 360px; overflow: hidden; text-overflow: ellipsis"
   :title="props.value === null ? '' : String(props.value)">
@@ -17,7 +19,7 @@ CELL = """
 HIGH = "max-height: 480px"
 
 
-def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], details: Sequence[str] = ()) -> ui.table:
+def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], details: Sequence[str]) -> ui.table:
     """
     Args:
         label: what it is, for those who do not see it.
@@ -33,20 +35,17 @@ def grid(label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], detail
             "label": name,
             "align": "right" if numeric[place] and rows else "left",
             "sortable": True,
-            **({"detail": details[place]} if details else {}),
+            "detail": details[place],
         }
         for place, name in enumerate(names)
     ]
     values = [
         {"id": number, **{f"c{place}": value for place, value in enumerate(row)}} for number, row in enumerate(rows)
     ]
-    table = ui.table(rows=values, columns=columns, row_key="id", pagination=0)
-    table.classes("full-width").style(HIGH)
-    table.props(f'flat bordered dense virtual-scroll hide-pagination no-data-label="no rows" aria-label="{label}"')
-    table.add_slot("body-cell", CELL)
-    if details:
-        table.add_slot("header-cell", '<q-th :props="props" :title="props.col.detail">{{ props.col.label }}</q-th>')
-    return table
+    found = table(label, columns, "id", values).style(HIGH)
+    found.props('virtual-scroll hide-pagination no-data-label="no rows"').add_slot("body-cell", CELL)
+    found.add_slot("header-cell", '<q-th :props="props" :title="props.col.detail">{{ props.col.label }}</q-th>')
+    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -14,3 +14,12 @@ def utc(moment: Any) -> str:
         return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return "-"
+
+
+def moment_of(text: Any) -> float | None:
+    """ISO 8601 in seconds since 1970; without a zone it is UTC. None for what is no moment."""
+    try:
+        at = datetime.datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
+    except (OverflowError, TypeError, ValueError):
+        return None

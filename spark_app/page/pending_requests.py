@@ -13,8 +13,6 @@ from spark_app.recovery.requests import Request
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
 
-FILES = ("", "progress", "attempts", "tries")
-
 
 @dataclass(frozen=True)
 class PendingRequest:
@@ -27,9 +25,9 @@ def pending_requests(lake: Lake, is_up: bool) -> list[PendingRequest]:
     """The oldest first. `is_up`: whether the app runs."""
     try:
         found = requests.pending(lake)
-    except (OSError, TypeError, ValueError):  # a file is damaged
+    except OSError:
         return []
-    return [PendingRequest(str(one.id), _said(one), _progress(lake, one, is_up)) for one in found]
+    return [PendingRequest(one.id, _said(one), progress_text(lake, one, is_up)) for one in found]
 
 
 def cancel(lake: Lake, id: str) -> str:
@@ -37,7 +35,7 @@ def cancel(lake: Lake, id: str) -> str:
     for one in requests.pending(lake):
         if one.id == id:
             try:
-                lake.storage.delete(*(requests.key_of(one, what) for what in FILES))
+                requests.discard(lake, one)
             except OSError as error:
                 return f"The request cannot be removed ({error.strerror})."
             return "The request is cancelled. What it has done already stays."
@@ -45,10 +43,9 @@ def cancel(lake: Lake, id: str) -> str:
 
 
 def _said(request: Request) -> str:
-    arguments = request.arguments if isinstance(request.arguments, dict) else {}
-    chosen = ", ".join(f"{name} {_text(value)}" for name, value in arguments.items() if value)
+    chosen = ", ".join(f"{name} {_text(value)}" for name, value in request.arguments.items() if value)
     how = " (it only counts)" if request.dry_run else ""
-    asked = f"asked for by {request.asked_by} at {utc(request.asked_at)}"
+    asked = f"asked for by {request.asked_by} at {utc(request.asked_at)} UTC"
     return one_line(f"{request.kind}{how}{f': {chosen}' if chosen else ''}, {asked}")[:500]
 
 
@@ -56,11 +53,22 @@ def _text(value: Any) -> str:
     return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _progress(lake: Lake, request: Request, is_up: bool) -> str:
+def progress_text(lake: Lake, request: Request, is_up: bool) -> str:
+    """A sentence. `is_up`: whether the app runs."""
     if not is_up:
         return "The app is down. It carries the request out at its next start."
     value = (read_json(lake.storage, requests.key_of(request, "progress")) or {}).get("value")
     if not isinstance(value, dict):
         return "The app carries it out between two batches, after the requests before it."
-    counts = ", ".join(f"{name} {amount(count)}" for name, count in value.items() if type(count) is int)
+    counts = ", ".join(f"{name} {amount(count)}" for name, count in _counts(value))
     return one_line(f"The app is at it{f': {counts}' if counts else ''}.")
+
+
+def _counts(progress: dict[str, Any]) -> list[tuple[str, int]]:
+    """The numbers of a progress; of those by cause or table their sum."""
+    found = []
+    for name, value in progress.items():
+        values = list(value.values()) if isinstance(value, dict) else [value]
+        if values and all(type(one) is int for one in values):
+            found.append((name, sum(values)))
+    return found

@@ -1,4 +1,4 @@
-"""Has the app do what somebody asks for on the page: replay, resume, accept-schema."""
+"""Has the app do what somebody asks for on the page: a replay, or a decision about a schema."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from spark_app.page.context import PageContext
-from spark_app.page.said import amount
+from spark_app.page.pending_requests import progress_text
 from spark_app.recovery import requests
 from spark_app.recovery.requests import Request
-from spark_app.storage.state_files import read_json
 
 POLL_S = 0.3
 GIVE_UP_S = 6 * 3600.0
@@ -19,7 +18,7 @@ ASKED_BY = "the page"  # who has its token is not known by name
 LEFT = "the page no longer waits; the request stays, and the event `request` will have its result"
 WITHDRAWN = "the request was withdrawn"
 SOME_DONE = f"{WITHDRAWN}; what the app has done for it until then remains"
-Kind = Literal["replay", "resume", "accept"]
+Kind = Literal["replay", "accept"]
 
 
 class Asked:
@@ -50,7 +49,7 @@ class Asked:
                 return result
             if self._ended:
                 return {"error": self._ended}
-            tell(self._progress())
+            tell(progress_text(lake, self._request, self._context.observed.newest.is_up))
             await asyncio.sleep(POLL_S)
         return {"error": LEFT}
 
@@ -64,33 +63,9 @@ class Asked:
         Raises:
             OSError: the page cannot write to the requests of the lake.
         """
-        storage = self._context.lake.storage
-        storage.delete(*(requests.key_of(self._request, what) for what in ("", "progress", "attempts", "tries")))
-        self._ended = WITHDRAWN if self._request.dry_run else SOME_DONE
+        requests.discard(self._context.lake, self._request)
+        self._ended = WITHDRAWN if self.is_dry_run else SOME_DONE
 
-    def _progress(self) -> str:
-        if not self._context.observed.newest.is_up:
-            return "The app is down. It carries the request out at its next start."
-        stored = read_json(self._context.lake.storage, requests.key_of(self._request, "progress")) or {}
-        value = stored.get("value")
-        if not isinstance(value, dict):
-            return "The app begins between two batches ..."
-        counts = [f"{name} {amount(count)}" for name, count in _counts(value)]
-        return f"The app is at it: {', '.join(counts)}" if counts else "The app is at it ..."
-
-
-def _counts(progress: dict[str, Any]) -> list[tuple[str, int]]:
-    """The numbers of a progress; of those by cause or table their sum."""
-    found = []
-    for name, value in progress.items():
-        values = list(value.values()) if isinstance(value, dict) else [value]
-        if values and all(type(one) is int for one in values):
-            found.append((name, sum(values)))
-    return found
-
-
-async def carry_out(
-    context: PageContext, kind: Kind, arguments: dict[str, Any], tell: Callable[[str], object], dry_run: bool = False
-) -> dict[str, Any]:
-    """`Asked.result` of a request that nobody withdraws."""
-    return await Asked(context, kind, arguments, dry_run).result(tell)
+    @property
+    def is_dry_run(self) -> bool:
+        return self._request.dry_run

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from spark_app.page import charts
+from spark_app.page.moments import moment_of
 
 MOST_SERIES = 8
 MOST_POINTS = 1000
@@ -25,7 +25,7 @@ def chart_of(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]
         return None
     names = {place: _unlike(columns, place) for place in numeric}
     if columns[0]["kind"] == "time":
-        moments = [_moment(row[0]) for row in rows[:MOST_POINTS]]
+        moments = [moment_of(row[0]) for row in rows[:MOST_POINTS]]
         series = {
             names[place]: sorted(
                 (at, _number(row[place])) for at, row in zip(moments, rows, strict=False) if at is not None
@@ -57,12 +57,3 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return found if found - found == 0 else None
-
-
-def _moment(value: Any) -> float | None:
-    """ISO 8601 in seconds since 1970; without a zone it is UTC."""
-    try:
-        at = datetime.datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return None
-    return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()

@@ -49,7 +49,7 @@ def rows_by_schema(reading: Reading) -> dict[str, dict[str, int]]:
 def list_row(schema: Mapping[str, Any], rows: Mapping[str, int]) -> dict[str, Any]:
     """A row of the list of schemas; `schema` is one of the job `schemas`."""
     icon, colour, does = STATES[schema["state"]]
-    more = f" and {schema['more_messages']:,} more" if schema["more_messages"] else ""
+    more = f" and {amount(schema['more_messages'])} more" if schema["more_messages"] else ""
     return {
         "schema": schema["schema"],
         "subjects": subjects_text(schema),

@@ -15,7 +15,9 @@ from typing import Any
 CODE = Path(__file__).parents[2]
 CPU_S = 60
 CANCELLED = "it was cancelled"
-MEMORY = 1 << 30  # bytes of one process: what DuckDB computes for one value escapes its own limit
+MEMORY = (
+    1 << 30
+)  # bytes of one process; DuckDB may use 512 MB of it, but what it computes for one value escapes that limit
 
 
 class Child:
@@ -57,7 +59,7 @@ class Child:
 
 
 def ask(module: str, question: Mapping[str, Any], within_s: float) -> dict[str, Any]:
-    """`Child.ask`."""
+    """The answer of a process that nobody ends early, as of `Child.ask`."""
     return Child().ask(module, question, within_s)
 
 

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from spark_app.queries.quoting import quoted
 from spark_app.storage.lake import Lake
 
 MEMORY = "512MB"
@@ -21,7 +22,12 @@ class Refused(Exception):
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": "1", "temp_directory": "", "python_enable_replacements": "false"})
+    """A database in memory, of `MEMORY` at most, whose times are in UTC."""
+    con = duckdb.connect(
+        config={"threads": "1", "memory_limit": MEMORY, "temp_directory": "", "python_enable_replacements": "false"}
+    )
+    con.sql("SET TimeZone = 'UTC'")
+    return con
 
 
 def names_in(sql: str, tables: Iterable[str]) -> list[str]:
@@ -82,8 +88,6 @@ def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]
             _with_all_columns(con.read_parquet(files[name], union_by_name=True), empty).create_view(name)
         else:
             con.register(name, pa.schema(table.schema()).empty_table())
-    con.sql(f"SET memory_limit = '{MEMORY}'")
-    con.sql("SET TimeZone = 'UTC'")
     con.sql("SET allowed_paths = $paths", params={"paths": [file for of in files.values() for file in of]})
     con.sql("SET enable_external_access = false")
     con.sql("SET lock_configuration = true")
@@ -94,8 +98,8 @@ def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelat
     known = {name.casefold() for name in rows.columns}
     several = zip(empty.columns, empty.types, strict=True)
     missing = [(name, kind) for name, kind in several if name.casefold() not in known]
-    quoted = (f'CAST(NULL AS {kind}) AS "{name.replace(chr(34), chr(34) * 2)}"' for name, kind in missing)
-    return rows.project(", ".join(("*", *quoted))) if missing else rows
+    added = (f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in missing)
+    return rows.project(", ".join(("*", *added))) if missing else rows
 
 
 def first_line(error: Exception) -> str:

@@ -1,10 +1,10 @@
-"""Requests of commands to the process that writes the lake. They are files, so that no crash loses a request.
+"""Requests of commands and of the page to the process that writes the lake, as files, so that no crash loses one.
 
 _protolake/requests/<id>.json            the request; removed when its result is written
 _protolake/requests/<id>.progress.json   its progress
 _protolake/requests/<id>.attempts.json   failed attempts of its next records
 _protolake/requests/<id>.tries.json      consecutive attempts without progress
-_protolake/requests/<id>.result.json     its result; removed by the command that waited for it
+_protolake/requests/<id>.result.json     its result; removed by whoever waited for it
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json, write_durably
 
 POLL_S = 0.2
-KEPT_RESULTS = 20  # results that no command waits for
+KEPT_RESULTS = 20  # results that nobody waits for
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,36 @@ def pending(lake: Lake) -> list[Request]:
         name = basename(key).removesuffix(".json")
         if name.isalnum() and key.endswith(".json"):
             with contextlib.suppress(TypeError):
-                found.append(Request(**(read_json(lake.storage, key) | {"id": name})))
+                request = Request(**(read_json(lake.storage, key) | {"id": name}))
+                found += [request] if _is_valid(request) else []
     return sorted(found, key=lambda request: (request.asked_at, request.id))
+
+
+def _is_valid(request: Request) -> bool:
+    """Whether the values of a file are of their types."""
+    texts = (request.kind, request.asked_by)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(request.arguments, dict)
+        and type(request.dry_run) is bool
+        and type(request.asked_at) in (int, float)
+    )
+
+
+def discard(lake: Lake, request: Request) -> None:
+    """Delete the request's files, but not its result. An app that is at it ends it after its present step.
+
+    Raises:
+        OSError: the requests of the lake cannot be written to.
+    """
+    lake.storage.delete(*(key_of(request, what) for what in ("", "progress", "attempts", "tries")))
 
 
 def answer(lake: Lake, request: Request, result: Mapping[str, Any]) -> None:
     """Write the result, then remove the request's other files and the oldest results."""
     storage = lake.storage
     write_durably(storage, key_of(request, "result"), json.dumps(result), "answer")
-    storage.delete(*(key_of(request, what) for what in ("", "progress", "attempts", "tries")))
+    discard(lake, request)
     results = [key for key in storage.list(lake.requests) if key.endswith(".result.json")]
     results.sort(key=lambda key: storage.changed_at(key) or 0)  # 0: its command has just removed it
     storage.delete(*results[:-KEPT_RESULTS])

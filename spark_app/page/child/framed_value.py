@@ -18,6 +18,7 @@ from spark_app.model.errors import ContractError
 from spark_app.page.child.shown_text import message_text, plain
 from spark_app.page.child.wire_fields import readable
 from spark_app.page.reasons import reason
+from spark_app.page.said import amount
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.worker import framing
@@ -135,12 +136,14 @@ def _decode(payload: bytes, body: int, size: int, kind: type[Message], part: Par
     message = kind.FromString(kept)
     part.text, why_short = message_text(message)
     if body + len(payload) < size:
-        part.said.append(f"Only the first {MOST_DECODED:,} bytes of the payload are decoded, as if it ended there.")
+        part.said.append(
+            f"Only the first {amount(MOST_DECODED)} bytes of the payload are decoded, as if it ended there."
+        )
     if stop is None:
         part.said.append("It can be read as Protobuf to its end.")
     else:
         at, field = body + stop.at, f", in the field {stop.field}" if stop.field else ""
-        where = f"up to byte {at:,} (0x{at:x}) of the {size:,} bytes{field}"
+        where = f"up to byte {amount(at)} (0x{at:x}) of the {amount(size)} bytes{field}"
         begins = f"It can be read as Protobuf {where}" if stop.at or field else "It cannot be read as Protobuf"
         part.said.append(plain(f"{begins}: {stop.why}."))
     part.said += [why_short] if why_short else []

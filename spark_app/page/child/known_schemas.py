@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from typing import Any
 
 from spark_app.model.catalog import OF_CHANGE
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
 from spark_app.page.child.one_schema import state_of
+from spark_app.queries.quoting import quoted
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_entry import Entry
 from spark_app.settings.models import Settings
@@ -16,10 +18,6 @@ from spark_app.storage.lake import Lake
 
 MOST = 3000  # schemas that are listed, besides those that a person decides about
 MOST_MESSAGES = 5  # names of a schema
-# Records of quarantine that no replay has placed.
-OPEN = """anti join {} r on q.topic = r.topic and q.topic_id is not distinct from r.topic_id
-    and q.partition = r.partition and q."offset" = r."offset"
-"""
 
 
 def answer(lake: Lake, settings: Settings) -> dict[str, Any]:
@@ -55,36 +53,33 @@ def _described(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "infos": sum(finding.severity == "info" for finding in findings),
         "met_at": entry.met_at,
         "why": entry.detail,
-        "stopped_by": list(entry.stopped_by),
-        "accepted": entry.accepted,
     }
 
 
 def _held(lake: Lake, settings: Settings) -> dict[str, int] | None:
     """Schema -> records that wait in the table of deferred records, or are open in quarantine, because of its change;
     None if a table cannot be read."""
-    from spark_app.queries.locked_tables import connect, open_tables  # half a second, and seldom needed
+    from spark_app.page.child.open_rows import OpenRows  # half a second, and seldom needed
 
-    layout = settings.tables.layout
-    names = [name for name in (layout.deferred, layout.quarantine, layout.resolved) if lake.has_table(name)]
-    con = connect()
     try:
-        open_tables(con, lake, names)
-        rows: list[tuple[str, int]] = []
-        if layout.deferred in names:
-            waiting = f"select waits_for, count(*) from {layout.deferred} where starts_with(waits_for, ?) group by 1"
-            found = con.execute(waiting, [OF_CHANGE]).fetchall()
-            rows += [(key.removeprefix(OF_CHANGE), count) for key, count in found]
-        if layout.quarantine in names:
-            guid = "q.schema_guid" if "schema_guid" in con.table(layout.quarantine).columns else "null"
-            refused = f"select coalesce({guid}, q.schema_id::varchar), count(*) from {layout.quarantine} q "
-            refused += OPEN.format(layout.resolved) if layout.resolved in names else ""
-            rows += con.execute(f"{refused} where q.cause = ? group by 1", [Cause.SCHEMA_CHANGE.value]).fetchall()
+        held = Counter(_waiting(lake, settings.tables.layout.deferred))
+        rows = OpenRows(lake, settings)
+        if rows.exist:
+            what = f"coalesce({rows.column('schema_guid')}, q.schema_id::VARCHAR), count(*)"
+            held.update(dict(rows.select(what, "WHERE q.cause = ? GROUP BY 1", Cause.SCHEMA_CHANGE.value)))
     except Exception:  # of Delta, DuckDB or the disk; the list is there without the counts
         return None
-    finally:
-        con.close()
-    held: dict[str, int] = {}
-    for key, count in rows:
-        held[key] = held.get(key, 0) + count
-    return held
+    return dict(held)
+
+
+def _waiting(lake: Lake, deferred: str) -> dict[str, int]:
+    """Schema -> records that wait for a decision about it."""
+    from spark_app.queries.locked_tables import connect, open_tables
+
+    if not lake.has_table(deferred):
+        return {}
+    with connect() as con:
+        open_tables(con, lake, [deferred])
+        sql = f"SELECT waits_for, count(*) FROM {quoted(deferred)} WHERE starts_with(waits_for, ?) GROUP BY 1"
+        found = con.execute(sql, [OF_CHANGE]).fetchall()
+    return {key.removeprefix(OF_CHANGE): count for key, count in found}

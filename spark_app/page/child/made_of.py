@@ -26,10 +26,10 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     """
     Returns:
         "columns": name -> {"made", "numbers", "versions"}, texts of the newest rows; "messages": the message types of
-        the rows; "sources": names of the topics and reference tables that it comes from.
+        the rows.
     """
     if table not in lake.tables() or table == settings.tables.layout.events:
-        return {"columns": {}, "messages": [], "sources": []}
+        return {"columns": {}, "messages": []}
     own = LakeGraph(settings)
     graph = own.of(table, _newest(lake, settings, table))
     columns: dict[str, list[Edge]] = {}
@@ -40,7 +40,6 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     return {
         "columns": {name: _column(graph, edges, labels) for name, edges in columns.items()},
         "messages": list(graph.nodes[table].details.get("messages", ())),
-        "sources": [*graph.tables("topic"), *graph.tables("reference")],
     }
 
 

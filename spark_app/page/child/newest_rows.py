@@ -8,7 +8,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_app.page.child.plain_values import LONGEST, plain
-from spark_app.queries.locked_tables import MEMORY, connect
+from spark_app.queries.locked_tables import connect
+from spark_app.queries.quoting import quoted
 
 MOST_ROWS = 20
 MOST_FILES = 20
@@ -70,11 +71,9 @@ def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
     if not chosen:
         return {"columns": [field.name for field in table.schema().fields], "rows": [], "moment": ""}
     con = connect()
-    con.sql(f"SET memory_limit = '{MEMORY}'")
-    con.sql("SET TimeZone = 'UTC'")
     view = con.read_parquet(chosen, union_by_name=True)
     moment = next((one for one in MOMENTS if one in view.columns), "")
-    orders = [f"{_quoted(one)} DESC NULLS LAST" for one in (moment, *PLACES) if one in view.columns]
+    orders = [f"{quoted(one)} DESC NULLS LAST" for one in (moment, *PLACES) if one in view.columns]
     if orders:
         view = view.order(", ".join(orders))
     columns = list(zip(view.columns, view.types, strict=True))[:MOST_COLUMNS]
@@ -88,13 +87,9 @@ def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
 
 def _shortened(name: str, kind: str) -> str:
     """The column, cut where its values may be large."""
-    quoted = _quoted(name)
+    column = quoted(name)
     if kind == "VARCHAR":
-        return f"left({quoted}, {LONGEST + 1}) AS {quoted}"
+        return f"left({column}, {LONGEST + 1}) AS {column}"
     if kind == "BLOB":
-        return f"array_slice({quoted}, 1, {LONGEST // 2 + 1}) AS {quoted}"
-    return quoted
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        return f"array_slice({column}, 1, {LONGEST // 2 + 1}) AS {column}"
+    return column

@@ -8,8 +8,9 @@ from typing import Any
 
 import duckdb
 
-from spark_app.page.child.plain_values import LONGEST, plain, shortened
+from spark_app.page.child.plain_values import plain, shortened
 from spark_app.page.clear_text import hidden_tables, hidden_text
+from spark_app.page.said import amount
 from spark_app.queries.locked_tables import Refused, connect, names_in, open_tables
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -32,7 +33,7 @@ def answer(lake: Lake, settings: Settings, sql: str) -> dict[str, Any]:
         rows are missing, or ""; "seconds". Otherwise {"failed": why}.
     """
     if len(sql) > LONGEST_SQL:
-        return {"failed": f"the SQL has more than {LONGEST_SQL:,} characters"}
+        return {"failed": f"the SQL has more than {amount(LONGEST_SQL)} characters"}
     try:
         names = names_in(sql, lake.tables())
     except Refused as refused:
@@ -58,17 +59,17 @@ def _result(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     described = con.description or []
     columns = [{"name": shortened(one[0]), "type": str(one[1]), "kind": _kind(str(one[1]))} for one in described]
     if len(columns) > MOST_COLUMNS:
-        return {"failed": f"the result has {len(columns):,} columns; the page shows at most {MOST_COLUMNS}"}
+        return {"failed": f"the result has {amount(len(columns))} columns; the page shows at most {MOST_COLUMNS}"}
     rows: list[list[Any]] = []
     size = 0
     while found := con.fetchmany(AT_ONCE):
         for row in found:
             if len(rows) == MOST_ROWS:
-                return {"columns": columns, "rows": rows, "cut": f"These are the first {MOST_ROWS:,} rows."}
-            rows.append([plain(value, LONGEST) for value in row])
+                return {"columns": columns, "rows": rows, "cut": f"These are the first {amount(MOST_ROWS)} rows."}
+            rows.append([plain(value) for value in row])
             size += len(json.dumps(rows[-1]))
             if size > MOST_BYTES:
-                cut = f"These are the first {len(rows):,} rows: more would be over {MOST_BYTES >> 20} MiB."
+                cut = f"These are the first {amount(len(rows))} rows: more would be over {MOST_BYTES >> 20} MiB."
                 return {"columns": columns, "rows": rows, "cut": cut}
     return {"columns": columns, "rows": rows, "cut": ""}
 

@@ -42,7 +42,6 @@ def answer(lake: Lake, settings: Settings, schema: str) -> dict[str, Any]:
         "why": entry.detail,
         "stopped_by": list(entry.stopped_by),
         "accepted": entry.accepted,
-        "subject": compared.subject if compared else "",
         "before": compared.before_version if compared else None,
         "findings": [{"severity": one.severity, "said": one.said} for one in (compared.findings if compared else ())],
         "left_out": compared.left_out if compared else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_app.page.child.open_rows import OpenRows, said_time
+from spark_app.page.child.open_rows import OpenRows
 from spark_app.page.child.shown_text import plain
 from spark_app.page.clear_text import shows_clear_text
 from spark_app.settings.models import Settings
@@ -17,8 +17,8 @@ FRAMED = "coalesce({}::VARCHAR, {})"
 
 
 def answer(lake: Lake, settings: Settings, cause: str = "", rule: str = "", schema: str = "") -> dict[str, Any]:
-    """{"rows": newest first, "open": records that match, "causes": cause -> open records, "rules", "schemas"}. An
-    empty filter selects all."""
+    """{"rows": newest first, "open": records that match, "causes": cause -> open records, "rules", "schemas"}; a row
+    has its time "at" in seconds since 1970. An empty filter selects all."""
     rows = OpenRows(lake, settings)
     if not rows.exist:
         return {"rows": [], "open": 0, "causes": {}, "rules": [], "schemas": []}
@@ -46,8 +46,8 @@ def answer(lake: Lake, settings: Settings, cause: str = "", rule: str = "", sche
 def _rows(rows: OpenRows, framed: str, where: str, values: list[str], clear: bool) -> list[dict[str, Any]]:
     detail = f"left({rows.column('detail')}, {LONGEST_DETAIL})" if clear else "NULL"  # it may quote a value
     found = rows.select(
-        f"q.topic, q.topic_id, q.partition, q.offset, epoch_us(q.quarantined_at), q.cause, {detail}, {framed}, "
-        f"{rows.column('refused_schema')}, {rows.column('rules')}",
+        f"q.topic, q.topic_id, q.partition, q.offset, epoch_us(q.quarantined_at) / 1e6, q.cause, {detail}, {framed}, "
+        f"{rows.column('refused_schema')}",
         f"{where} ORDER BY q.quarantined_at DESC, q.topic, q.partition, q.offset DESC LIMIT {MOST_ROWS}",
         *values,
     )
@@ -57,13 +57,12 @@ def _rows(rows: OpenRows, framed: str, where: str, values: list[str], clear: boo
             "topic_id": topic_id,
             "partition": partition,
             "offset": offset,
-            "at": said_time(at),
+            "at": at,
             "cause": cause or "",
             "detail": plain(said or ""),
             "schema": refused or schema or "",
-            "rules": ", ".join(rules or ()),
         }
-        for topic, topic_id, partition, offset, at, cause, said, schema, refused, rules in found
+        for topic, topic_id, partition, offset, at, cause, said, schema, refused in found
     ]
 
 

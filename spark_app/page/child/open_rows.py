@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 from spark_app.queries.locked_tables import connect, open_tables
+from spark_app.queries.quoting import quoted
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.worker.table_rows import COORDINATES
@@ -28,13 +28,13 @@ class OpenRows:
         self._con = connect()
         open_tables(self._con, lake, there)
         self._columns = frozenset(self._con.table(layout.quarantine).columns)
-        self._all = f"FROM {_quoted(layout.quarantine)} q"
+        self._all = f"FROM {quoted(layout.quarantine)} q"
         placed = layout.resolved in there
-        self._open = f"{self._all} ANTI JOIN {_quoted(layout.resolved)} r ON {SAME}" if placed else self._all
+        self._open = f"{self._all} ANTI JOIN {quoted(layout.resolved)} r ON {SAME}" if placed else self._all
 
     def column(self, name: str) -> str:
         """The column; NULL if no record has it yet."""
-        return f"q.{name}" if name in self._columns else "NULL"
+        return f"q.{quoted(name)}" if name in self._columns else "NULL"
 
     def select(self, what: str, behind: str = "", *values: Any, placed: bool = False) -> list[tuple[Any, ...]]:
         """The rows of a SELECT.
@@ -44,18 +44,3 @@ class OpenRows:
             placed: also the records that a replay has placed.
         """
         return self._con.execute(f"SELECT {what} {self._all if placed else self._open} {behind}", values).fetchall()
-
-
-def said_time(micros: int | None) -> str:
-    """A time in microseconds since 1970 as text, UTC; "" if there is none, or if no calendar has it."""
-    if micros is None:
-        return ""
-    try:
-        moment = datetime.datetime.fromtimestamp(micros // 1_000_000, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return moment.isoformat(" ").removesuffix("+00:00")
-
-
-def _quoted(table: str) -> str:
-    return '"' + table.replace('"', '""') + '"'

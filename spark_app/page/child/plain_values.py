@@ -12,17 +12,17 @@ EXACT = 1 << 53  # beyond it a browser rounds integers
 LONGEST = 500  # characters of a value
 
 
-def plain(value: Any, longest: int = LONGEST) -> Any:
+def plain(value: Any) -> Any:
     """NULL, numbers and booleans as such, and anything else as text: times as in ISO 8601, bytes in hex, nested values
     as JSON. Numbers that JSON or a browser does not know exactly are text, too. Long texts are cut."""
     if isinstance(value, str):
-        return shortened(value, longest)
+        return shortened(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return shortened(bytes(value[: longest // 2 + 1]).hex(), longest)
+        return shortened(bytes(value[: LONGEST // 2 + 1]).hex())
     found = _inside(value)
     if isinstance(found, dict | list):
-        return shortened(json.dumps(found, ensure_ascii=False), longest)
-    return shortened(found, longest) if isinstance(found, str) else found
+        return shortened(json.dumps(found, ensure_ascii=False))
+    return shortened(found) if isinstance(found, str) else found
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_app.page.child.shown_text import plain
 from spark_app.queries.locked_tables import connect, open_tables
+from spark_app.queries.quoting import quoted
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 
@@ -19,7 +20,7 @@ QUERY = """
 SELECT kind, epoch(happened_at)::BIGINT // $bar * $bar AS at,
     if(kind = 'rule', said->>'$.rule', said->>'$.cause') AS name,
     sum(try_cast(if(kind = 'rule', said->>'$.failed', said->>'$.count') AS BIGINT)) AS records
-FROM (SELECT *, if(json_valid(details), details, '{}') AS said FROM "%s"
+FROM (SELECT *, if(json_valid(details), details, '{}') AS said FROM %s
     WHERE kind IN ('quarantine', 'rule') AND happened_at >= to_timestamp($since) AND happened_at < to_timestamp($until))
 GROUP BY ALL
 """
@@ -38,7 +39,7 @@ def answer(lake: Lake, settings: Settings, span: str) -> dict[str, Any]:
     open_tables(con, lake, [table])
     given = {"bar": bar, "since": bars[0], "until": last + bar}
     found: dict[str, dict[str, Counter[int]]] = {"quarantine": defaultdict(Counter), "rule": defaultdict(Counter)}
-    for kind, at, name, records in con.execute(QUERY % table.replace('"', '""'), given).fetchall():
+    for kind, at, name, records in con.execute(QUERY % quoted(table), given).fetchall():
         if name and records:
             found[kind][plain(name)][at] += records
     return {"causes": _series(found["quarantine"], bars), "rules": _series(found["rule"], bars)}

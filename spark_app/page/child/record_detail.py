@@ -8,9 +8,10 @@ from typing import Any
 
 from spark_app.model.errors import ContractError
 from spark_app.page.child.framed_value import FramedValue, Part
-from spark_app.page.child.open_rows import OpenRows, said_time
+from spark_app.page.child.open_rows import OpenRows
 from spark_app.page.child.shown_text import MOST_DUMPED, hex_dump, plain
 from spark_app.page.clear_text import shows_clear_text
+from spark_app.page.said import amount
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -31,23 +32,22 @@ def answer(
 ) -> dict[str, Any]:
     """
     Returns:
-        "facts": name -> text, "cause", "is_open", "rules", "hidden"; and, unless that is true, "detail", "headers"
-        [[name, value]], "key" and "value" as {"size", "dump", "shown"}, "parts" as of `FramedValue`, and "omitted".
+        "times": name -> seconds since 1970 or None, "facts": name -> text, "cause", "is_open", "rules", "hidden"; and,
+        unless that is true, "detail", "headers" [[name, value]], "key" and "value" as {"size", "dump", "shown"},
+        "parts" as of `FramedValue`, and "omitted".
     """
     rows = OpenRows(lake, settings)
     where = (WHERE, topic, topic_id, partition, offset)
     clear = shows_clear_text(lake, settings)
     names = [*FACTS, "rules", *(RAW if clear else ())]
-    columns = ", ".join(_quoted_column(rows, name) for name in names) if rows.exist else ""
-    times = "epoch_us(q.quarantined_at), epoch_us(q.timestamp)"
+    columns = ", ".join(rows.column(name) for name in names) if rows.exist else ""
+    times = "epoch_us(q.quarantined_at) / 1e6, epoch_us(q.timestamp) / 1e6"
     found = rows.select(f"{times}, {columns}", *where, placed=True) if rows.exist else []
     if not found:
         return {"failed": "the table of quarantine has this record no more"}
     quarantined_at, produced_at, *values = found[0]
     row = dict(zip(names, values, strict=True))
     facts = {
-        "quarantined at": said_time(quarantined_at),
-        "produced at": said_time(produced_at),
         "schema": row["schema_guid"] or row["schema_id"],
         "schema kept out": row["refused_schema"],
         "message": row["message_type"],
@@ -57,16 +57,12 @@ def answer(
     said = {
         "cause": row["cause"] or "",
         "rules": [plain(str(rule)) for rule in row["rules"] or ()],
+        "times": {"quarantined at": quarantined_at, "produced at": produced_at},
         "facts": {name: plain(str(value)) for name, value in facts.items() if value not in (None, "")},
         "is_open": bool(rows.select("1", *where)),
         "hidden": not clear,
     }
     return said | (_raw(lake, settings, row) if clear else {})
-
-
-def _quoted_column(rows: OpenRows, name: str) -> str:
-    column = rows.column(name)
-    return column if column == "NULL" else f'q."{name}"'
 
 
 def _raw(lake: Lake, settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +73,7 @@ def _raw(lake: Lake, settings: Settings, row: dict[str, Any]) -> dict[str, Any]:
         "headers": _headers(headers),
         "key": _bytes(key),
         "value": _bytes(value),
-        "omitted": "" if omitted is None else f"{omitted:,} bytes with the SHA-256 {row['omitted_sha256']}",
+        "omitted": "" if omitted is None else f"{amount(omitted)} bytes with the SHA-256 {row['omitted_sha256']}",
         "parts": _parts(lake, settings, value, key, headers),
     }
 
@@ -107,7 +103,7 @@ def _headers(text: str | None) -> list[list[str]]:
         pairs = [(str(one["key"]), base64.b64decode(one["value"] or "")) for one in found[:MOST_HEADERS]]
     except (KeyError, TypeError, ValueError):
         return [["the headers cannot be read", plain((text or "")[:LONGEST_HEADER])]]
-    more = [["...", f"{len(found) - MOST_HEADERS:,} more headers"]] if len(found) > MOST_HEADERS else []
+    more = [["...", f"{amount(len(found) - MOST_HEADERS)} more headers"]] if len(found) > MOST_HEADERS else []
     return [[plain(name[:LONGEST_HEADER]), _header_value(data)] for name, data in pairs] + more
 
 
@@ -118,4 +114,4 @@ def _header_value(data: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     shown = text if text.isprintable() and text else cut.hex(" ")
-    return shown if len(data) <= LONGEST_HEADER else f"{shown} ... ({len(data):,} bytes)"
+    return shown if len(data) <= LONGEST_HEADER else f"{shown} ... ({amount(len(data))} bytes)"

@@ -7,7 +7,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_app.page.child.newest_rows import files_of
-from spark_app.queries.locked_tables import MEMORY, connect
+from spark_app.queries.locked_tables import connect
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 
@@ -45,7 +45,6 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     if not chosen:
         return {}
     con = connect()
-    con.sql(f"SET memory_limit = '{MEMORY}'")
     con.read_parquet(chosen, union_by_name=True).create_view("events")
     found: dict[str, list[tuple[float, int, int]]] = {}
     arguments: dict[str, Any] = {"table": table, "shortest": SHORTEST_S, "points": POINTS}

@@ -11,6 +11,7 @@ import duckdb
 
 from spark_app.page.event_feed import LEVELS, LIFE, MOST, kinds_outside
 from spark_app.queries.locked_tables import connect, open_tables
+from spark_app.queries.quoting import quoted
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 
@@ -51,7 +52,7 @@ def answer(
 class _Asked:
     def __init__(self, con: duckdb.DuckDBPyConnection, table: str, since: float):
         self._con = con
-        self._table = table
+        self._table = quoted(table)
         self._since = since
 
     def all(self, groups: Sequence[str], levels: Sequence[str]) -> dict[str, Any]:

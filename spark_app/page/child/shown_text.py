@@ -9,6 +9,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.page.said import amount
+
 PER_LINE = 16
 MOST_DUMPED = 4096  # bytes
 MOST_CHARACTERS = 40_000  # of a message
@@ -38,11 +40,11 @@ class _Paper:
         return "".join(self._parts)
 
 
-def hex_dump(data: bytes, most: int = MOST_DUMPED) -> str:
+def hex_dump(data: bytes) -> str:
     """The first bytes as lines of offset, hex and ASCII."""
     lines = []
-    for at in range(0, min(len(data), most), PER_LINE):
-        part = data[at : min(at + PER_LINE, most)]
+    for at in range(0, min(len(data), MOST_DUMPED), PER_LINE):
+        part = data[at : min(at + PER_LINE, MOST_DUMPED)]
         both = part[:8].hex(" "), part[8:].hex(" ")
         lines.append(f"{at:08x}  {'  '.join(both):<48}  {part.translate(PRINTED).decode('ascii')}")
     return "\n".join(lines)
@@ -57,7 +59,7 @@ def message_text(message: Message) -> tuple[str, str]:
         try:
             text_format.PrintMessage(shown, paper, as_utf8=True, descriptor_pool=pool, print_unknown_fields=True)
         except _Full:
-            why = f"Only the first {MOST_CHARACTERS:,} characters are shown."
+            why = f"Only the first {amount(MOST_CHARACTERS)} characters are shown."
         except RecursionError:
             why = "Its fields are nested too deep to show all of them."
         except (DecodeError, UnicodeError):  # of a text that is not UTF-8, or of a message inside of an Any

@@ -28,7 +28,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     Returns:
         {"unknown": True} if the lake has no such table. Otherwise "comment", "columns", "files", "version", "commits",
         "rows", "rules", "rates"; "rows" are {"hidden": why} if they may not be shown, and the last four may be
-        {"failed": why} each.
+        {"failed": why} each. Times are in seconds since 1970.
     """
     if table not in lake.tables():
         return {"unknown": True}
@@ -42,7 +42,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
             "count": len(files),
             "bytes": sum(file.bytes for file in files),
             "rows": None if any(file.rows is None for file in files) else sum(file.rows or 0 for file in files),
-            "written_ms": max((file.written_ms for file in files), default=None),
+            "written_at": max((file.written_ms / 1000 for file in files), default=None),
         },
         "version": opened.version(),
         "commits": _part(lambda: _commits(opened)),
@@ -87,9 +87,13 @@ def _type_text(kind: Any) -> str:
 def _commits(table: DeltaTable) -> list[dict[str, Any]]:
     """The newest commits first."""
     return [
-        {"version": one.get("version"), "at_ms": one.get("timestamp"), "what": _what(one)}
+        {"version": one.get("version"), "at": _seconds(one.get("timestamp")), "what": _what(one)}
         for one in table.history(MOST_COMMITS)
     ]
+
+
+def _seconds(millis: Any) -> float | None:
+    return millis / 1000 if type(millis) is int else None
 
 
 def _what(commit: dict[str, Any]) -> str:

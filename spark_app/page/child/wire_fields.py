@@ -10,6 +10,8 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from spark_app.page.said import amount
+
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 LONGEST_VARINT = 10  # bytes
 LARGEST_TAG = (1 << 32) - 1
@@ -99,7 +101,7 @@ def _end_of_field(data: bytes, at: int) -> int:
         elif not groups or groups.pop() != number:
             raise NoField(f"a group of field {number} ends that has not begun")
         if at > len(data):
-            raise NoField(f"field {number} is cut off; bytes that are missing: {at - len(data):,}")
+            raise NoField(f"field {number} is cut off; bytes that are missing: {amount(at - len(data))}")
         if not groups:
             return at
 

@@ -6,34 +6,35 @@ from typing import Any
 
 from nicegui import events, ui
 
+from spark_app.model.causes import Cause
 from spark_app.page import charts
 from spark_app.page.clear_text import HIDDEN
 from spark_app.page.context import PageContext
 from spark_app.page.frame import live
+from spark_app.page.moments import utc
 from spark_app.page.reasons import reason
 from spark_app.page.said import amount
 from spark_app.page.views.quarantined_record import RecordDialog
 from spark_app.page.views.replay_dialog import ReplayDialog
+from spark_app.page.widgets import draw, failure, figure, heading, say, status, table
 
 ROWS_PER_PAGE = 25
-BY_RULES = "expect_failed"
+BY_RULES = ("", Cause.EXPECT_FAILED.value)  # the causes of records that fail a rule
 SPANS = {"hour": "last hour", "day": "last day", "week": "last week"}
+TITLES = {"causes": "quarantined records by cause", "rules": "rows that fail a rule"}
+GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 16px"
 ON_ONE_LINE = "white-space: nowrap"
 COLUMNS: list[dict[str, Any]] = [
-    {
-        "name": "at",
-        "label": "quarantined at (UTC)",
-        "field": "at",
-        "align": "left",
-        "style": ON_ONE_LINE,
-        "sortable": True,
-    },
-    {"name": "topic", "label": "topic", "field": "topic", "align": "left", "sortable": True},
-    {"name": "partition", "label": "partition", "field": "partition", "sortable": True},
-    {"name": "offset", "label": "offset", "field": "offset", "sortable": True},
-    {"name": "cause", "label": "cause", "field": "cause", "align": "left", "sortable": True},
-    {"name": "reason", "label": "reason", "field": "reason", "align": "left"},
-    {"name": "schema", "label": "schema", "field": "schema", "align": "left", "sortable": True},
+    {"headerStyle": ON_ONE_LINE, "field": one["name"], "label": one["name"], "sortable": True, **one}
+    for one in (
+        {"name": "at", "label": "quarantined at, UTC", "align": "left", "style": ON_ONE_LINE},
+        {"name": "topic", "align": "left"},
+        {"name": "partition"},
+        {"name": "offset"},
+        {"name": "cause", "align": "left"},
+        {"name": "reason", "align": "left", "sortable": False},
+        {"name": "schema", "align": "left"},
+    )
 ]
 # Reached by the keyboard, too; the name of the record is a property, and never part of the template.
 OFFSET = """
@@ -45,7 +46,7 @@ OFFSET = """
 
 def show(context: PageContext) -> None:
     """Open records by cause, two charts, and the list of open records."""
-    ui.label("Quarantine").props("role=heading aria-level=1").classes("text-h6")
+    heading("Quarantine", 1)
     if not context.shows_clear_text:
         ui.label(HIDDEN).classes("trouble").props('data-testid="hidden"')
     _causes(context)
@@ -66,19 +67,11 @@ def _causes(context: PageContext) -> None:
         drawn = counts
         place.clear()
         with place:
-            _figure("open records", sum(counts.values()))
+            figure("open records", amount(sum(counts.values())))
             for cause, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-                with _figure(cause, count):
-                    ui.tooltip(reason(cause))
+                figure(cause, amount(count), reason(cause))
 
     live(context, refresh)
-
-
-def _figure(name: str, count: float) -> ui.element:
-    with ui.element("div").classes("figure") as figure:
-        ui.label(amount(count)).classes("value")
-        ui.label(name).classes("faint")
-    return figure
 
 
 class _History:
@@ -89,11 +82,11 @@ class _History:
         self._charts: dict[str, tuple[ui.echart, ui.label]] = {}
         with ui.column().classes("full-width"):
             with ui.row().classes("full-width items-center"):
-                ui.label("Over time, UTC").props("role=heading aria-level=2").classes("text-subtitle1")
+                heading("Over time, UTC", 2)
                 ui.space()
                 self._span = ui.toggle(SPANS, value="hour", on_change=self.load)
                 self._span.props('no-caps unelevated padding="4px 12px" aria-label="Span"')
-            self._said = ui.label().classes("faint")
+            self._said = status()
             with ui.element("div").classes("full-width").style(GRID):
                 for key, nothing in (
                     ("causes", "No record was quarantined in this time."),
@@ -111,18 +104,15 @@ class _History:
         answer = await self._context.ask("quarantine_history", span=span)
         if span != self._span.value:
             return
-        self._said.set_text(f"The events cannot be read: {answer['failed']}" if "failed" in answer else "")
+        if "failed" in answer:
+            failure("The events cannot be read", answer["failed"], self._said)
+        else:
+            say(self._said, "")
         for key, (chart, nothing) in self._charts.items():
             series = answer.get(key, {})
             nothing.set_visibility(not series and "failed" not in answer)
             chart.set_visibility(bool(series))
-            chart.options.clear()
-            chart.options.update(charts.bars(TITLES[key], series))
-            chart.update()
-
-
-GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 16px"
-TITLES = {"causes": "quarantined records by cause", "rules": "rows that fail a rule"}
+            draw(chart, charts.bars(TITLES[key], series))
 
 
 class _Records:
@@ -137,7 +127,7 @@ class _Records:
         self._detail = RecordDialog(context)
         self._replay = ReplayDialog(context, self.load)
         with ui.column().classes("full-width"):
-            ui.label("Open records").props("role=heading aria-level=2").classes("text-subtitle1")
+            heading("Open records", 2)
             with ui.row().classes("full-width items-center"):
                 self._filters = {name: self._select(name) for name in ("cause", "rule", "schema")}
                 ui.space()
@@ -146,7 +136,7 @@ class _Records:
                 replay.props("unelevated no-caps color=primary")
             self._meaning = ui.label()
             self._meaning.set_visibility(False)
-            self._said = ui.label().classes("faint").props('role=status data-testid="records"')
+            self._said = status().props('data-testid="records"')
             self._table = self._make_table()
         live(context, self._look)
         ui.timer(0, self.load, once=True)
@@ -156,35 +146,28 @@ class _Records:
         return chosen.props("dense outlined").style("min-width: 220px")
 
     def _make_table(self) -> ui.table:
-        table = ui.table(
-            rows=[],
-            columns=COLUMNS,
-            column_defaults={"headerStyle": ON_ONE_LINE},
-            row_key="id",
-            pagination=ROWS_PER_PAGE,
-        )
-        table.classes("full-width").props("flat bordered dense wrap-cells")
-        table.add_slot("body-cell-offset", OFFSET)
-        table.on("show", lambda event: self._show(event.args))
-        table.on("row-click", lambda event: self._show(event.args), js_handler="(_, row) => emit(row.id)")
-        return table
+        found = table("Open records", COLUMNS, "id", pagination=ROWS_PER_PAGE).props("wrap-cells")
+        found.add_slot("body-cell-offset", OFFSET)
+        found.on("show", lambda event: self._show(event.args))
+        found.on("row-click", lambda event: self._show(event.args), js_handler="(_, row) => emit(row.id)")
+        return found
 
     async def load(self) -> None:
         """Read the table. An answer to older filters is thrown away."""
         self._asked += 1
         asked, counts = self._asked, self._context.observed.newest.counts("quarantine")
-        self._said.set_text("The records are being read ...")
+        say(self._said, "The records are read ...")
         answer = await self._context.ask("open_records", **self.chosen)
         if asked != self._asked:
             return
         self._counts = counts
         self._look()
         if "failed" in answer:
-            self._said.set_text(f"The records cannot be read: {answer['failed']}")
+            failure("The records cannot be read", answer["failed"], self._said)
             return
         self._found = answer["rows"]
         self._offer(answer)
-        self._said.set_text(_sum(answer["open"], len(self._found), any(self.chosen.values())))
+        say(self._said, _sum(answer["open"], len(self._found), any(self.chosen.values())))
         self._table.rows = [_row(number, found) for number, found in enumerate(self._found)]
 
     async def _read_again(self) -> None:
@@ -208,13 +191,13 @@ class _Records:
             options = now | offered[name]
             if select.options != options:
                 select.set_options(options)
-        self._filters["rule"].set_visibility(bool(offered["rule"]) and self.chosen["cause"] in ("", BY_RULES))
+        self._filters["rule"].set_visibility(bool(offered["rule"]) and self.chosen["cause"] in BY_RULES)
 
     async def _filtered(self) -> None:
         cause, rule = self.chosen["cause"], self._filters["rule"]
         self._meaning.set_text(reason(cause) if cause else "")
         self._meaning.set_visibility(bool(cause))
-        if rule.value and cause not in ("", BY_RULES):
+        if rule.value and cause not in BY_RULES:
             rule.set_value(None)  # calls this again
             return
         await self.load()
@@ -235,6 +218,7 @@ class _Records:
 def _row(number: int, found: dict[str, Any]) -> dict[str, Any]:
     shown = {column["name"]: found.get(column["name"]) for column in COLUMNS}
     name = f"{found['topic']}/{found['partition']}@{found['offset']}"
+    shown["at"] = utc(found["at"])
     return shown | {"id": number, "name": name, "reason": reason(found["cause"], found["detail"])}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nicegui import ui
-from nicegui.elements.mixins.text_element import TextElement
 
 from spark_app.page.clear_text import HIDDEN
 from spark_app.page.context import PageContext
+from spark_app.page.moments import utc
 from spark_app.page.reasons import reason
 from spark_app.page.said import size
+from spark_app.page.widgets import failure, heading, preformatted, status
 
 COORDINATES = ("topic", "topic_id", "partition", "offset")
 WIDTH = "width: min(1100px, 94vw); max-width: none"
@@ -25,8 +26,7 @@ class RecordDialog:
         self._asked = 0
         with ui.dialog() as self._dialog, ui.card().style(WIDTH).props('data-testid="record"'):
             with ui.row().classes("full-width items-center no-wrap"):
-                self._title = ui.label().props("role=heading aria-level=2").classes("text-h6")
-                self._title.style("overflow-wrap: anywhere")
+                self._title = heading("", 2)
                 ui.space()
                 close = ui.button(icon="close", on_click=self._dialog.close)
                 close.props('flat round dense aria-label="Close"')
@@ -39,7 +39,7 @@ class RecordDialog:
         self._title.set_text(f"{record['topic']}/{record['partition']}@{record['offset']}")
         self._place.clear()
         with self._place:
-            ui.spinner()
+            status("The record is read ...")
         self._dialog.set_value(True)
         answer = await self._context.ask("record_detail", **{name: record[name] for name in COORDINATES})
         if asked != self._asked:
@@ -47,7 +47,7 @@ class RecordDialog:
         self._place.clear()
         with self._place:
             if "failed" in answer:
-                ui.label(f"The record cannot be shown: {answer['failed']}").classes("trouble")
+                failure("The record cannot be shown", answer["failed"])
             else:
                 _draw(answer)
 
@@ -56,7 +56,8 @@ def _draw(answer: dict[str, Any]) -> None:
     ui.label(reason(answer["cause"], answer.get("detail", ""))).classes("trouble").props('data-testid="reason"')
     if not answer["is_open"]:
         ui.label("A replay has placed this record meanwhile.")
-    facts = {"cause": answer["cause"]} | answer["facts"]
+    times = {f"{name}, UTC": utc(at) for name, at in answer["times"].items() if at is not None}
+    facts = {"cause": answer["cause"]} | times | answer["facts"]
     facts |= {"rules that it fails": ", ".join(answer["rules"])} if answer["rules"] else {}
     _pairs(facts.items())
     if answer["hidden"]:
@@ -67,7 +68,7 @@ def _draw(answer: dict[str, Any]) -> None:
             for sentence in part["said"]:
                 ui.label(sentence)
             if part["text"]:
-                _text(part["text"], f"decoded {part['title']}")
+                preformatted(part["text"], f"decoded {part['title']}")
     if answer["omitted"]:
         with _section("Value"):
             ui.label(f"Only its size and digest are kept: {answer['omitted']}").style("overflow-wrap: anywhere")
@@ -81,7 +82,7 @@ def _draw(answer: dict[str, Any]) -> None:
 def _section(title: str) -> ui.column:
     column = ui.column().classes("full-width").style("gap: 4px")
     with column:
-        ui.label(title).props("role=heading aria-level=3").classes("text-subtitle1").style("overflow-wrap: anywhere")
+        heading(title, 3)
     return column
 
 
@@ -101,10 +102,4 @@ def _bytes(title: str, found: dict[str, Any] | None) -> None:
         else:
             if found["shown"] < found["size"]:
                 ui.label(f"Only the first {size(found['shown'])} are shown.")
-            _text(found["dump"], f"{title} as hex")
-
-
-def _text(text: str, name: str) -> None:
-    """Text as it is, in lines; the keyboard can scroll it."""
-    shown = TextElement(tag="pre", text=text).classes("bytes")
-    shown.props(f'tabindex=0 role=region aria-label="{name}" data-testid="{name}"')
+            preformatted(found["dump"], f"{title} as hex")

@@ -15,10 +15,13 @@ from spark_app.page.context import PageContext
 from spark_app.page.grid import grid
 from spark_app.page.result_chart import chart_of, form_of
 from spark_app.page.said import amount
+from spark_app.page.widgets import draw, failure, heading, status, table
 from spark_app.queries.asking import Child
+from spark_app.queries.quoting import quoted
 
-AT_ONCE = 2  # queries of all tabs; each may take 512 MB and a core
+AT_ONCE = 2  # queries of all tabs; each may take 1 GiB, of which DuckDB may use 512 MB, and a core
 TURNS = asyncio.Semaphore(AT_ONCE)
+PER_PAGE = 14  # tables
 PATIENCE_S = 20.0  # for a browser that is busy
 PLAIN = re.compile("[a-z_][a-z0-9_]*")
 # The light editor in dark colours.
@@ -42,7 +45,7 @@ ABOUT = (
 def show(context: PageContext) -> None:
     """The tables, the editor, and the result."""
     ui.add_css(CSS)
-    ui.label("Query").props("role=heading aria-level=1").classes("text-h6")
+    heading("Query", 1)
     ui.label(ABOUT).classes("faint")
     with ui.row().classes("full-width items-start").style("gap: 20px"):
         side = ui.column().style("flex: 1 1 260px; max-width: 100%")
@@ -69,7 +72,7 @@ class _Query:
             self._run = ui.button("Run", icon="play_arrow", on_click=self.run).props("unelevated no-caps")
             self._cancel = ui.button("Cancel", icon="stop", on_click=self.cancel).props("outline no-caps")
             ui.label("Ctrl-Enter").classes("faint")
-            self._said = ui.label().classes("faint").props('role=status aria-live=polite data-testid="said"')
+            self._said = status().props('data-testid="said"')
             ui.space()
             self._examples = ui.row().style("gap: 4px")
         self._cancel.set_visibility(False)
@@ -89,13 +92,13 @@ class _Query:
         self._filled = sql
         self._editor.set_value(sql)
 
-    def add(self, table: str) -> None:
+    def add(self, name: str) -> None:
         """A SELECT of the table if nobody has typed anything, otherwise its name at the end of the SQL."""
         now = self._editor.value or ""
         if not now.strip() or now == self._filled:
-            self.fill(f"SELECT *\nFROM {spelled(table)}\nLIMIT 100")
+            self.fill(f"SELECT *\nFROM {spelled(name)}\nLIMIT 100")
         else:
-            self._editor.set_value(f"{now.rstrip()} {spelled(table)}")
+            self._editor.set_value(f"{now.rstrip()} {spelled(name)}")
 
     def cancel(self) -> None:
         if self._child is not None:
@@ -127,15 +130,12 @@ class _Query:
             self.fill(sql)
 
     def _show(self, answer: Mapping[str, Any]) -> None:
-        if self._place.is_deleted:  # the tab was closed meanwhile
-            return
         self._place.clear()
         if "failed" in answer:
             self._said.set_text("")
             with self._place:
-                ui.label(f"There is no result: {answer['failed']}").classes("trouble").style(
-                    "white-space: pre-wrap; font-family: ui-monospace, monospace"
-                ).props('role=alert data-testid="failed"')
+                failed = failure("There is no result", answer["failed"]).props('data-testid="failed"')
+                failed.style("font-family: ui-monospace, monospace")
             return
         columns, rows = answer["columns"], answer["rows"]
         count = "1 row" if len(rows) == 1 else f"{amount(len(rows))} rows"
@@ -161,9 +161,7 @@ def _chart(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]) 
     def change(event: events.ValueChangeEventArguments[Any]) -> None:
         chart.set_visibility(bool(event.value))
         if event.value:
-            chart.options.clear()
-            chart.options.update(chart_of(columns, rows, event.value) or {})
-            chart.update()
+            draw(chart, chart_of(columns, rows, event.value) or {})
 
     choice.on_value_change(change)
 
@@ -171,22 +169,17 @@ def _chart(columns: Sequence[Mapping[str, str]], rows: Sequence[Sequence[Any]]) 
 def _tables(tables: Sequence[str], hidden: frozenset[str], view: _Query) -> None:
     search = ui.input(placeholder="search tables").props('dense outlined clearable aria-label="Search tables"')
     search.classes("full-width")
-    table = ui.table(
-        columns=[{"name": "name", "label": f"{len(tables):,} tables", "field": "name", "align": "left"}],
-        rows=[{"name": name, "hidden": name in hidden} for name in tables],
-        row_key="name",
-        pagination=14,
-    )
-    table.classes("full-width").props(
-        'flat bordered dense aria-label="Tables" :rows-per-page-options="[14]"'
-    ).bind_filter_from(search, "value")
-    table.add_slot(
+    columns = [{"name": "name", "label": f"{amount(len(tables))} tables", "field": "name", "align": "left"}]
+    rows = [{"name": name, "hidden": name in hidden} for name in tables]
+    listed = table("Tables", columns, "name", rows, PER_PAGE).props(f':rows-per-page-options="[{PER_PAGE}]"')
+    listed.bind_filter_from(search, "value")
+    listed.add_slot(
         "body-cell-name",
         """<q-td :props="props"><q-btn flat dense no-caps align="left" class="full-width" :label="props.value"
         :disable="props.row.hidden" :title="props.row.hidden ? 'its rows are not shown on this page' : ''"
         @click="$parent.$emit('pick', props.value)" /></q-td>""",
     )
-    table.on("pick", lambda event: view.add(str(event.args)))
+    listed.on("pick", lambda event: view.add(str(event.args)))
 
 
 def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
@@ -210,6 +203,6 @@ def examples(tables: Sequence[str], layout: TableNames) -> dict[str, str]:
     return found
 
 
-def spelled(table: str) -> str:
+def spelled(name: str) -> str:
     """The name of a table in SQL."""
-    return table if PLAIN.fullmatch(table) else '"' + table.replace('"', '""') + '"'
+    return name if PLAIN.fullmatch(name) else quoted(name)

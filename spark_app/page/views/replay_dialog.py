@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
-from nicegui.elements.mixins.text_element import TextElement
 
 from spark_app.page.context import PageContext
-from spark_app.page.requested import Asked
 from spark_app.page.said import amount
+from spark_app.page.views.request_line import RequestLine
+from spark_app.page.widgets import heading, preformatted, say
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
@@ -19,27 +19,20 @@ class ReplayDialog:
     """One dialog for all replays of a view. `done` is called after a replay."""
 
     def __init__(self, context: PageContext, done: Callable[[], Awaitable[None]]):
-        self._context = context
         self._done = done
         self._arguments: dict[str, Any] = {}
-        self._asked: Asked | None = None
-        self._is_dry_run = False
         with ui.dialog() as self._dialog, ui.card().style("width: min(760px, 94vw); max-width: none"):
             self._dialog.props('data-testid="replay"')
-            ui.label("Replay").props("role=heading aria-level=2").classes("text-h6")
+            heading("Replay", 2)
             self._which = ui.label().style("overflow-wrap: anywhere")
-            with ui.row().classes("items-center no-wrap"):
-                self._spinner = ui.spinner()
-                self._said = ui.label().props('role=status aria-live=polite data-testid="progress"')
-            self._result = TextElement(tag="pre", text="").classes("bytes")
-            self._result.props('tabindex=0 role=region aria-label="Result" data-testid="result"')
+            self._request = RequestLine(context)
+            self._result = preformatted("", "Result")
             with ui.row().classes("full-width justify-end"):
-                self._cancel = ui.button("Cancel", on_click=self._withdraw).props("flat no-caps")
-                self._close = ui.button("Close", on_click=self._dialog.close).props("flat no-caps")
+                self._request.add_cancel()
+                ui.button("Close", on_click=self._dialog.close).props("flat no-caps")
                 self._replay = ui.button("Replay", on_click=self._carry_out)
                 self._replay.props("unelevated no-caps color=primary")
-        self._dialog.on("hide", self._end)
-        ui.context.client.on_delete(self._end)
+        self._dialog.on("hide", self._request.end)
 
     async def show(self, cause: str, rule: str, schema: str) -> None:
         """Open it with the filters of the view; an empty one selects all."""
@@ -60,50 +53,20 @@ class ReplayDialog:
             await self._done()
 
     async def _ask(self, dry_run: bool) -> dict[str, Any] | None:
-        """The result, which is shown; None if a newer request has taken its place."""
-        asked = self._asked = Asked(self._context, "replay", self._arguments, dry_run)
-        self._is_dry_run = dry_run
-        self._wait(True)
-        self._result.set_visibility(False)
-        what = "Dry run, which only counts. " if dry_run else ""
-        result = await asked.result(lambda said: self._said.set_text(f"{what}{said}"))
-        if asked is not self._asked:
-            return None
-        self._asked = None
-        self._wait(False)
-        self._tell(result, dry_run)
+        """The result, which is shown; None if nobody waits for it any more."""
+        for element in (self._replay, self._result):
+            element.set_visibility(False)
+        result = await self._request.ask("replay", self._arguments, dry_run)
+        if result is None or "error" in result:
+            return result
+        if not _is_known(result):
+            say(self._request.line, "The app is of another release: its result cannot be shown.")
+            return result
+        done = "The dry run has counted; nothing has changed." if dry_run else "The replay is done."
+        say(self._request.line, done)
+        self._result.set_text("\n".join(replay_lines(result, selects_some(self._arguments))))
+        self._result.set_visibility(True)
         return result
-
-    def _tell(self, result: dict[str, Any], dry_run: bool) -> None:
-        if "error" in result:
-            self._said.set_text(f"There is no result: {result['error']}")
-        elif not _is_known(result):
-            self._said.set_text("The app is of another release: its result cannot be shown.")
-        else:
-            self._said.set_text("The dry run has counted; nothing has changed." if dry_run else "The replay is done.")
-            self._result.set_text("\n".join(replay_lines(result, selects_some(self._arguments))))
-            self._result.set_visibility(True)
-
-    def _wait(self, waits: bool) -> None:
-        for element in (self._spinner, self._cancel):
-            element.set_visibility(waits)
-        self._replay.set_visibility(False)
-
-    def _withdraw(self) -> None:
-        """Remove the request, so that no start of the app carries it out."""
-        try:
-            if self._asked is not None:
-                self._asked.withdraw()
-        except OSError as error:
-            self._said.set_text(f"The request cannot be removed ({error.strerror}); the app carries it out.")
-
-    def _end(self) -> None:
-        """Nobody looks any more: a dry run is of no use then, and a replay goes on."""
-        if self._is_dry_run:
-            self._withdraw()
-        elif self._asked is not None:
-            self._asked.leave()
-        self._asked = None
 
 
 def _is_known(result: dict[str, Any]) -> bool:

@@ -9,7 +9,9 @@ from nicegui import ui
 from spark_app.model.errors import ContractError
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
+from spark_app.page.moments import moment_of, utc
 from spark_app.page.pending_requests import PendingRequest, cancel, pending_requests
+from spark_app.page.widgets import heading
 from spark_app.storage.page_files import PageFiles
 
 ICONS = {"ERROR": ("error", "bad"), "WARNING": ("warning", "warn"), "INFO": ("info", "calm")}
@@ -32,14 +34,14 @@ class RunNotices:
         self._place.clear()
         with self._place:
             if alerts:
-                _heading("Alerts that fire")
+                heading("Alerts that fire", 2)
             for level, message in alerts:
                 icon, colour = ICONS.get(level, ICONS["INFO"])
                 with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
                     ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
                     ui.label(message).style("overflow-wrap: anywhere")
             if asked:
-                _heading("Requests that are not done")
+                heading("Requests that are not done", 2)
             for one in asked:
                 self._show(one)
 
@@ -53,10 +55,6 @@ class RunNotices:
             button.props("no-caps outline").props["aria-label"] = f"Cancel request {one.id}"
 
 
-def _heading(text: str) -> None:
-    ui.label(text).props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
-
-
 def _firing(context: PageContext) -> list[tuple[str, str]]:
     """(level, sentence) of each alert that fires, by the states that the page itself keeps."""
     try:
@@ -68,5 +66,5 @@ def _firing(context: PageContext) -> list[tuple[str, str]]:
 
 
 def _said(alert: dict[str, Any]) -> str:
-    message, at = str(alert.get("message", "")), str(alert.get("at", ""))[:19].replace("T", " ")
-    return one_line(f"{message[:1].upper()}{message[1:]}, since {at}")
+    message, at = str(alert.get("message", "")), utc(moment_of(alert.get("at")))
+    return one_line(f"{message[:1].upper()}{message[1:]}, since {at} UTC")

@@ -12,16 +12,16 @@ from spark_app.model.text import one_line
 from spark_app.page import charts
 from spark_app.page.moments import utc
 from spark_app.page.said import amount
+from spark_app.page.widgets import NUMBER, draw, heading, table
 
 MOST_RANGES = 5  # partitions that a row names
 ORDERS = {"newest": "newest", "slowest": "slowest"}
-LOCAL = "value => value === null ? '-' : value.toLocaleString()"
 COLUMNS: list[dict[str, Any]] = [
     {"name": "unit", "label": "unit", "field": "unit", "sortable": True},
     {"name": "at", "label": "time, UTC", "field": "at", "align": "left", "sortable": True},
     {"name": "kind", "label": "kind", "field": "kind", "align": "left", "sortable": True},
-    {"name": "records", "label": "records", "field": "records", "sortable": True, ":format": LOCAL},
-    {"name": "seconds", "label": "seconds", "field": "seconds", "sortable": True},
+    {"name": "records", "label": "records", "field": "records", "sortable": True, ":format": NUMBER},
+    {"name": "seconds", "label": "seconds", "field": "seconds", "sortable": True, ":format": NUMBER},
     {"name": "range", "label": "offsets", "field": "range", "align": "left"},
 ]
 STEPS = {"name": "steps", "label": "where the seconds went", "field": "steps", "align": "left"}
@@ -39,22 +39,21 @@ class RunUnits:
         self._steps = ui.echart(charts.bars("seconds by step", {}), renderer="svg").classes("full-width")
         self._steps.style("height: 240px").props('data-testid="steps"').set_visibility(False)
         with ui.row().classes("items-center").style("gap: 12px"):
-            ui.label("Units").props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
+            heading("Units", 2)
             self._order = ui.toggle(ORDERS, value="newest", on_change=self._list)
             self._order.props('no-caps unelevated padding="4px 12px" aria-label="Which units"')
-        self._table = ui.table(rows=[], columns=COLUMNS, row_key="unit", pagination=15)
-        self._table.classes("full-width").props('flat bordered dense data-testid="units"')
+        self._table = table("Units", COLUMNS, "unit", pagination=15).props('data-testid="units"')
 
     def show(self, answer: dict[str, Any]) -> None:
         """`answer` is that of the job `runs`."""
         self._answer = answer
         minutes, steps = answer["minutes"], answer["steps"]
-        _draw(self._records, charts.bars("records per minute, last hour", _records(minutes)))
-        _draw(self._seconds, charts.lines("seconds per unit, last hour", _seconds(minutes)))
+        draw(self._records, charts.bars("records per minute, last hour", _records(minutes)))
+        draw(self._seconds, charts.lines("seconds per unit, last hour", _seconds(minutes)))
         self._steps.set_visibility(bool(steps))
         if steps:
             title = "where the seconds went, per minute, summed over tasks that run side by side"
-            _draw(self._steps, charts.bars(title, by_minute(steps)))
+            draw(self._steps, charts.bars(title, by_minute(steps)))
         self._list()
 
     def _list(self) -> None:
@@ -64,14 +63,6 @@ class RunUnits:
             self._table.columns = columns
         if rows != self._table.rows:
             self._table.rows = rows
-
-
-def _draw(chart: ui.echart, options: dict[str, Any]) -> None:
-    """Show the options if they are others than before."""
-    if chart.options != options:
-        chart.options.clear()
-        chart.options.update(options)
-        chart.update()
 
 
 def _records(minutes: list[list[Any]]) -> Series:

@@ -11,22 +11,23 @@ from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.event_feed import EventFeed
 from spark_app.page.moments import utc
+from spark_app.page.rereading import Rereading
 from spark_app.page.run_summary import Run, runs_of
 from spark_app.page.said import amount, seconds
 from spark_app.page.views.run_notices import RunNotices
 from spark_app.page.views.run_units import RunUnits
 from spark_app.page.views.timeline import Timeline
+from spark_app.page.widgets import NUMBER, failure, heading, say, status, table
 
 EVERY_S = 1.0
-ASK_S = 10.0
-AGAIN_S = 60.0  # if the table of events has not changed
+ASK_S = 10.0  # between two questions to the table of events, which changes all the time
 STARTS: list[dict[str, Any]] = [
     {"name": "run", "label": "run", "field": "run", "align": "left"},
     {"name": "started", "label": "started, UTC", "field": "started", "align": "left", "sortable": True},
     {"name": "how", "label": "ended", "field": "how", "align": "left"},
     {"name": "lasted", "label": "lasted", "field": "lasted"},
-    {"name": "units", "label": "units", "field": "units", "sortable": True},
-    {"name": "records", "label": "records", "field": "records"},
+    {"name": "units", "label": "units", "field": "units", "sortable": True, ":format": NUMBER},
+    {"name": "records", "label": "records", "field": "records", "sortable": True, ":format": NUMBER},
 ]
 ENDED = """<q-td :props="props"><span :class="props.row.colour"><q-icon :name="props.row.icon" size="18px"
 aria-hidden="true" /> {{ props.value }}</span></q-td>"""
@@ -34,7 +35,7 @@ aria-hidden="true" /> {{ props.value }}</span></q-td>"""
 
 def show(context: PageContext) -> None:
     """The events of spools are there within a second, those of the table within ten."""
-    ui.label("Runs").props("role=heading aria-level=1").classes("text-h6")
+    heading("Runs", 1)
     runs = _Runs(context)
     ui.timer(EVERY_S, runs.tick)
     ui.timer(EVERY_S, runs.ask_if_due)
@@ -45,7 +46,8 @@ class _Runs:
         self._context = context
         self._feed = EventFeed(context.lake)
         self._answer: dict[str, Any] = {}
-        self._asked_at, self._seen, self._is_other = float("-inf"), "", True
+        self._answers = Rereading(context, "runs", self._version, ASK_S)
+        self._is_other, self._was_up = True, context.observed.newest.is_up
         self._notices = RunNotices(context)
         with ui.tabs().props("align=left no-caps dense inline-label") as tabs:
             events = ui.tab("Events", icon="list")
@@ -55,9 +57,8 @@ class _Runs:
             with ui.tab_panel(events).classes("q-px-none"):
                 self._timeline = Timeline(self._feed, self._ask_anew)
             with ui.tab_panel(starts).classes("q-px-none"):
-                self._said = ui.label().classes("faint")
-                self._starts = ui.table(rows=[], columns=STARTS, row_key="run", pagination=25)
-                self._starts.classes("full-width").props('flat bordered dense data-testid="starts"')
+                self._said = status()
+                self._starts = table("Starts", STARTS, "run", pagination=25).props('data-testid="starts"')
                 self._starts.add_slot("body-cell-how", ENDED)
             with ui.tab_panel(units).classes("q-px-none"):
                 self._units = RunUnits()
@@ -66,22 +67,21 @@ class _Runs:
         self._notices.refresh()
         if self._feed.read_spools():
             self._show()
+        elif self._context.observed.newest.is_up != self._was_up:
+            self._show_starts()
 
     def _ask_anew(self) -> None:
         self._is_other = True
-        self._timeline.note.set_text("The events are read ...")
+        say(self._timeline.note, "The events are read ...")
 
     async def ask_if_due(self) -> None:
         """Ask the table of events: at once for other events, else if it has changed and somebody looks at it."""
-        waited, newest = time.monotonic() - self._asked_at, self._version()
-        is_due = waited > (ASK_S if newest != self._seen else AGAIN_S) and await _is_visible()
-        if not (self._is_other or is_due):
+        if not (self._is_other or (self._answers.is_due and await _is_visible())):
             return
-        self._is_other, self._seen, self._asked_at = False, newest, time.monotonic()
-        answer = await self._context.ask("runs", **self._timeline.question())
-        self._asked_at = time.monotonic()
+        self._is_other = False
+        answer = await self._answers.ask(**self._timeline.question())
         if "failed" in answer:
-            self._timeline.note.set_text(f"The events cannot be read: {one_line(str(answer['failed']))}")
+            failure("The events cannot be read", answer["failed"], self._timeline.note)
             return
         self._answer = answer
         self._feed.set_table(answer["events"])
@@ -95,10 +95,15 @@ class _Runs:
 
     def _show(self) -> None:
         self._timeline.show()
-        is_up = self._context.observed.newest.is_up
+        self._show_starts()
+
+    def _show_starts(self) -> None:
+        self._was_up = is_up = self._context.observed.newest.is_up
         runs = runs_of(self._feed.events(), self._answer.get("sums", {}), is_up)
         bumps, failed = sum(run.is_bump for run in runs), sum(run.level == "ERROR" for run in runs)
-        self._said.set_text(f"{len(runs):,} starts, {bumps:,} ended by a bump, {failed:,} by an error.")
+        self._said.set_text(
+            f"{amount(len(runs))} starts, {amount(bumps)} ended by a bump, {amount(failed)} by an error."
+        )
         rows = [_row(run) for run in runs]
         if rows != self._starts.rows:
             self._starts.rows = rows
@@ -122,5 +127,5 @@ def _row(run: Run) -> dict[str, Any]:
         "colour": f"is-{colour}",
         "lasted": seconds(run.lasted(time.time())),
         "units": run.units,
-        "records": amount(run.records),
+        "records": run.records,
     }

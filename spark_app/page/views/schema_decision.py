@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from nicegui import ui
 
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
-from spark_app.page.requested import carry_out
 from spark_app.page.schema_facts import FINAL, POLICIES
+from spark_app.page.views.request_line import RequestLine
+from spark_app.page.widgets import heading, say
 from spark_app.recovery.requests import pending
 from spark_app.recovery.result_text import accept_line
 from spark_app.storage.lake import Lake
-
-
-class _Closed(Exception):
-    """Nobody looks at the dialog any more."""
 
 
 def decide(context: PageContext, schema: str, why: str) -> None:
@@ -28,45 +24,48 @@ def decide(context: PageContext, schema: str, why: str) -> None:
         ui.dialog() as dialog,
         ui.card().classes("q-pa-lg q-gutter-sm").style("max-width: 760px; width: 100%"),
     ):
-        ui.label(f"Decide about schema {schema}").props("role=heading aria-level=2").classes("text-h6")
+        heading(f"Decide about schema {schema}", 2)
         ui.label(why).style("overflow-wrap: anywhere")
         for policy in asked_before(context.lake, schema):
             ui.label(f"A decision waits for the app already: {policy}. It comes first.").classes("trouble")
         options = {policy: f"{policy}: {does}" for policy, does in POLICIES.items()}
         choice = ui.radio(options, value="new_column").props('aria-label="What becomes of the changes"')
         ui.label(FINAL).classes("trouble")
-        progress = ui.label().props('role=status aria-live=polite data-testid="progress"').style("min-height: 1.5em")
+        request = RequestLine(context)
         with ui.row().classes("full-width justify-end"):
+            request.add_cancel()
             close = ui.button("Close", on_click=dialog.close).props("flat no-caps")
             button = ui.button("Decide").props("no-caps")
-
-    def tell(text: str) -> None:
-        if progress.is_deleted:
-            raise _Closed
-        progress.set_text(text)
 
     async def ask() -> None:
         button.disable()
         choice.disable()
-        with contextlib.suppress(_Closed):
-            result = await carry_out(context, "accept", {"schema": schema, "policy": choice.value}, tell)
-            tell(_said(result))
+        result = await request.ask("accept", {"schema": schema, "policy": choice.value})
+        if result is None:
+            return
+        if "error" in result:
+            button.enable()
+            choice.enable()
+        else:
+            say(request.line, _said(result))
             close.set_text("Done")
 
+    def leave() -> None:
+        request.end()
+        dialog.delete()
+
     button.on_click(ask)
-    dialog.on("hide", dialog.delete)
+    dialog.on("hide", leave)
     dialog.open()
 
 
 def asked_before(lake: Lake, schema: str) -> list[str]:
     """The policies of decisions about the schema that the app has not carried out."""
-    found = (one.arguments for one in pending(lake) if one.kind == "accept" and isinstance(one.arguments, dict))
+    found = (one.arguments for one in pending(lake) if one.kind == "accept")
     return [one_line(str(given.get("policy"))) for given in found if str(given.get("schema")) == schema]
 
 
 def _said(result: dict[str, Any]) -> str:
-    if "error" in result:
-        return f"The decision has failed: {result['error']}"
     try:
         line = accept_line(result)
     except (KeyError, TypeError):  # an app of another release

@@ -11,8 +11,10 @@ from nicegui import ui
 from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.rereading import Rereading
+from spark_app.page.said import amount
 from spark_app.page.schema_facts import STATES, UNDECIDED, held_text, list_row, rows_by_schema, subjects_text
 from spark_app.page.views.schema_decision import decide
+from spark_app.page.widgets import NUMBER, failure, heading, say, status, table
 
 ROWS_PER_PAGE = 25
 EVERY_S = 2.0
@@ -23,7 +25,7 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
     {"name": "messages", "label": "messages", "field": "messages", "align": "left", "classes": "clipped"},
     {"name": "findings", "label": "findings", "field": "findings", "align": "left"},
-    {"name": "rows", "label": "rows", "field": "rows", "sortable": True, ":format": "value => value.toLocaleString()"},
+    {"name": "rows", "label": "rows", "field": "rows", "sortable": True, ":format": NUMBER},
     {"name": "met", "label": "first seen, UTC", "field": "met", "align": "left", "sortable": True},
 ]
 CSS = """
@@ -35,28 +37,29 @@ CSS = """
 def show(context: PageContext) -> None:
     """What waits for a decision, then the list, which is read again when the ledger changes."""
     ui.add_css(CSS)
-    ui.label("Schemas").props("role=heading aria-level=1").classes("text-h6")
-    note = ui.label("The schemas are read ...").props("role=status").classes("faint")
+    heading("Schemas", 1)
+    note = status("The schemas are read ...")
     undecided = ui.column().classes("full-width")
-    table = _table()
-    answers = Rereading(context, context.lake.ledger, "schemas")
+    listed = _table()
+    lake = context.lake
+    answers = Rereading(context, "schemas", lambda: lake.storage.changed_at(lake.ledger))
     schemas: list[dict[str, Any]] = []
 
     def count() -> None:
         """The rows by schema grow all the time."""
         rows = rows_by_schema(context.observed.newest)
         shown = [list_row(one, rows.get(one["schema"], {})) for one in schemas]
-        if shown != table.rows:
-            table.rows = shown
+        if shown != listed.rows:
+            listed.rows = shown
 
     async def look() -> None:
         answer = await answers.look()
         if answer is None:
             return
         if "failed" in answer:
-            note.set_text(f"The schemas cannot be read: {one_line(str(answer['failed']))}")
+            failure("The schemas cannot be read", answer["failed"], note)
             return
-        note.set_text(_summary(answer))
+        say(note, _summary(answer))
         schemas[:] = answer["schemas"]
         count()
         _show_undecided(undecided, context, answer)
@@ -67,9 +70,9 @@ def show(context: PageContext) -> None:
 
 def _summary(answer: dict[str, Any]) -> str:
     states = Counter(one["state"] for one in answer["schemas"])
-    said = ", ".join(f"{states[state]:,} {state}" for state in STATES if states[state])
-    more = f"{answer['more']:,} older ones are left out. " if answer["more"] else ""
-    unknown = f"The registry does not know {answer['unknown']:,} more ids." if answer["unknown"] else ""
+    said = ", ".join(f"{amount(states[state])} {state}" for state in STATES if states[state])
+    more = f"{amount(answer['more'])} older ones are left out. " if answer["more"] else ""
+    unknown = f"The registry does not know {amount(answer['unknown'])} more ids." if answer["unknown"] else ""
     return f"{said or 'The lake knows no schema yet'}. {more}{unknown}".strip()
 
 
@@ -79,31 +82,26 @@ def _table() -> ui.table:
         search.props('dense outlined clearable aria-label="Search schemas"').style(
             "width: 320px; max-width: 100%; margin-bottom: 12px"
         )
-        table = ui.table(
-            rows=[],
-            columns=COLUMNS,
-            row_key="schema",
-            pagination={"rowsPerPage": ROWS_PER_PAGE, "sortBy": "met", "descending": True},
-        )
-        table.classes("full-width").props('flat bordered dense data-testid="schemas"')
-        table.bind_filter_from(search, "value")
-        table.add_slot(
+        order = {"rowsPerPage": ROWS_PER_PAGE, "sortBy": "met", "descending": True}
+        found = table("Schemas", COLUMNS, "schema", pagination=order).props('data-testid="schemas"')
+        found.bind_filter_from(search, "value")
+        found.add_slot(
             "body-cell-schema",
             """<q-td :props="props"><a :href="'/schemas/' + encodeURIComponent(props.value)">{{ props.value }}</a>
             </q-td>""",
         )
-        table.add_slot(
+        found.add_slot(
             "body-cell-state",
             """<q-td :props="props"><span :class="props.row.colour" :title="props.row.does">
             <q-icon :name="props.row.icon" size="18px" aria-hidden="true" /> {{ props.value }}</span></q-td>""",
         )
-        table.add_slot(
+        found.add_slot(
             "body-cell-findings",
             """<q-td :props="props"><span :class="props.row.warnings ? 'is-warn' : 'faint'">
             <q-icon v-if="props.row.warnings" name="warning" size="18px" aria-hidden="true" /> {{ props.value }}</span>
             </q-td>""",
         )
-    return table
+    return found
 
 
 def _show_undecided(place: ui.column, context: PageContext, answer: dict[str, Any]) -> None:
@@ -112,7 +110,7 @@ def _show_undecided(place: ui.column, context: PageContext, answer: dict[str, An
     if not waiting:
         return
     with place:
-        ui.label("Waiting for your decision").props("role=heading aria-level=2").classes("text-subtitle1")
+        heading("Waiting for your decision", 2)
         for one in waiting:
             held = answer["held"]
             _show_one(context, one, None if held is None else held.get(one["schema"], 0))

@@ -13,15 +13,19 @@ from spark_app.page.rereading import Rereading
 from spark_app.page.said import amount
 from spark_app.page.schema_facts import POLICIES, STATES, UNDECIDED, difference_rows, rows_by_schema, subjects_text
 from spark_app.page.views.schema_decision import decide
+from spark_app.page.widgets import failure, figure, heading, preformatted, status, table
 
 EVERY_S = 2.0
+NAMED_PER_PAGE = 10
+NAMED: list[dict[str, Any]] = [
+    {"name": "field", "label": "field", "field": "field", "align": "left", "sortable": True},
+    {"name": "column", "label": "column", "field": "column", "align": "left", "sortable": True},
+]
 CSS = """
 .code td { font: 12px/1.5 ui-monospace, monospace !important; white-space: pre; height: 22px !important; }
 .code td.gone { background: color-mix(in srgb, var(--q-negative) 16%, transparent); }
 .code td.come { background: color-mix(in srgb, var(--q-positive) 16%, transparent); }
 .code table { table-layout: fixed; } .code td { overflow-x: auto; }
-pre.code-text { margin: 0; padding: 12px; overflow: auto; max-height: 520px; background: var(--soft); width: 100%;
-  border-radius: 6px; font: 12px/1.5 ui-monospace, monospace; white-space: pre; }
 """
 SIDES = """<q-tr :props="props">
 <q-td key="old" :props="props" :class="props.row.is_old ? 'gone' : ''">{{ props.row.old }}</q-td>
@@ -32,14 +36,15 @@ def show(context: PageContext, schema: str) -> None:
     """The schema is read after the view is there, and again when the ledger changes."""
     ui.add_css(CSS)
     ui.link("All schemas", "/schemas")
-    ui.label(f"Schema {one_line(schema)}").props("role=heading aria-level=1").classes("text-h6")
+    heading(f"Schema {one_line(schema)}", 1)
     place = ui.column().classes("full-width").style("gap: 20px")
     with place:
-        ui.label("The schema is read ...").props("role=status").classes("faint")
-    answers = Rereading(context, context.lake.ledger, "schema", schema=schema)
+        status("The schema is read ...")
+    lake = context.lake
+    answers = Rereading(context, "schema", lambda: lake.storage.changed_at(lake.ledger))
 
     async def look() -> None:
-        answer = await answers.look()
+        answer = await answers.look(schema=schema)
         if answer is not None:
             place.clear()
             with place:
@@ -49,30 +54,23 @@ def show(context: PageContext, schema: str) -> None:
 
 
 def _show(context: PageContext, answer: dict[str, Any]) -> None:
-    if "failed" in answer or answer.get("missing"):
-        why = f"The schema cannot be read: {answer.get('failed')}" if "failed" in answer else ""
-        ui.label(one_line(why) or "The lake does not know this schema.").classes("trouble")
+    if "failed" in answer:
+        failure("The schema cannot be read", answer["failed"])
+        return
+    if answer.get("missing"):
+        ui.label("The lake does not know this schema.").classes("trouble")
         return
     _show_state(context, answer)
     _show_figures(context, answer)
     if "damaged" in answer:
-        ui.label(one_line(answer["damaged"])).classes("trouble")
+        failure("The text of the schema cannot be read", answer["damaged"])
     _show_findings(answer)
     _show_decisions(answer)
     _show_difference(answer)
     if answer.get("lines"):
-        _heading("Text of the schema")
-        more = [f"// {answer['more_lines']:,} more lines"] if answer["more_lines"] else []
-        _text("\n".join(map(one_line, (*answer["lines"], *more))))
-
-
-def _heading(text: str) -> None:
-    ui.label(text).props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
-
-
-def _text(text: str) -> None:
-    with ui.element("pre").classes("code-text").props("tabindex=0"):
-        ui.label(text).style("white-space: pre; display: inline")
+        heading("Text of the schema", 2)
+        more = [f"// {amount(answer['more_lines'])} more lines"] if answer["more_lines"] else []
+        preformatted("\n".join(map(one_line, (*answer["lines"], *more))), "Text of the schema")
 
 
 def _show_state(context: PageContext, answer: dict[str, Any]) -> None:
@@ -92,7 +90,7 @@ def _show_state(context: PageContext, answer: dict[str, Any]) -> None:
 def _show_figures(context: PageContext, answer: dict[str, Any]) -> None:
     rows = rows_by_schema(context.observed.newest).get(answer["schema"], {})
     most = sorted(rows.items(), key=lambda one: -one[1])
-    tables = ", ".join(f"{table} {amount(count)}" for table, count in most[:8])
+    tables = ", ".join(f"{name} {amount(count)}" for name, count in most[:8])
     more = f", and {len(most) - 8} more" if len(most) > 8 else ""
     messages = ", ".join(answer.get("messages", ())[:30])
     figures = (
@@ -103,13 +101,11 @@ def _show_figures(context: PageContext, answer: dict[str, Any]) -> None:
     )
     with ui.element("div").classes("figures"):
         for name, text in figures:
-            with ui.element("div").classes("figure"):
-                ui.label(text).classes("text-weight-medium").style("overflow-wrap: anywhere")
-                ui.label(name).classes("faint")
+            figure(name, text).classes(replace="text-weight-medium")
 
 
 def _show_findings(answer: dict[str, Any]) -> None:
-    _heading("Findings")
+    heading("Findings", 2)
     if not answer["is_compared"]:
         ui.label("The schema was not compared with a version before it.").classes("faint")
         return
@@ -124,14 +120,14 @@ def _show_findings(answer: dict[str, Any]) -> None:
             ui.label(one["severity"]).classes(f"{colour} text-weight-medium").style("width: 64px; flex: none")
             ui.label(one_line(one["said"])).style("overflow-wrap: anywhere")
     if answer["left_out"]:
-        ui.label(f"{answer['left_out']:,} more differences are not kept.").classes("faint")
+        ui.label(f"{amount(answer['left_out'])} more differences are not kept.").classes("faint")
 
 
 def _show_decisions(answer: dict[str, Any]) -> None:
     columns, accepted = answer.get("columns", []), answer["accepted"]
     if not (columns or accepted or answer["stopped_by"]):
         return
-    _heading("Decisions")
+    heading("Decisions", 2)
     if answer["stopped_by"]:
         ui.label(f"These changes kept it out: {one_line(', '.join(map(str, answer['stopped_by'])))}.")
     if accepted:
@@ -141,28 +137,20 @@ def _show_decisions(answer: dict[str, Any]) -> None:
         named = [
             {"key": n, "field": one_line(f"{m}.{f}"), "column": one_line(c)} for n, (m, f, c) in enumerate(columns)
         ]
-        table = ui.table(
-            rows=named,
-            columns=[
-                {"name": "field", "label": "field", "field": "field", "align": "left", "sortable": True},
-                {"name": "column", "label": "column", "field": "column", "align": "left", "sortable": True},
-            ],
-            row_key="key",
-            pagination=10 if len(named) > 10 else None,
-        )
-        table.props('flat bordered dense data-testid="columns"').style("min-width: 400px")
+        shown = table("Columns of other names", NAMED, "key", named, NAMED_PER_PAGE).props('data-testid="columns"')
+        if len(named) <= NAMED_PER_PAGE:
+            shown.props("hide-bottom")
 
 
 def _show_difference(answer: dict[str, Any]) -> None:
     rows = difference_rows(answer.get("difference", []))
     if not rows:
         return
-    _heading(f"Difference to v{answer['before']}")
+    heading(f"Difference to v{answer['before']}", 2)
     ui.label("A line with - is gone, and a line with + is new.").classes("faint")
     columns = [
         {"name": "old", "label": f"v{answer['before']}", "field": "old", "align": "left"},
         {"name": "new", "label": "this version", "field": "new", "align": "left"},
     ]
-    table = ui.table(rows=rows, columns=columns, row_key="number", pagination=0)
-    table.classes("full-width code").props('flat bordered dense hide-bottom data-testid="difference"')
-    table.add_slot("body", SIDES)
+    shown = table("Difference", columns, "number", rows).classes("code")
+    shown.props('hide-bottom data-testid="difference"').add_slot("body", SIDES)

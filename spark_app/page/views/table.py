@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
-from nicegui.elements.mixins.text_element import TextElement
 
 from spark_app.page import charts
 from spark_app.page.context import PageContext
 from spark_app.page.frame import live
 from spark_app.page.grid import grid
 from spark_app.page.layers import Layer, figures, trouble
+from spark_app.page.moments import utc
 from spark_app.page.said import ago, amount, size
 from spark_app.page.views.query import spelled
+from spark_app.page.widgets import NUMBER, failure, figure, heading, preformatted, say, status, table
 
 MOST_NAMED = 12  # silver tables that the view of bronze names
 MOST_RULES = 12  # in the chart, those that most rows fail
 COLUMNS = (("name", "column"), ("type", "type"), ("comment", "comment"), ("numbers", "field"), ("versions", "versions"))
 MADE = ("made", "made of")
 RULES = (("name", "rule"), ("check", "check"), ("action", "action"), ("passed", "passed"), ("failed", "failed"))
-COMMITS = (("version", "version"), ("at", "when (UTC)"), ("what", "what the commit does"))
+COUNTS = ("version", "passed", "failed")
+COMMITS = (("version", "version"), ("at", "when, UTC"), ("what", "what the commit does"))
 
 
 def show(context: PageContext, table: str) -> None:
     """What the newest reading says comes at once; the rest when the table has been read."""
     layer = Layer.of(context.layout, table)
     with ui.row().classes("items-center"):
-        ui.label(table).props("role=heading aria-level=1").classes("text-h6").style("overflow-wrap: anywhere")
+        heading(table, 1)
         ui.label(layer.kind).classes("badge is-calm")
     _live_part(context, layer, table)
     place = ui.column().classes("full-width").style("gap: 20px")
     with place:
-        ui.spinner(size="lg").props('aria-label="the table is read"')
+        status("The table is read ...")
 
     async def load() -> None:
         facts = asyncio.create_task(context.ask("table", table=table))
         lineage = asyncio.create_task(context.ask("lineage", table=table))
         found = await facts
-        if place.is_deleted:  # the tab was closed meanwhile
-            return
         place.clear()
         with place:
             if found.get("unknown"):
@@ -53,13 +52,11 @@ def show(context: PageContext, table: str) -> None:
                 lineage.cancel()
                 return
             if "failed" in found:
-                ui.label(f"The table cannot be read: {found['failed']}").classes("trouble")
+                failure("The table cannot be read", found["failed"])
                 lineage.cancel()
                 return
             columns = _Sections(context, layer, table, found).show()
-        made = await lineage
-        if not place.is_deleted:
-            columns(made)
+        columns(await lineage)
 
     ui.timer(0.01, load, once=True)
 
@@ -68,7 +65,7 @@ def _live_part(context: PageContext, layer: Layer, table: str) -> None:
     values: dict[str, ui.label] = {}
     with ui.element("div").classes("figures"):
         for name in figures(context.observed, context.layout, layer):
-            values[name] = _figure(name)
+            values[name] = figure(name)
     wrong = ui.label().classes("trouble")
 
     def refresh() -> None:
@@ -79,13 +76,6 @@ def _live_part(context: PageContext, layer: Layer, table: str) -> None:
         wrong.set_visibility(bool(found))
 
     live(context, refresh)
-
-
-def _figure(name: str, text: str = "-") -> ui.label:
-    with ui.element("div").classes("figure"):
-        value = ui.label(text).classes("value").props(f'data-testid="{name}"')
-        ui.label(name).classes("faint")
-    return value
 
 
 class _Sections:
@@ -125,32 +115,32 @@ class _Sections:
                     for name in shown:
                         ui.link(name, f"/tables/{quote(name, safe='')}")
                     if title == "goes to" and self._layer.kind == "bronze" and len(there) > MOST_NAMED:
-                        ui.link(f"and {len(there) - MOST_NAMED:,} more, in the view Flow", "/")
+                        ui.link(f"and {amount(len(there) - MOST_NAMED)} more, in the view Flow", "/")
 
     def _columns(self) -> Callable[[Mapping[str, Any]], None]:
         found = self._found["columns"]
-        _heading(f"Columns ({len(found)})")
+        heading(f"Columns ({amount(len(found))})", 2)
         is_silver = self._layer.kind == "silver"
         shown = [*(COLUMNS if is_silver else COLUMNS[:3]), *([] if self._layer.kind == "events" else [MADE])]
-        table = _plain_table("Columns", shown, [{"made": "...", **one} for one in found], "name")
-        said = ui.label().classes("faint")
+        listed = _plain_table("Columns", shown, [{"made": "...", **one} for one in found], "name")
+        said = status()
 
         def complete(lineage: Mapping[str, Any]) -> None:
             made = lineage.get("columns", {})
-            table.rows = [{**one, **made.get(one["name"], {"made": ""})} for one in found]
-            parts = [f"message types: {', '.join(lineage['messages'][:20])}"] if lineage.get("messages") else []
+            listed.rows = [{**one, **made.get(one["name"], {"made": ""})} for one in found]
             if "failed" in lineage:
-                parts = [f"Where the columns come from is not known: {lineage['failed']}"]
-            said.set_text(" · ".join(parts))
+                failure("Nobody knows where the columns come from", lineage["failed"], said)
+            elif lineage.get("messages"):
+                say(said, f"message types: {', '.join(lineage['messages'][:20])}")
 
         return complete
 
     def _rules(self) -> None:
         rules, rates = self._found["rules"], self._found["rates"]
-        _heading("Rules")
+        heading("Rules", 2)
         if "failed" in rules or "failed" in rates:
             why = rules["failed"] if "failed" in rules else rates["failed"]
-            ui.label(f"The rules cannot be read: {why}").classes("trouble")
+            failure("The rules cannot be read", why)
             return
         counts = {name: tuple(sum(one[part] for one in points) for part in (1, 2)) for name, points in rates.items()}
         known = {rule["name"]: rule for rule in rules}
@@ -178,37 +168,37 @@ class _Sections:
     def _rows(self) -> None:
         rows = self._found["rows"]
         if "hidden" in rows:
-            _heading("Newest rows")
+            heading("Newest rows", 2)
             ui.label(rows["hidden"]).classes("trouble")
             return
         if "failed" in rows:
-            _heading("Newest rows")
-            ui.label(f"The rows cannot be read: {rows['failed']}").classes("trouble")
+            heading("Newest rows", 2)
+            failure("The rows cannot be read", rows["failed"])
             return
-        _heading(f"The newest {len(rows['rows'])} rows, by {rows['moment']}" if rows["moment"] else "Some rows")
+        heading(f"The newest {len(rows['rows'])} rows, by {rows['moment']}" if rows["moment"] else "Some rows", 2)
         types = {one["name"]: one["type"] for one in self._found["columns"]}
         grid("Newest rows", rows["columns"], rows["rows"], [types.get(name, "") for name in rows["columns"]])
 
     def _files(self) -> None:
         files, commits = self._found["files"], self._found["commits"]
-        _heading("Files and versions")
+        heading("Files and versions", 2)
         moment = self._context.observed.newest.moment
         with ui.element("div").classes("figures"):
-            _figure("files", amount(files["count"]))
-            _figure("size", size(files["bytes"]))
-            _figure("rows in these files", amount(files["rows"]))
-            written = files["written_ms"]
-            _figure("newest file", "-" if written is None else ago(max(0.0, moment - written / 1000)))
-            _figure("Delta version", amount(self._found["version"]))
+            figure("files", amount(files["count"]))
+            figure("size", size(files["bytes"]))
+            figure("rows in these files", amount(files["rows"]))
+            written = files["written_at"]
+            figure("newest file", "-" if written is None else ago(max(0.0, moment - written)))
+            figure("Delta version", amount(self._found["version"]))
         if isinstance(commits, dict):
-            ui.label(f"The commits cannot be read: {commits['failed']}").classes("trouble")
+            failure("The commits cannot be read", commits["failed"])
             return
-        rows = [{**one, "at": _utc(one["at_ms"])} for one in commits]
+        rows = [{**one, "at": utc(one["at"])} for one in commits]
         with ui.expansion(f"Newest commits ({len(rows)})").classes("full-width card").style("padding: 0"):
             _plain_table("Commits", COMMITS, rows, "version")
 
     def _how_to_query(self) -> None:
-        _heading("How to query it")
+        heading("How to query it", 2)
         path = self._context.lake.storage.uri(self._table)
         several = snippets(path)
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
@@ -238,37 +228,26 @@ def snippets(path: str) -> dict[str, str]:
 
 def _snippet(name: str, text: str) -> None:
     with ui.row().classes("full-width no-wrap items-start"):
-        TextElement(tag="pre", text=text).classes("bytes")
+        preformatted(text, f"How to query it with {name}")
         button = ui.button(icon="content_copy").props(f'flat round dense aria-label="Copy the text for {name}"')
         button.on_click(lambda: ui.clipboard.write(text))
         button.on_click(lambda: ui.notify("The text is copied."))
 
 
-def _heading(text: str) -> None:
-    ui.label(text).props("role=heading aria-level=2").classes("text-subtitle1 text-weight-medium")
-
-
 def _plain_table(label: str, columns: Sequence[tuple[str, str]], rows: list[dict[str, Any]], key: str) -> ui.table:
     """A table whose texts are shown whole."""
-    numbers = ("version", "passed", "failed", "rate")
-    table = ui.table(
-        columns=[
-            {
-                "name": name,
-                "field": name,
-                "label": title,
-                "align": "right" if name in numbers else "left",
-                "sortable": True,
-            }
-            for name, title in columns
-        ],
-        rows=rows,
-        row_key=key,
-        pagination=0,
-    )
-    table.classes("full-width").style("max-height: 560px")
-    table.props(f'flat bordered dense wrap-cells virtual-scroll hide-pagination aria-label="{label}"')
-    return table
+    shown = [
+        {
+            "name": name,
+            "field": name,
+            "label": title,
+            "align": "right" if name in (*COUNTS, "rate") else "left",
+            "sortable": True,
+            **({":format": NUMBER} if name in COUNTS else {}),
+        }
+        for name, title in columns
+    ]
+    return table(label, shown, key, rows).style("max-height: 560px").props("wrap-cells virtual-scroll hide-pagination")
 
 
 def _failing(counts: Sequence[int] | None) -> float:
@@ -282,9 +261,3 @@ def _rule_row(name: str, rule: Mapping[str, str] | None, counts: Sequence[int] |
     if counts:
         row |= {"passed": counts[0], "failed": counts[1], "rate": f"{100 * (1 - _failing(counts)):.2f} %"}
     return row
-
-
-def _utc(at_ms: int | None) -> str:
-    if at_ms is None:
-        return "-"
-    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat(" ", "seconds").removesuffix("+00:00")

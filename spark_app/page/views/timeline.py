@@ -11,6 +11,8 @@ from nicegui import ui
 from spark_app.model.text import one_line
 from spark_app.page.event_feed import GROUPS, LEVELS, MOST, QUIET, EventFeed, ToldEvent, details_text
 from spark_app.page.moments import utc
+from spark_app.page.said import amount
+from spark_app.page.widgets import say, status, table
 
 SPANS = {3600: "hour", 86_400: "day", 604_800: "week", 0: "all"}
 FROM_LEVEL = {"INFO": "all levels", "WARN": "warnings and errors", "ERROR": "errors"}
@@ -58,9 +60,8 @@ class Timeline:
             self._groups.props('dense outlined options-dense aria-label="Kinds" display-value=""')
             self._groups.style("min-width: 180px")
             search = ui.input(placeholder="search events").props('dense outlined clearable aria-label="Search events"')
-        self.note = ui.label("The events are read ...").props("role=status").classes("faint")
-        self._table = ui.table(rows=[], columns=COLUMNS, row_key="id", pagination={"rowsPerPage": 50})
-        self._table.classes("full-width").props('flat bordered dense data-testid="timeline"')
+        self.note = status("The events are read ...")
+        self._table = table("Events", COLUMNS, "id", pagination=50).props('data-testid="timeline"')
         self._table.bind_filter_from(search, "value")
         self._table.add_slot("body", ROW)
         self._name_groups()
@@ -81,11 +82,11 @@ class Timeline:
         rows = [_row(event) for event in self._feed.shown(**self.question())]
         if rows != self._table.rows:
             self._table.rows = rows
-        newest = f"The newest {MOST:,} events are shown." if len(rows) == MOST else f"{len(rows):,} events."
+        newest = f"The newest {MOST} events are shown." if len(rows) == MOST else f"{amount(len(rows))} events."
         troubles = "".join(
             f" The spool of {one_line(w)} cannot be read: {why}." for w, why in self._feed.troubles.items()
         )
-        self.note.set_text(newest + troubles)
+        say(self.note, newest + troubles)
 
     def _name_groups(self) -> None:
         chosen = self._groups.value or []
@@ -95,7 +96,7 @@ class Timeline:
 
 def _row(event: ToldEvent) -> dict[str, Any]:
     icon, colour = ICONS[event.level]
-    table = f"{event.table}: " if event.table and event.table not in event.message else ""
+    where = f"{event.table}: " if event.table and event.table not in event.message else ""
     about = [f"unit: {event.unit}"] if event.unit is not None else []
     about += [f"run: {one_line(event.run)}"] if event.run else []
     return {
@@ -105,6 +106,6 @@ def _row(event: ToldEvent) -> dict[str, Any]:
         "icon": icon,
         "colour": f"is-{colour}",
         "kind": one_line(event.kind),
-        "message": one_line(table + event.message),
+        "message": one_line(where + event.message),
         "found": "\n".join(filter(None, (details_text(event.details), *about))),
     }

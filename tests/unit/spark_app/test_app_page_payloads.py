@@ -180,7 +180,7 @@ def test_a_hex_dump_has_offsets_and_ascii_and_an_end() -> None:
     lines = hex_dump(bytes(range(256)) * 20).splitlines()
     assert len(lines) == 256
     assert lines[1] == "00000010  10 11 12 13 14 15 16 17  18 19 1a 1b 1c 1d 1e 1f  ................"
-    assert hex_dump(b"a" * 4097, 4096) == hex_dump(b"a" * 4096)
+    assert hex_dump(b"a" * 4097) == hex_dump(b"a" * 4096)
 
 
 def test_field_ends_name_what_is_wrong() -> None:

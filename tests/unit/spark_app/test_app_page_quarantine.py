@@ -17,7 +17,7 @@ from spark_app.page.clear_text import shows_clear_text
 from spark_app.page.context import CHILD, PageContext
 from spark_app.page.observations import Observations
 from spark_app.page.reasons import UNKNOWN, reason
-from spark_app.page.requested import Asked, carry_out
+from spark_app.page.requested import Asked
 from spark_app.page.views import replay_dialog
 from spark_app.queries.asking import ask
 from spark_app.recovery import requests
@@ -130,6 +130,7 @@ def detail(lake: SmallLake, offset: int) -> dict[str, Any]:
 def test_a_record_has_its_reason_coordinates_headers_and_bytes(kept: SmallLake) -> None:
     found = detail(kept, 8)
     assert found["cause"] == "route_name"
+    assert abs(found["times"]["quarantined at"] - time.time()) < 600
     assert found["facts"]["schema"] == "1"
     assert found["facts"]["message"] == "Event"
     assert found["headers"][1] == ["bytes", "ff 00"]
@@ -288,7 +289,7 @@ def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
     told: list[str] = []
 
     async def look() -> dict[str, Any]:
-        waiting = asyncio.create_task(carry_out(context_of(lake), "replay", replay_arguments(), told.append))
+        waiting = asyncio.create_task(Asked(context_of(lake), "replay", replay_arguments()).result(told.append))
         await asyncio.sleep(0.1)
         [request] = requests.pending(lake)
         progress = {
@@ -307,9 +308,9 @@ def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
 
     assert asyncio.run(look()) == {"candidates": {}}
     assert list(dict.fromkeys(told)) == [
-        "The app begins between two batches ...",
-        "The app is at it: candidates 7, waiting 0",
-        "The app is at it ...",
+        "The app carries it out between two batches, after the requests before it.",
+        "The app is at it: candidates 7, waiting 0.",
+        "The app is at it.",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -17,9 +18,12 @@ from spark_app.events.event_rows import SCHEMA
 from spark_app.events.spool import SpoolWriter
 from spark_app.model.errors import ExitCode
 from spark_app.model.events import Event, EventRow
+from spark_app.page import rereading
 from spark_app.page.child import jobs
+from spark_app.page.context import PageContext
 from spark_app.page.event_feed import GROUPS, LEVELS, QUIET, EventFeed, ToldEvent, details_text
 from spark_app.page.moments import utc
+from spark_app.page.observations import Observations
 from spark_app.page.pending_requests import cancel, pending_requests
 from spark_app.page.run_summary import ENDS, runs_of
 from spark_app.page.views.run_units import by_minute, steps_text
@@ -248,7 +252,7 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     requests.submit(lake, one)
     lake.storage.replace(f"{Lake.requests}/broken.json", b"[")
     [found] = pending_requests(lake, is_up=False)
-    assert found.said == "replay (it only counts): causes frame_magic, asked for by a@b at 2001-09-09 01:46:40"
+    assert found.said == "replay (it only counts): causes frame_magic, asked for by a@b at 2001-09-09 01:46:40 UTC"
     assert "app is down" in found.progress
     progress = {"unit": 3, "value": {"resolved": 12, "after": "x"}}
     lake.storage.replace(requests.key_of(one, "progress"), json.dumps(progress).encode())
@@ -257,8 +261,41 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert requests.pending(lake) == []
     assert not lake.storage.exists(requests.key_of(one, "progress"))
     assert "is done" in cancel(lake, one.id)
-    lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": 5, "asked_at": 1e300}')
+    lake.storage.replace(f"{Lake.requests}/odd.json", b'{"kind": "replay", "arguments": {}, "asked_at": 1e300}')
     assert pending_requests(lake, is_up=True)[0].said.startswith("replay, asked for by")
+
+
+def test_a_job_is_asked_again_when_something_changed_or_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    context = PageContext(lake, Settings(lake={"path": str(lake.root)}), Observations(lake))
+    answers: list[dict[str, Any]] = []
+
+    async def answer(*_: Any, **__: Any) -> dict[str, Any]:
+        return answers.pop()
+
+    monkeypatch.setattr(PageContext, "ask", answer)
+    now, version = 100.0, 1
+    monkeypatch.setattr(rereading.time, "monotonic", lambda: now)
+    reads = rereading.Rereading(context, "schemas", lambda: version)
+
+    def look(at: float, of: int, *said: dict[str, Any]) -> bool:
+        """Whether the job was asked."""
+        nonlocal now, version
+        now, version, answers[:] = at, of, said
+        return asyncio.run(reads.look()) is not None
+
+    failed = {"failed": "why"}
+    assert look(100, 1, {})
+    assert not look(200, 1)
+    assert look(201, 2, {})
+    assert not look(205, 3)  # too soon
+    assert look(206, 3, failed)
+    assert not look(215, 3)
+    assert look(217, 3, failed)
+    assert look(228, 3, {})
+    assert not look(300, 3)
 
 
 def test_bars_that_stand_on_each_other_have_the_same_minutes() -> None:

@@ -240,7 +240,7 @@ def test_a_table_without_rows_has_none(tmp_path: Path) -> None:
     units = lake.opened.units
     EventsTable(lake.lake, lake.settings, units.manifests, units.committer.synced).begin()
     found = do(lake, "table", "pipeline_events")
-    assert (found["rows"]["rows"], found["files"]["count"], found["files"]["written_ms"]) == ([], 0, None)
+    assert (found["rows"]["rows"], found["files"]["count"], found["files"]["written_at"]) == ([], 0, None)
 
 
 def test_the_texts_for_other_tools_read_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,10 @@ def test_a_damaged_request_holds_up_nobody(tmp_path: Path) -> None:
     (lake.path(lake.requests) / "abc.json").write_text("{")
     (lake.path(lake.requests) / "abd.json").write_text('{"kind": "replay", "of a newer version": 1}')
     (lake.path(lake.requests) / "abe.json").write_text("[]")
+    typed = {"kind": "replay", "arguments": {}, "dry_run": False, "asked_at": 1.0, "asked_by": "a@b"}
+    wrong = {"kind": 1, "arguments": [], "dry_run": "yes", "asked_at": "soon", "asked_by": None}
+    for name, value in wrong.items():
+        (lake.path(lake.requests) / f"of{name.replace('_', '')}.json").write_text(json.dumps(typed | {name: value}))
     request = Request("replay", {})
     requests.submit(lake, request)
     assert requests.pending(lake) == [request]
