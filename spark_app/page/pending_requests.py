@@ -61,7 +61,7 @@ def progress_text(lake: Lake, request: Request, is_up: bool) -> str:
     if not isinstance(value, dict):
         return "The app carries it out between two batches, after the requests before it."
     counts = ", ".join(f"{name} {amount(count)}" for name, count in _counts(value))
-    return one_line(f"The app is at it{f': {counts}' if counts else ''}.")
+    return one_line(f"The app works on it{f': {counts} so far' if counts else ''}.")
 
 
 def _counts(progress: dict[str, Any]) -> list[tuple[str, int]]:

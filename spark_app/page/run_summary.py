@@ -69,7 +69,10 @@ def runs_of(events: Iterable[ToldEvent], sums: Mapping[str, Mapping[str, Any]], 
 
 
 def _run(id: str, start: ToldEvent | None, end: ToldEvent | None, sums: Mapping[str, Any], is_up: bool) -> Run:
-    how, level = "runs" if is_up else "no end was told: it was killed, or it crashed", "INFO" if is_up else "ERROR"
+    how, level = (
+        "runs" if is_up else "killed or crashed, without a message",
+        "INFO" if is_up else "ERROR",
+    )
     if end is not None:
         code = _exit_code(end)
         said = ENDS.get(code, "an unknown code") if code is not None else end.kind

@@ -79,7 +79,7 @@ def findings_text(warnings: int, infos: int) -> str:
 def held_text(state: str, records: int | None) -> str:
     """How many records the change of a schema keeps out."""
     where = "wait" if state == "paused" else "are in quarantine"
-    return f"Nobody knows how many records {where}." if records is None else f"{amount(records)} records {where}."
+    return f"It is not known how many records {where}." if records is None else f"{amount(records)} records {where}."
 
 
 def difference_rows(parts: list[list[list[str]]]) -> list[dict[str, Any]]:

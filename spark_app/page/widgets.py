@@ -11,7 +11,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from spark_app.model.text import one_line
 
 # Of a number in a column of a table, in Quasar.
-NUMBER = "value => value === null || value === undefined ? '-' : value.toLocaleString('en')"
+NUMBER = "value => value == null ? '-' : value.toLocaleString('en', {maximumFractionDigits: 3})"
 
 
 def heading(text: str, level: Literal[1, 2, 3]) -> TextElement:

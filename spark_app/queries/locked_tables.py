@@ -24,7 +24,14 @@ class Refused(Exception):
 def connect() -> duckdb.DuckDBPyConnection:
     """A database in memory, of `MEMORY` at most, whose times are in UTC."""
     con = duckdb.connect(
-        config={"threads": "1", "memory_limit": MEMORY, "temp_directory": "", "python_enable_replacements": "false"}
+        config={
+            "threads": "1",
+            "memory_limit": MEMORY,
+            "temp_directory": "",
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
     )
     con.sql("SET TimeZone = 'UTC'")
     return con

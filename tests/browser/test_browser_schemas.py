@@ -61,7 +61,7 @@ def test_a_person_decides_while_the_app_is_down(answers: Answers, tmp_path: Path
         expect(undecided).to_contain_text("2 records wait", timeout=15000)
         undecided.get_by_role("button", name="Decide about schema 12").click()
         tab.get_by_role("radio", name="alias").click()
-        tab.get_by_role("button", name="Decide", exact=True).click()
+        tab.get_by_role("button", name="Decide for good").click()
         expect(tab.get_by_test_id("progress")).to_contain_text("The app is down")
         [request] = requests.pending(lake)
         assert (request.kind, request.arguments) == ("accept", {"schema": "12", "policy": "alias"})

@@ -130,7 +130,7 @@ def test_two_queries_run_at_once_and_end_with_their_tab(small: SmallLake, opened
         run(second, ENDLESS)
         wait_for_jobs(running.process.pid, 2)
         run(third, "SELECT 41 + 1 AS answer")
-        expect(third.get_by_test_id("said")).to_have_text("It waits: 2 other queries run.")
+        expect(third.get_by_test_id("said")).to_have_text("The query waits for 2 others.")
         first.get_by_role("button", name="Cancel").click()
         expect(first.get_by_test_id("failed")).to_contain_text("it was cancelled", timeout=PATIENCE_MS)
         expect(third.get_by_text("42", exact=True)).to_be_visible(timeout=PATIENCE_MS)

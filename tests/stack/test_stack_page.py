@@ -39,7 +39,7 @@ def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
             expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
             tab.get_by_role("button", name="Replay").click()
             shown = tab.get_by_role("dialog")
-            expect(shown.get_by_text("The dry run has counted; nothing has changed.")).to_be_visible(timeout=60_000)
+            expect(shown.get_by_text("The dry run has counted the records that match.")).to_be_visible(timeout=60_000)
             assert stage.status()["quarantine"]["route_refused"] == refused
             shown.get_by_role("button", name=f"Replay {refused:,} records").click()
             expect(shown.get_by_text("The replay is done.")).to_be_visible(timeout=120_000)

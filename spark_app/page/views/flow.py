@@ -13,11 +13,11 @@ from spark_app.page.frame import live
 from spark_app.page.layers import pause_text, troubled_tables
 from spark_app.page.observations import NO_APP
 from spark_app.page.said import ago, amount, per_second, seconds
+from spark_app.page.widgets import NUMBER, draw, figure, heading, table
 
 ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
 RATE, AGE = "records/s, last minute", "age, produced to visible, s"
-NUMBER = "value => value == null ? '-' : value.toLocaleString('en', {maximumFractionDigits: 1})"
 FIGURES = ("records/s, last minute", "age, produced to visible", "lag", "rows in bronze", "in quarantine", "deferred")
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
@@ -33,7 +33,7 @@ def show(context: PageContext) -> None:
     """Figures, troubles, the graph, two charts, and the list of all tables."""
     observed = context.observed
     topics = context.settings.kafka.topics
-    ui.label("Flow").props("role=heading aria-level=1").classes("text-h6")
+    heading("Flow", 1)
     figures = _Figures()
     troubles = ui.column().classes("full-width")
     shown = ShownTables(observed, context.layout)
@@ -43,33 +43,29 @@ def show(context: PageContext) -> None:
     with ui.row().classes("full-width no-wrap"):
         rate = ui.echart(charts.lines(RATE, {}), renderer="svg").style("height: 180px; width: 50%")
         age = ui.echart(charts.lines(AGE, {}), renderer="svg").style("height: 180px; width: 50%")
-    table, drawn_at = _tables(), 0.0
+    listed, drawn_at = _tables(), 0.0
 
     def refresh() -> None:
         nonlocal flow, drawn_at
         flow = flow_graph(observed, topics, context.layout, shown.names())
-        _draw(graph, charts.graph(flow))
+        draw(graph, charts.graph(flow))
         graph.style(f"width: {charts.width(flow)}px; height: {charts.height(flow)}px")
         figures.refresh(context)
         _show_troubles(troubles, context)
         if observed.newest.moment - drawn_at >= SLOW_S:
             drawn_at = observed.newest.moment
             told = list(observed.seconds)
-            _draw(rate, charts.lines(RATE, {"rate": [(one.at, one.rate) for one in told]}))
-            _draw(age, charts.lines(AGE, {"age": [(one.at, one.age_s) for one in told]}))
-            table.rows = _rows(context)
+            draw(rate, charts.lines(RATE, {"rate": [(one.at, one.rate) for one in told]}))
+            draw(age, charts.lines(AGE, {"age": [(one.at, one.age_s) for one in told]}))
+            listed.rows = _rows(context)
 
     live(context, refresh)
 
 
 class _Figures:
     def __init__(self) -> None:
-        self._values = {}
         with ui.element("div").classes("figures"):
-            for name in FIGURES:
-                with ui.element("div").classes("figure"):
-                    self._values[name] = ui.label("-").classes("value").props(f'data-testid="{name}"')
-                    ui.label(name).classes("faint")
+            self._values = [figure(name) for name in FIGURES]
 
     def refresh(self, context: PageContext) -> None:
         reading = context.observed.newest
@@ -82,16 +78,8 @@ class _Figures:
             amount(sum(reading.counts("quarantine").values())),
             amount(reading.number("deferred")),
         )
-        for label, text in zip(self._values.values(), said, strict=True):
+        for label, text in zip(self._values, said, strict=True):
             label.set_text(text)
-
-
-def _draw(chart: ui.echart, options: dict[str, Any]) -> None:
-    """Show the options if they are others than before."""
-    if chart.options != options:
-        chart.options.clear()
-        chart.options.update(options)
-        chart.update()
 
 
 def _open(event: events.EChartPointClickEventArguments, flow: FlowGraph) -> None:
@@ -103,16 +91,11 @@ def _open(event: events.EChartPointClickEventArguments, flow: FlowGraph) -> None
 def _tables() -> ui.table:
     with ui.element("div").classes("full-width"):
         search = ui.input(placeholder="search tables").props('dense outlined clearable aria-label="Search tables"')
-        table = ui.table(
-            rows=[],
-            columns=COLUMNS,
-            row_key="name",
-            pagination={"rowsPerPage": ROWS_PER_PAGE, "sortBy": "silver", "descending": True},
-        )
-        table.classes("full-width").props("flat bordered dense")
-        table.bind_filter_from(search, "value")
-        table.add_slot("body-cell-name", '<q-td :props="props"><a :href="props.row.path">{{ props.value }}</a></q-td>')
-    return table
+        order = {"rowsPerPage": ROWS_PER_PAGE, "sortBy": "silver", "descending": True}
+        found = table("Silver tables", COLUMNS, "name", pagination=order)
+        found.bind_filter_from(search, "value")
+        found.add_slot("body-cell-name", '<q-td :props="props"><a :href="props.row.path">{{ props.value }}</a></q-td>')
+    return found
 
 
 def _rows(context: PageContext) -> list[dict[str, Any]]:
@@ -120,17 +103,18 @@ def _rows(context: PageContext) -> list[dict[str, Any]]:
     observed = context.observed
     reading, troubled = observed.newest, troubled_tables(observed.newest, context.layout)
     gold = reading.each("tables", "gold")
+    rates = ((name, rows, observed.rate_of(name)) for name, rows in reading.each("tables", "silver").items())
     return [
         {
             "name": name,
             "path": f"/tables/{context.layout.silver_of(name)}",
             "silver": rows,
-            "rate": observed.rate_of(name),
+            "rate": None if rate is None else round(rate, 1),
             "gold": gold.get(name),
             "new": ago(observed.silent_s(name)),
             "state": troubled.get(name, ""),
         }
-        for name, rows in reading.each("tables", "silver").items()
+        for name, rows, rate in rates
     ]
 
 
@@ -157,6 +141,6 @@ def _troubles(context: PageContext) -> list[str]:
             found.append(f"{name} is paused: {pause_text(pause)}")
     for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {said}")
-    for table, why in sorted(reading.objects("gold_failed").items()):
-        found.append(f"{table} failed, and is recomputed later: {why}")
+    for gold, why in sorted(reading.objects("gold_failed").items()):
+        found.append(f"{gold} failed, and is recomputed later: {why}")
     return found

@@ -21,7 +21,7 @@ from spark_app.page.widgets import draw, failure, figure, heading, say, status, 
 ROWS_PER_PAGE = 25
 BY_RULES = ("", Cause.EXPECT_FAILED.value)  # the causes of records that fail a rule
 SPANS = {"hour": "last hour", "day": "last day", "week": "last week"}
-TITLES = {"causes": "quarantined records by cause", "rules": "rows that fail a rule"}
+TITLES = {"causes": "records that came into quarantine", "rules": "rows that failed a rule, whatever its action"}
 GRID = "display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 16px"
 ON_ONE_LINE = "white-space: nowrap"
 COLUMNS: list[dict[str, Any]] = [

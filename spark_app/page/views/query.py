@@ -114,9 +114,9 @@ class _Query:
         ui.run_javascript(KEEP.format(sql=json.dumps(sql)))
         try:
             if TURNS.locked():
-                self._said.set_text(f"It waits: {AT_ONCE} other queries run.")
+                self._said.set_text(f"The query waits for {AT_ONCE} others.")
             async with TURNS:
-                self._said.set_text("It runs ...")
+                self._said.set_text("The query runs ...")
                 answer = await self._context.ask("query", child, sql=sql)
         finally:
             self._child = None

@@ -14,6 +14,8 @@ from spark_app.page.widgets import heading, preformatted, say
 from spark_app.recovery.replay_arguments import replay_arguments, selects_some
 from spark_app.recovery.result_text import replay_lines
 
+COUNTED = "The dry run has counted the records that match. Only the replay shows how many can be placed."
+
 
 class ReplayDialog:
     """One dialog for all replays of a view. `done` is called after a replay."""
@@ -62,7 +64,7 @@ class ReplayDialog:
         if not _is_known(result):
             say(self._request.line, "The app is of another release: its result cannot be shown.")
             return result
-        done = "The dry run has counted; nothing has changed." if dry_run else "The replay is done."
+        done = COUNTED if dry_run else "The replay is done."
         say(self._request.line, done)
         self._result.set_text("\n".join(replay_lines(result, selects_some(self._arguments))))
         self._result.set_visibility(True)

@@ -24,7 +24,7 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "seconds", "label": "seconds", "field": "seconds", "sortable": True, ":format": NUMBER},
     {"name": "range", "label": "offsets", "field": "range", "align": "left"},
 ]
-STEPS = {"name": "steps", "label": "where the seconds went", "field": "steps", "align": "left"}
+STEPS = {"name": "steps", "label": "shares of the time of tasks", "field": "steps", "align": "left"}
 Series = dict[str, list[tuple[float, float | None]]]
 
 
@@ -52,7 +52,7 @@ class RunUnits:
         draw(self._seconds, charts.lines("seconds per unit, last hour", _seconds(minutes)))
         self._steps.set_visibility(bool(steps))
         if steps:
-            title = "where the seconds went, per minute, summed over tasks that run side by side"
+            title = "seconds by step, per minute, summed over tasks; read includes waiting for Kafka"
             draw(self._steps, charts.bars(title, by_minute(steps)))
         self._list()
 

@@ -102,7 +102,8 @@ class _Runs:
         runs = runs_of(self._feed.events(), self._answer.get("sums", {}), is_up)
         bumps, failed = sum(run.is_bump for run in runs), sum(run.level == "ERROR" for run in runs)
         self._said.set_text(
-            f"{amount(len(runs))} starts, {amount(bumps)} ended by a bump, {amount(failed)} by an error."
+            f"In the span of the events: {amount(len(runs))} starts, {amount(bumps)} ended by a bump, "
+            f"{amount(failed)} by an error."
         )
         rows = [_row(run) for run in runs]
         if rows != self._starts.rows:

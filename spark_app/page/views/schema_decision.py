@@ -29,13 +29,14 @@ def decide(context: PageContext, schema: str, why: str) -> None:
         for policy in asked_before(context.lake, schema):
             ui.label(f"A decision waits for the app already: {policy}. It comes first.").classes("trouble")
         options = {policy: f"{policy}: {does}" for policy, does in POLICIES.items()}
-        choice = ui.radio(options, value="new_column").props('aria-label="What becomes of the changes"')
+        choice = ui.radio(options).props('aria-label="What becomes of the changes"')
         ui.label(FINAL).classes("trouble")
         request = RequestLine(context)
         with ui.row().classes("full-width justify-end"):
             request.add_cancel()
             close = ui.button("Close", on_click=dialog.close).props("flat no-caps")
-            button = ui.button("Decide").props("no-caps")
+            button = ui.button("Decide for good").props("no-caps")
+            button.bind_enabled_from(choice, "value", bool)
 
     async def ask() -> None:
         button.disable()

@@ -18,6 +18,7 @@ from spark_app.page.widgets import NUMBER, failure, heading, say, status, table
 
 ROWS_PER_PAGE = 25
 EVERY_S = 2.0
+MOST_UNDECIDED = 50
 COUNT_S = 15.0
 COLUMNS: list[dict[str, Any]] = [
     {"name": "schema", "label": "schema", "field": "schema", "align": "left"},
@@ -111,9 +112,11 @@ def _show_undecided(place: ui.column, context: PageContext, answer: dict[str, An
         return
     with place:
         heading("Waiting for your decision", 2)
-        for one in waiting:
+        for one in waiting[:MOST_UNDECIDED]:
             held = answer["held"]
             _show_one(context, one, None if held is None else held.get(one["schema"], 0))
+        if len(waiting) > MOST_UNDECIDED:
+            ui.label(f"and {amount(len(waiting) - MOST_UNDECIDED)} more, which the list has").classes("faint")
 
 
 def _show_one(context: PageContext, one: dict[str, Any], records: int | None) -> None:

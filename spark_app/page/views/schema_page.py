@@ -131,7 +131,7 @@ def _show_decisions(answer: dict[str, Any]) -> None:
     if answer["stopped_by"]:
         ui.label(f"These changes kept it out: {one_line(', '.join(map(str, answer['stopped_by'])))}.")
     if accepted:
-        ui.label(f"A person decided {accepted}. {POLICIES.get(accepted, '')}")
+        ui.label(f"Decided by a person: {accepted}. {POLICIES.get(accepted, '')}")
     if columns:
         ui.label("These fields fill columns of other names:")
         named = [

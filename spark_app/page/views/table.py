@@ -146,7 +146,7 @@ class _Sections:
         known = {rule["name"]: rule for rule in rules}
         names = sorted({*known, *counts}, key=lambda name: (-_failing(counts.get(name)), name))
         if not names:
-            ui.label("The rows of this table meet no rule.").classes("faint")
+            ui.label("No rule applies to this table.").classes("faint")
             return
         shown = [*RULES, ("rate", "pass rate")]
         _plain_table("Rules", shown, [_rule_row(name, known.get(name), counts.get(name)) for name in names], "name")
@@ -256,7 +256,7 @@ def _failing(counts: Sequence[int] | None) -> float:
 
 
 def _rule_row(name: str, rule: Mapping[str, str] | None, counts: Sequence[int] | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "check": "not in the settings of now", "action": "", "rate": "-"}
+    row: dict[str, Any] = {"name": name, "check": "no longer in the settings", "action": "", "rate": "-"}
     row |= rule or {}
     if counts:
         row |= {"passed": counts[0], "failed": counts[1], "rate": f"{100 * (1 - _failing(counts)):.2f} %"}

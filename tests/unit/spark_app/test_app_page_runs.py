@@ -202,12 +202,12 @@ def test_runs_say_how_they_ended() -> None:
     assert [(run.id, run.how, run.lasted(100.0)) for run in runs] == [
         ("d", "runs", 30.0),
         ("c", "records were lost, or files contradict each other (65)", 20.0),
-        ("b", "no end was told: it was killed, or it crashed", None),
+        ("b", "killed or crashed, without a message", None),
         ("a", "a bump: it restarts for new columns (75)", 10.0),
         ("old", "stopped, or had no more records (0)", None),
     ]
     assert (runs[3].units, runs[3].records, runs[3].is_bump) == (3, 30, True)
-    assert runs_of(told, {}, is_up=False)[0].how.startswith("no end was told")
+    assert runs_of(told, {}, is_up=False)[0].how.startswith("killed or crashed")
 
 
 @pytest.mark.parametrize("details", ["", "5", "[]", '{"exit_code": "x"}', '{"exit_code": true}'])
