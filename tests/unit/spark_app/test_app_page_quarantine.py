@@ -309,8 +309,8 @@ def test_the_progress_of_a_replay_is_said_in_numbers(lake: Lake) -> None:
     assert asyncio.run(look()) == {"candidates": {}}
     assert list(dict.fromkeys(told)) == [
         "The app carries it out between two batches, after the requests before it.",
-        "The app is at it: candidates 7, waiting 0.",
-        "The app is at it.",
+        "The app works on it: candidates 7, waiting 0 so far.",
+        "The app works on it.",
     ]
 
 

@@ -256,7 +256,7 @@ def test_pending_requests_have_progress_and_can_be_cancelled(tmp_path: Path) -> 
     assert "app is down" in found.progress
     progress = {"unit": 3, "value": {"resolved": 12, "after": "x"}}
     lake.storage.replace(requests.key_of(one, "progress"), json.dumps(progress).encode())
-    assert pending_requests(lake, is_up=True)[0].progress == "The app is at it: resolved 12."
+    assert pending_requests(lake, is_up=True)[0].progress == "The app works on it: resolved 12 so far."
     assert "is cancelled" in cancel(lake, one.id)
     assert requests.pending(lake) == []
     assert not lake.storage.exists(requests.key_of(one, "progress"))
