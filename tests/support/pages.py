@@ -44,10 +44,13 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout
     try:
-        line = process.stdout.readline()
+        before, line = "", process.stdout.readline()
+        while line.startswith("time=") and ("address=" not in line or new):  # an alert may fire before
+            before, line = before + line, process.stdout.readline()
         if not new:
             line = re.sub(r".*address=(\S+) .*", r"\1", line)
         running = Running(process, line)
+        running.printed = before + line
         yield running
         process.terminate()
         running.printed += process.stdout.read()
