@@ -68,8 +68,9 @@ def live(context: PageContext, refresh: Callable[[], None]) -> None:
 
 
 async def _change(dark: ui.dark_mode) -> None:
-    dark.value = not await ui.run_javascript("Quasar.Dark.isActive")  # the system decides until somebody does
-    ui.run_javascript(KEEP.format(name=LOOK, value="dark" if dark.value else "light"))
+    is_dark = not await ui.run_javascript("Quasar.Dark.isActive")  # the system decides until somebody does
+    await ui.run_javascript(KEEP.format(name=LOOK, value="dark" if is_dark else "light"))  # kept before it is seen
+    dark.value = is_dark
 
 
 def _state(context: PageContext) -> None:

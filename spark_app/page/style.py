@@ -27,6 +27,14 @@ OF_STATE = {
     "dead": "bad",
 }
 
+# level of an event or an alert -> icon, and one of the words above
+OF_LEVEL = {
+    "INFO": ("info", "calm"),
+    "WARN": ("warning", "warn"),
+    "WARNING": ("warning", "warn"),
+    "ERROR": ("error", "bad"),
+}
+
 CSS = """
 :root { color-scheme: light dark; --line: #d5dae1; --soft: #f4f6f9; --text: #1c2430; --faint: #566070; }
 body.body--dark { --line: #3a424d; --soft: #20262e; --text: #e6eaf0; --faint: #a9b4c0; }

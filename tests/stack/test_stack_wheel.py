@@ -6,13 +6,12 @@ import sys
 import zipfile
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from scripts.local.artifacts import ROOT
 from spark_app.page.own_folders import make_folders
 from spark_app.storage.lake import Lake
-from spark_app.storage.page_files import PageFiles
+from tests.support.pages import first_view
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -48,19 +47,9 @@ def test_the_page_of_the_wheel_has_its_views(installed: Path, tmp_path: Path) ->
     lake, here = Lake(tmp_path / "lake"), tmp_path / "here"
     make_folders(lake)
     here.mkdir()
-    variables = {"PYTHONPATH": str(installed), "PROTOLAKE_PAGE__PORT": "0", "PROTOLAKE_LAKE__PATH": str(lake.root)}
     command = [sys.executable, "-c", "from spark_app.__main__ import main; main()", "page"]
-    process = subprocess.Popen(command, cwd=here, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        assert process.stdout
-        assert b"the page listens" in process.stdout.readline()
-        address = PageFiles(lake).address()
-        assert address
-        answer = httpx2.get(address, follow_redirects=True, headers={"Accept": "text/html"}, timeout=30)
-        assert (answer.status_code, "Protolake" in answer.text) == (200, True)
-    finally:
-        process.kill()
-        process.communicate()
+    answer = first_view(command, {"PYTHONPATH": str(installed)}, here, lake)
+    assert (answer.status_code, "Protolake" in answer.text) == (200, True)
     assert list(here.iterdir()) == []
 
 

@@ -4,13 +4,14 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,3 +60,18 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def first_view(command: Sequence[str], variables: dict[str, str], folder: Path, lake: Lake) -> httpx2.Response:
+    """What a browser gets of a page with a token that is started in a folder, with these variables and a free port."""
+    variables = variables | {"PROTOLAKE_PAGE__PORT": "0", "PROTOLAKE_LAKE__PATH": str(lake.root)}
+    process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert process.stdout
+        assert b"the page listens" in process.stdout.readline()
+        address = PageFiles(lake).address()
+        assert address
+        return httpx2.get(address, follow_redirects=True, headers={"Accept": "text/html"}, timeout=30)
+    finally:
+        process.kill()
+        process.communicate()

@@ -28,7 +28,7 @@ class File:
         bounds: the largest values of some columns.
     """
 
-    path: str
+    uri: str
     bytes: int
     rows: int | None
     written_ms: int
@@ -38,6 +38,7 @@ class File:
 
 def files_of(table: DeltaTable) -> list[File]:
     """The files of a table, those with the newest rows first. A file that was merged from old ones is old."""
+    uris = {uri.rpartition("/")[2]: uri for uri in table.file_uris()}
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names
     moment = next((f"max.{one}" for one in MOMENTS if f"max.{one}" in names), "modification_time")
@@ -47,7 +48,12 @@ def files_of(table: DeltaTable) -> list[File]:
     several = zip(*(read.get(name, none) for name in wanted), strict=True)
     found = [
         File(
-            path, size or 0, rows, written or 0, (newest is not None, newest, written or 0), {"_definition": definition}
+            uris[path.rpartition("/")[2]],
+            size or 0,
+            rows,
+            written or 0,
+            (newest is not None, newest, written or 0),
+            {"_definition": definition},
         )
         for path, size, rows, written, newest, definition in several
     ]
@@ -60,11 +66,10 @@ def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
     Args:
         files: the result of `files_of`.
     """
-    uris = {uri.rpartition("/")[2]: uri for uri in table.file_uris()}
     chosen: list[str] = []
     rows = 0
     for file in files[:MOST_FILES]:
-        chosen.append(uris[file.path.rpartition("/")[2]])
+        chosen.append(file.uri)
         rows += file.rows or 0
         if rows >= MOST_ROWS:
             break

@@ -34,14 +34,13 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     if not lake.has_table(events):
         return {}
     opened = DeltaTable(lake.storage.uri(lake.table(events)))
-    uris = {uri.rpartition("/")[2]: uri for uri in opened.file_uris()}
     chosen: list[str] = []
     size = 0
     for file in files_of(opened)[:MOST_FILES]:
         size += file.bytes
         if chosen and size > MOST_BYTES:
             break
-        chosen.append(uris[file.path.rpartition("/")[2]])
+        chosen.append(file.uri)
     if not chosen:
         return {}
     con = connect()

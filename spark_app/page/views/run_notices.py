@@ -11,10 +11,9 @@ from spark_app.model.text import one_line
 from spark_app.page.context import PageContext
 from spark_app.page.moments import moment_of, utc
 from spark_app.page.pending_requests import PendingRequest, cancel, pending_requests
+from spark_app.page.style import OF_LEVEL
 from spark_app.page.widgets import heading
 from spark_app.storage.page_files import PageFiles
-
-ICONS = {"ERROR": ("error", "bad"), "WARNING": ("warning", "warn"), "INFO": ("info", "calm")}
 
 
 class RunNotices:
@@ -36,7 +35,7 @@ class RunNotices:
             if alerts:
                 heading("Alerts that fire", 2)
             for level, message in alerts:
-                icon, colour = ICONS.get(level, ICONS["INFO"])
+                icon, colour = OF_LEVEL.get(level, OF_LEVEL["INFO"])
                 with ui.row().classes("trouble items-center no-wrap").props('data-testid="alert"'):
                     ui.icon(icon, size="20px").classes(f"is-{colour}").props("aria-hidden=true")
                     ui.label(message).style("overflow-wrap: anywhere")

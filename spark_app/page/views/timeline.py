@@ -12,11 +12,11 @@ from spark_app.model.text import one_line
 from spark_app.page.event_feed import GROUPS, LEVELS, MOST, QUIET, EventFeed, ToldEvent, details_text
 from spark_app.page.moments import utc
 from spark_app.page.said import amount
+from spark_app.page.style import OF_LEVEL
 from spark_app.page.widgets import say, status, table
 
 SPANS = {3600: "hour", 86_400: "day", 604_800: "week", 0: "all"}
 FROM_LEVEL = {"INFO": "all levels", "WARN": "warnings and errors", "ERROR": "errors"}
-ICONS = {"INFO": ("info", "calm"), "WARN": ("warning", "warn"), "ERROR": ("error", "bad")}
 COLUMNS: list[dict[str, Any]] = [
     {"name": "more", "label": "", "field": "id", "align": "left"},
     {"name": "at", "label": "time, UTC", "field": "at", "align": "left"},
@@ -95,7 +95,7 @@ class Timeline:
 
 
 def _row(event: ToldEvent) -> dict[str, Any]:
-    icon, colour = ICONS[event.level]
+    icon, colour = OF_LEVEL[event.level]
     where = f"{event.table}: " if event.table and event.table not in event.message else ""
     about = [f"unit: {event.unit}"] if event.unit is not None else []
     about += [f"run: {one_line(event.run)}"] if event.run else []

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from spark_app.alerts.alarm import Alarm
@@ -23,7 +22,7 @@ from spark_app.settings.models import Settings
 from spark_app.settings.watching import AlertRule, Alerts
 from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
-from tests.support.pages import page
+from tests.support.pages import first_view, page
 from tests.support.statuses import write_status
 
 ROOT = Path(__file__).parents[3]
@@ -96,18 +95,8 @@ def test_a_page_writes_nowhere_else(new_lake: Lake, tmp_path: Path) -> None:
     here.mkdir()
     before = {path: path.stat().st_mtime_ns for path in (here, tmp_path)}
     variables = {name: value for name, value in os.environ.items() if name not in ("HOME", "TMPDIR")}
-    variables |= {"PYTHONPATH": str(ROOT), "PROTOLAKE_PAGE__PORT": "0", "PROTOLAKE_LAKE__PATH": str(new_lake.root)}
     command = [sys.executable, "-m", "spark_app", "page"]
-    process = subprocess.Popen(command, cwd=here, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        assert process.stdout
-        assert b"the page listens" in process.stdout.readline()
-        address = PageFiles(new_lake).address()
-        assert address
-        assert httpx2.get(address, follow_redirects=True, headers={"Accept": "text/html"}).status_code == 200
-    finally:
-        process.kill()
-        process.communicate()
+    assert first_view(command, variables | {"PYTHONPATH": str(ROOT)}, here, new_lake).status_code == 200
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
