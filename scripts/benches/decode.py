@@ -36,6 +36,7 @@ from spark_app.model.catalog import Catalog, DecodeOptions
 from spark_app.model.record_schemas import SOURCE_SCHEMA
 from spark_app.model.table_names import TableNames
 from spark_app.spark import jvm
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
@@ -187,7 +188,7 @@ def _pass(records: pa.Table, catalog: Catalog) -> tuple[int, int]:
     games = {f"game_{n}": f"game_{n}" for n in range(7)}
     messages = {name: tuple(catalog.columns) for name in games}
     routing = Routing("game_name", games, frozenset(), room=False, messages=messages)
-    plan = TaskPlan(str(folder), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
+    plan = TaskPlan(LocalStorage(folder), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
     try:
         report = task.run(iter(records.to_batches(BATCH)), plan, catalog, "0")
     finally:

@@ -26,6 +26,7 @@ from spark_app.model.table_names import TableNames
 from spark_app.schemas.descriptors import digest
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Batch
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
@@ -83,14 +84,14 @@ class Task:
         games = {name: name for name in game_names(source.shape.games)}
         tables = {name: tuple(catalog.columns) for name in games}
         routing = Routing("game_name", games, frozenset(), room=False, messages=tables)
-        plan = TaskPlan("", "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
+        plan = TaskPlan(LocalStorage(folder), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
         return cls(decodable, plan, catalog, folder)
 
     def run(self, batches: Iterator[pa.RecordBatch], **changes: Any) -> Report:
         """Run with these changes of the plan, into a lake that is removed afterwards."""
         lake = tempfile.mkdtemp(dir=self.folder)
         try:
-            return task.run(batches, replace(self.plan, root=lake, **changes), self.catalog, "0")
+            return task.run(batches, replace(self.plan, storage=LocalStorage(lake), **changes), self.catalog, "0")
         finally:
             shutil.rmtree(lake)
 

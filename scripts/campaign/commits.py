@@ -30,7 +30,7 @@ from spark_app.gold.compute import AggregateComputer, Computed
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.store import commit, maintenance, torn_logs
 from spark_app.store.durability import DurabilityMark
 
@@ -70,7 +70,7 @@ class Known(TableAdmission):
 class ByArrow(AggregateComputer):
     """Computes with Arrow what Spark computes, without a JVM."""
 
-    def __init__(self, storage: LocalStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def of_files(self, files: dict[str, list[str]], fields: dict[str, pa.Schema]) -> Computed:

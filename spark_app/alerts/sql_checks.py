@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from spark_app.ops.log import log
@@ -17,7 +18,7 @@ WITHIN_S = 60.0
 
 def ask(lake: Lake, sql: str, bind: bool = False, within_s: float = WITHIN_S) -> dict[str, Any]:
     """What the child process says: one of "holds", "refused" and "failed"."""
-    question = {"lake": lake.storage.root, "sql": sql, "bind": bind}
+    question = {"lake": asdict(lake.place), "sql": sql, "bind": bind}
     return asking.ask("spark_app.alerts.sql_child", question, within_s)
 
 

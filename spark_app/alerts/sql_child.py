@@ -13,10 +13,11 @@ import duckdb
 from spark_app.queries.asking import reply
 from spark_app.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
 from spark_app.storage.lake import Lake
+from spark_app.storage.place import Place
 
 
 def main() -> None:
-    reply(lambda asked: check(Lake(asked["lake"]), asked["sql"], asked["bind"]))
+    reply(lambda asked: check(Lake(Place(**asked["lake"])), asked["sql"], asked["bind"]))
 
 
 def check(lake: Lake, sql: str, bind: bool) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Pipeline:
         self._streaming: Streaming | None = None
         self._gold: FollowerThread | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
-        self.lake = Lake(settings.lake.path)
+        self.lake = Lake(settings.place)
         self.status = Status(self.lake, settings.tables.layout)
         self._tell = EventLog(self.lake).add
         self.status.tell = self._tell

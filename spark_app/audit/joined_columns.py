@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.storage.lake import Lake
+from spark_app.storage.opening import open_storage
+from spark_app.storage.place import Place
 from spark_app.storage.reference_files import KEY, key_of
 
 
@@ -22,7 +24,7 @@ def join(lake: Lake, name: str, reference: dict[str, Any], rows: pa.Table) -> di
     """
     import duckdb  # most audits have no reference tables
 
-    copy = _copy(str(lake.root), name, reference["content"])
+    copy = _copy(lake.place, name, reference["content"])
     if copy is None:
         return None
     looked_up = next(column for column in rows.column_names if column.casefold() == reference["on"].casefold())
@@ -39,8 +41,8 @@ def join(lake: Lake, name: str, reference: dict[str, Any], rows: pa.Table) -> di
 
 
 @functools.lru_cache(maxsize=4)
-def _copy(root: str, name: str, content: str) -> pa.Table | None:
-    storage = Lake(root).storage
+def _copy(place: Place, name: str, content: str) -> pa.Table | None:
+    storage = open_storage(place)
     try:
         data = storage.map_input(key_of(name, content)).read_buffer()
     except FileNotFoundError:

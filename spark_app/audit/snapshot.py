@@ -189,9 +189,9 @@ class Snapshot:
             UnreachableError: no moment between two units came within `timeout_s` seconds.
             ContractError: what the lake says of itself is damaged.
         """
-        lake = Lake(settings.lake.path)
+        lake = Lake(settings.place)
         if not lake.units():
-            raise ConfigurationError(f"lake.path: no lake with committed units at {lake.root}")
+            raise ConfigurationError(f"lake.path: no lake with committed units at {lake.address}")
         deadline = time.monotonic() + timeout_s
         while True:
             before = _moment(lake)
@@ -205,7 +205,7 @@ class Snapshot:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"unit {before[0]} of {lake.root} is committed, but the tables are complete up to {before[1]}: "
+                    f"unit {before[0]} of {lake.address} is committed, but the tables are complete up to {before[1]}: "
                     "start the app, which completes the unit, then run the audit again"
                 )
             time.sleep(RETRY_S)

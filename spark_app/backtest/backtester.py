@@ -25,7 +25,7 @@ from spark_app.expectations.needed_columns import needed_columns
 from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.bronze import Partition
 from spark_app.worker.placement import Placement
 
@@ -91,7 +91,7 @@ class _Backtester:
         self._since = since
         self._rules = {name: found for name, found in rules.items() if found.every or found.unclear}
         self._outcomes = {name: TableOutcome.of(found.every) for name, found in self._rules.items()}
-        placement = Placement(history.plan("", 0), history.catalog)
+        placement = Placement(history.plan(history.lake.storage, 0), history.catalog)
         self._columns = {name: self._needed(name, placement) for name in self._rules}
         for name, outcome in self._outcomes.items():
             outcome.changed = self._changed(name)
@@ -153,7 +153,7 @@ class _Backtester:
             return sorted(tables.files(table))
         return sorted(tables.files_between(table, LANDED_AT, self._since - ROUNDED, FOREVER))
 
-    def _check(self, name: str, storage: LocalStorage, keys: Sequence[str]) -> int:
+    def _check(self, name: str, storage: Storage, keys: Sequence[str]) -> int:
         """Check the rows of files of a table; returns their number."""
         table, columns, outcome, count = self._rules[name], self._columns[name], self._outcomes[name], 0
         since = None if self._since is None else pc.field(LANDED_AT) >= pa.scalar(self._since)

@@ -17,6 +17,7 @@ from spark_app.backtest.history import History
 from spark_app.backtest.scan import scan
 from spark_app.model.reports import Report
 from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker import task
 from spark_app.worker.bronze import Partition, Piece, Ranges, Share, bounds, find_row_groups, runs
 
@@ -37,7 +38,7 @@ class Decoded:
     """
 
     name: str
-    storage: LocalStorage
+    storage: Storage
     key: str
 
 
@@ -69,7 +70,7 @@ class BronzeDecoder:
             with tempfile.TemporaryDirectory(prefix="protolake-backtest-") as folder:
                 storage = LocalStorage(folder)
                 read: list[int] = []
-                report = self._run(self._records(pieces, wanted, read), folder)
+                report = self._run(self._records(pieces, wanted, read), storage)
                 left -= sum(read)
                 self._count_undecodable(report, storage)
                 for table in report.files.keys() & names.keys():
@@ -94,10 +95,10 @@ class BronzeDecoder:
                 batch = batch.filter(pc.greater_equal(batch.column("landed_at"), pa.scalar(self._since)))
             yield batch
 
-    def _run(self, records: Iterator[pa.RecordBatch], folder: str) -> Report:
-        return task.run(records, self._history.plan(folder, BUFFER_BYTES), self._history.catalog, "00000")
+    def _run(self, records: Iterator[pa.RecordBatch], storage: Storage) -> Report:
+        return task.run(records, self._history.plan(storage, BUFFER_BYTES), self._history.catalog, "00000")
 
-    def _count_undecodable(self, report: Report, storage: LocalStorage) -> None:
+    def _count_undecodable(self, report: Report, storage: Storage) -> None:
         layout = self._history.settings.tables.layout
         self.undecodable.update(report.quarantine)
         for entry in report.files.get(layout.deferred, []):

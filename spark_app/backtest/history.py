@@ -17,6 +17,7 @@ from spark_app.model.projections import Projection
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake, unit_file_prefix
+from spark_app.storage.storage import Storage
 from spark_app.store.manifest import Manifests
 from spark_app.store.numbered_definitions import projections_of
 from spark_app.store.rules import check_rules, message_index_rule
@@ -53,9 +54,9 @@ class History:
             UnreachableError: replays committed units all the time, for `timeout_s` seconds.
             ContractError: a state file of the lake is damaged.
         """
-        lake = Lake(settings.lake.path)
+        lake = Lake(settings.place)
         if not lake.tables():
-            raise ConfigurationError(f"lake.path: no tables at {lake.root}")
+            raise ConfigurationError(f"lake.path: no tables at {lake.address}")
         settings = check_rules(lake, settings)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -70,8 +71,8 @@ class History:
                 return found
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"a replay has moved records of {lake.root} into silver while this command opened the tables: run "
-                    "it again after the replay; if the app is down, start it, so that it completes the unit"
+                    f"a replay has moved records of {lake.address} into silver while this command opened the tables: "
+                    "run it again after the replay; if the app is down, start it, so that it completes the unit"
                 )
             time.sleep(RETRY_S)
 
@@ -79,13 +80,13 @@ class History:
     def catalog(self) -> Catalog:
         return self.ledger.catalog()
 
-    def plan(self, root: str, buffer_bytes: int) -> TaskPlan:
-        """The plan of a task that decodes records of bronze into `root`, checks no rules and resolves no schemas.
+    def plan(self, storage: Storage, buffer_bytes: int) -> TaskPlan:
+        """The plan of a task that decodes records of bronze into `storage`, checks no rules and resolves no schemas.
 
         Args:
             buffer_bytes: decoded bytes that the task holds before it writes files.
         """
-        plan = make_plan(root, unit_file_prefix(0), self.settings, self.ledger, self.routing)
+        plan = make_plan(storage, unit_file_prefix(0), self.settings, self.ledger, self.routing)
         return replace(plan, defer_new=True, buffer_bytes=min(buffer_bytes, plan.buffer_bytes))
 
     def columns(self, name: str) -> pa.Schema:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from spark_app.model.errors import ContractError, UnreachableError
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 
 BATCH_RECORDS = 1 << 17
 BATCH_BYTES = 64 << 20  # of all columns of the rows
@@ -18,7 +18,7 @@ READAHEAD = 2  # batches
 
 
 def scan(
-    storage: LocalStorage,
+    storage: Storage,
     keys: Iterable[str],
     schema: pa.Schema,
     columns: Sequence[str],

@@ -63,7 +63,7 @@ def check(
 def _ledger(settings: Settings) -> Ledger:
     from spark_app.schemas.ledger import Ledger
 
-    own = Lake(settings.lake.path)
+    own = Lake(settings.place)
     if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.root}")
+        raise ConfigurationError(f"lake.path: no lake at {own.address}")
     return Ledger(own)

@@ -32,7 +32,7 @@ def status(
     ] = False,
 ) -> None:
     """Show lag, last batch and tables, and why the app waits or is held."""
-    own = Lake(load(settings, lake, quiet=True).lake.path)
+    own = Lake(load(settings, lake, quiet=True).place)
     value = read_json(own.storage, own.status)
     trouble = problem(value)
     if value is None and own.storage.exists(own.status):
@@ -64,9 +64,9 @@ def doctor(
 
     loaded = load_to_write(settings, lake)
     log.level = LEVELS["ERROR"]
-    own = Lake(loaded.lake.path)
+    own = Lake(loaded.place)
     if not own.storage.exists(own.state):
-        raise ConfigurationError(f"lake.path: no lake at {own.root}")
+        raise ConfigurationError(f"lake.path: no lake at {own.address}")
     if mend:
         own.prepare()
         own.lease.take(LOCK_S)

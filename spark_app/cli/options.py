@@ -18,18 +18,20 @@ from spark_app.settings.models import Settings
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="TOML file; `protolake settings` shows what it may hold")
 ]
-LakeFolder = Annotated[Path | None, typer.Option("--lake", help="folder of the lake, instead of the setting lake.path")]
+LakeFolder = Annotated[
+    str | None, typer.Option("--lake", help="folder or address of the lake, instead of the setting lake.path")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="the result as JSON")]
 
 
-def load(path: Path | None, lake: Path | None, quiet: bool = False) -> Settings:
+def load(path: Path | None, lake: str | None, quiet: bool = False) -> Settings:
     """The settings in force. One log line names those that have a new name, unless it is to be quiet.
 
     Raises:
         ConfigurationError: names the key and what is wrong with it.
     """
     if lake is not None:
-        os.environ["PROTOLAKE_LAKE__PATH"] = str(lake.absolute())
+        os.environ["PROTOLAKE_LAKE__PATH"] = lake if "://" in lake else os.path.abspath(lake)
     return config.load(path, (lambda _: None) if quiet else _warn_of_old_names)
 
 
@@ -38,7 +40,7 @@ def _warn_of_old_names(found: dict[str, str]) -> None:
     log.warning("settings have new names, and the old ones still work", renamed=renamed)
 
 
-def load_to_write(path: Path | None, lake: Path | None) -> Settings:
+def load_to_write(path: Path | None, lake: str | None) -> Settings:
     """The settings of a command that writes: from here on this process, its JVM and their workers open what they make
     to nobody whom the settings leave out."""
     loaded = load(path, lake)

@@ -150,9 +150,9 @@ def accept_schema(
 def _ask(settings: Settings, request: Request) -> dict[str, Any]:
     """The result of a request: by the app that runs, or, when none does, by this process."""
     log.level = LEVELS[settings.run.log_level]
-    lake = Lake(settings.lake.path)
+    lake = Lake(settings.place)
     if not lake.tables():
-        raise ConfigurationError(f"lake.path: no tables at {lake.root}")
+        raise ConfigurationError(f"lake.path: no tables at {lake.address}")
     result: dict[str, Any]
     try:
         if _is_free(lake):

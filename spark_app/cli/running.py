@@ -60,7 +60,7 @@ def page(
     if prepare:
         from spark_app.page.own_folders import make_folders
 
-        make_folders(Lake(loaded.lake.path))
+        make_folders(Lake(loaded.place))
         raise typer.Exit
     from spark_app.page.server import serve
 

@@ -9,17 +9,18 @@ from spark_app.model.catalog import DecodeOptions
 from spark_app.model.errors import ConfigurationError
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
+from spark_app.storage.storage import Storage
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
 from spark_app.worker.unwrap import Wrapper
 
 
-def make_plan(root: str, prefix: str, settings: Settings, ledger: Ledger, routing: Routing) -> TaskPlan:
+def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger, routing: Routing) -> TaskPlan:
     """The plan for records of bronze, which no rule checks, and whose rows stay as they were sent.
 
     Args:
-        root: folder of the files.
+        storage: where the files go.
         prefix: begins the names of the files.
 
     Raises:
@@ -27,7 +28,7 @@ def make_plan(root: str, prefix: str, settings: Settings, ledger: Ledger, routin
     """
     decode, batch = settings.decode, settings.batch
     return TaskPlan(
-        root=root,
+        storage=storage,
         prefix=prefix,
         layout=settings.tables.layout,
         routing=routing,

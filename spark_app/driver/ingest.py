@@ -96,7 +96,7 @@ class Ingest:
         self._opened.commit(
             report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
         )
-        self._lake.storage.delete(self._attempts)
+        self._lake.here.delete(self._attempts)
         self.batch_description = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
         return report.bronze
@@ -107,7 +107,7 @@ class Ingest:
             self._confirm(origin.topic_ids)
         except BaseException:
             self._units.discard(report)
-            self._lake.storage.delete(self._attempts)  # the failure is not caused by the records
+            self._lake.here.delete(self._attempts)  # the failure is not caused by the records
             raise
 
     def _in_place(self, origin: UnitOptions) -> bool:
@@ -142,10 +142,10 @@ class Ingest:
             try:
                 return self._pass(start, end, replace(origin, land_only=land_only))
             except SchemaBump:
-                self._lake.storage.delete(self._attempts)
+                self._lake.here.delete(self._attempts)
                 raise
             except ReadFailed:  # the failure is Kafka's, not caused by the records
-                self._lake.storage.delete(self._attempts)
+                self._lake.here.delete(self._attempts)
                 self.batch_description = ""
                 raise
             except ConnectionError:
@@ -153,7 +153,7 @@ class Ingest:
             except (PySparkException, OSError) as error:
                 full = is_full(error)
                 if full:
-                    self._lake.storage.delete(self._attempts)
+                    self._lake.here.delete(self._attempts)
                     self.batch_description = ""
                 last = tries > self._settings.batch.max_attempts + MAX_LAND_ATTEMPTS and not full
                 if self._stop.is_set() or last:
@@ -166,9 +166,9 @@ class Ingest:
 
     def _count_attempt(self, end: Offsets) -> int:
         """The number of attempts at this batch including this one; survives a crash."""
-        old = read_json(self._lake.storage, self._attempts) or {}
+        old = read_json(self._lake.here, self._attempts) or {}
         tries = int(old["tries"]) + 1 if old.get("end") == end else 1
-        write_quickly(self._lake.storage, self._attempts, {"end": end, "tries": tries}, "attempt")
+        write_quickly(self._lake.here, self._attempts, {"end": end, "tries": tries}, "attempt")
         return tries
 
 

@@ -11,8 +11,8 @@ from spark_app.model.errors import last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.state_files import read_json, write_quickly
+from spark_app.storage.storage import Storage
 
 MOST_AT_ONCE = 200_000
 
@@ -20,7 +20,7 @@ MOST_AT_ONCE = 200_000
 class SizeBackoff:
     """The record limit. It is stored in the file `key` before each attempt, because the attempt may crash the app."""
 
-    def __init__(self, storage: LocalStorage, key: str, tries: int):
+    def __init__(self, storage: Storage, key: str, tries: int):
         self._storage = storage
         self._key = key
         self._most_tries = tries

@@ -15,7 +15,7 @@ from spark_app.ops.log import log
 from spark_app.references.lookup import is_key, is_text
 from spark_app.references.snapshots import Version
 from spark_app.settings.references import Reference
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 
 
 class TableJoins:
@@ -25,7 +25,7 @@ class TableJoins:
         references: the tables that are followed.
     """
 
-    def __init__(self, storage: LocalStorage, settings: Mapping[str, Reference]):
+    def __init__(self, storage: Storage, settings: Mapping[str, Reference]):
         self.references = ReferenceTables(storage, settings)
         self._settings = settings
         self._versions: dict[str, Version] = {}

@@ -28,8 +28,8 @@ from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
 from spark_app.storage import failpoints
-from spark_app.storage.lake import Lake, unit_file_prefix
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.lake import remove_files, unit_file_prefix
+from spark_app.storage.storage import Storage
 from spark_app.worker import task
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
@@ -48,7 +48,7 @@ class UnitOptions:
     write_bronze: bool = True
     land_only: bool = False
     bump_in_place: bool = False
-    root: str | None = None  # folder of the files, if it is not the lake
+    storage: Storage | None = None  # where the files go, if it is not the lake
     checks: bool = True  # False: rows land as they were sent, whatever rules they fail, also in tables that are paused
     renews: bool = False  # rows meet no rules, but get the columns in force, also in tables that are paused
     pauses: bool = True  # False: a row that would pause its table is quarantined
@@ -102,7 +102,7 @@ class UnitRunner:
                 self._tables_per_unit = max(1, len(report.silver))
                 return replace(report, failing=failing, seconds=time.monotonic() - began, steps=steps)
             resolving = time.monotonic()
-            self.discard(report, origin.root)
+            self.discard(report, origin.storage)
             self._ids.assign(report.new_columns)
             failing |= report.failing
             if rounds:
@@ -120,7 +120,7 @@ class UnitRunner:
             return
         report = self._execute(records.limited(SAMPLE_RECORDS), self._plan(sequence, origin))
         self._sampled = bool(report.spans)
-        self.discard(report, origin.root)
+        self.discard(report, origin.storage)
         self._resolve_new(report, origin)
         self._tables_per_unit = max(1, len(self._tables.admitted))
 
@@ -149,11 +149,10 @@ class UnitRunner:
         check_rules_fit(self._settings.expectations, catalog, routing, wrapper_of(self._settings))
         self._projections.check(catalog, routing)
 
-    def discard(self, report: Report, root: str | None = None) -> None:
-        """Remove the files of a run that will not be committed. `root` is that of its `UnitOptions`."""
-        storage = LocalStorage(root) if root else self._lake.storage
+    def discard(self, report: Report, storage: Storage | None = None) -> None:
+        """Remove the files of a run that will not be committed. `storage` is that of its `UnitOptions`."""
         for table, files in report.files.items():
-            storage.delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
+            (storage or self._lake.storage).delete(*(f"{self._lake.table(table)}/{entry.path}" for entry in files))
 
     def _definitions_of(self, origin: UnitOptions, routing: Routing) -> Definitions:
         if not origin.checks:
@@ -172,9 +171,9 @@ class UnitRunner:
         self, sequence: int, origin: UnitOptions, failing: Mapping[str, list[Any]] = MappingProxyType({})
     ) -> TaskPlan:
         """`failing`: routing name -> the row for which this unit pauses the table."""
-        root, prefix = origin.root or self._lake.storage.root, unit_file_prefix(sequence)
+        storage, prefix = origin.storage or self._lake.storage, unit_file_prefix(sequence)
         routing = self._tables.routing()
-        plan = make_plan(root, prefix, self._settings, self._schemas.ledger, routing)
+        plan = make_plan(storage, prefix, self._settings, self._schemas.ledger, routing)
         return replace(
             plan,
             topic_ids=origin.topic_ids,
@@ -182,7 +181,8 @@ class UnitRunner:
             land_only=origin.land_only,
             definitions=self._definitions_of(origin, routing),
             held=self._held(origin, failing),
-            field_ids=origin.root is None,
+            here=self._lake.here.root,
+            field_ids=origin.storage is None,
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
@@ -191,7 +191,7 @@ class UnitRunner:
             with failpoints.around("pass"):
                 return records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
         except Exception as error:
-            Lake(plan.root).remove_files(plan.prefix)
+            remove_files(plan.storage, plan.prefix)
             if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +46,9 @@ class UnitLog:
         self.on_commit: Callable[[Manifest], None] = lambda manifest: None
         layout = settings.tables.layout
         self.manifests = Manifests(lake, layout)
+        if lake.lease.took_over:
+            self.manifests.take_over(self._counts(Report()))
+        lake.deletes.begin()
         self.committer = TableCommitter(lake, self.manifests, settings.lake, layout, comments)
         torn_logs.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()
@@ -82,7 +84,7 @@ class UnitLog:
         if waiting.adds or waiting.removes:
             changes[layout.deferred] = waiting
         ordered = dict(sorted(changes.items(), key=lambda item: item[0] != layout.bronze))
-        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID, "seconds": round(report.seconds, 3)}
+        counts = self._counts(report) | {"seconds": round(report.seconds, 3)}
         changed = self.committer.changes(ordered) if kind != "renew" else []
         happened = [event.to_json() for event in (*changed, *events)]
         counts |= {"events": happened} if happened else {}
@@ -94,6 +96,11 @@ class UnitLog:
             self.maintainer.added(table, len(change.adds))
         self.on_commit(manifest)
         self.maintainer.step()
+
+    def _counts(self, report: Report) -> dict[str, Any]:
+        epoch = self._lake.lease.epoch
+        counts = counts_of(report) | {"at": int(time.time() * 1e6), "run": RUN_ID}
+        return counts | ({"epoch": epoch} if epoch else {})
 
     def apply_pending(self) -> None:
         """Apply a unit whose Delta commits failed in this process, before another one is committed."""
@@ -109,7 +116,7 @@ class UnitLog:
         found = self._lake.files_from(self.manifests.last + 1)
         seen = {table: self.committer.seen(table) for table in found}
         refuse(inventory.units_without_manifest(seen, self.manifests.last))
-        self._lake.storage.delete(*itertools.chain(*found.values()))
+        self._lake.deletes.remove([key for keys in found.values() for key in keys])
         if found:
             log.info("files of an uncommitted unit removed", files=sum(map(len, found.values())))
 

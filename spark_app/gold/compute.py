@@ -29,7 +29,7 @@ from spark_app.gold.definition import Definition
 from spark_app.gold.merging import narrow
 from spark_app.settings.models import Settings
 from spark_app.storage.disk import is_full
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.aggregates import Aggregate, Grouping, source_of
 from spark_app.worker.table_rows import split_by_value
 
@@ -60,7 +60,7 @@ class Computed(NamedTuple):
 class AggregateComputer:
     """Aggregates per key, for many tables at once. Files and fields are by routing name, and so are the results."""
 
-    def __init__(self, session: SparkSession, storage: LocalStorage, settings: Settings):
+    def __init__(self, session: SparkSession, storage: Storage, settings: Settings):
         self._session = session
         self._storage = storage
         self._layout = settings.tables.layout

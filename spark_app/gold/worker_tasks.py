@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_app.model.errors import last_message_line
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.aggregates import Grouping
 from spark_app.worker.block_pandas import block_pandas
 
@@ -24,7 +24,7 @@ Found = tuple[str, bytes | str]  # (routing name, partial aggregate as an Arrow 
 
 
 def aggregate(
-    session: SparkSession, storage: LocalStorage, files: Files, groupings: Mapping[str, Grouping]
+    session: SparkSession, storage: Storage, files: Files, groupings: Mapping[str, Grouping]
 ) -> dict[str, pa.Table]:
     """Routing name -> one row per key. Tables with unreadable files are left out; if the job fails, all are.
 
@@ -44,7 +44,7 @@ def aggregate(
     }
 
 
-def split_among_tasks(storage: LocalStorage, files: Files, most: int) -> list[dict[str, list[str]]]:
+def split_among_tasks(storage: Storage, files: Files, most: int) -> list[dict[str, list[str]]]:
     """Split the files among at most `most` tasks of about equal bytes, at least `TASK_BYTES` each. A table is in one
     task or in consecutive ones."""
     sizes = [(name, key, (storage.size(key) or 0) + FILE_BYTES) for name, keys in files.items() for key in keys]
@@ -58,7 +58,7 @@ def split_among_tasks(storage: LocalStorage, files: Files, most: int) -> list[di
 
 
 def _run(
-    session: SparkSession, storage: LocalStorage, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]
+    session: SparkSession, storage: Storage, shares: list[dict[str, list[str]]], groupings: Mapping[str, Grouping]
 ) -> list[Found]:
     """Run the job. The requests are sent as data: in the closure, more than 1 MB would become a broadcast."""
 
@@ -80,7 +80,7 @@ def _run(
         return []
 
 
-def _reduce(storage: LocalStorage, grouping: Grouping, keys: list[str]) -> bytes | str:
+def _reduce(storage: Storage, grouping: Grouping, keys: list[str]) -> bytes | str:
     """The partial aggregate, or the error text of an unreadable file. After an exception Spark would repeat the task,
     with the other tables in it."""
     try:

@@ -67,6 +67,10 @@ class UnreachableError(ProtolakeError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class TakenOver(UnreachableError):
+    """Another process writes the lake now. This one writes nothing more; its restart waits for the other's end."""
+
+
 class BrokenError(ProtolakeError):
     """The JVM died, or the app has a bug. The text names the records of the unfinished work."""
 

@@ -3,8 +3,6 @@ before the app, which makes the lake."""
 
 from __future__ import annotations
 
-import os
-
 from spark_app.alerts.book import WRITER
 from spark_app.events import spool
 from spark_app.model.errors import ConfigurationError
@@ -21,12 +19,10 @@ def make_folders(lake: Lake) -> None:
         OSError: the disk is full.
     """
     try:
-        lake.storage.create_folders(lake.page, lake.requests, spool.folder(lake, WRITER))
+        lake.here.create_folders(lake.page)
+        lake.storage.create_folders(lake.requests, spool.folder(lake, WRITER))
         PageFiles(lake).token()
     except OSError as error:
         if is_full(error):
             raise
-        raise ConfigurationError(
-            f"lake.path: cannot write to {lake.root} ({error.strerror}); choose a folder that user {os.getuid()} may "
-            "write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
-        ) from None
+        raise ConfigurationError(f"lake.path: cannot write to {lake.address} ({lake.why_not(error)}") from None

@@ -47,9 +47,9 @@ def serve(settings: Settings) -> NoReturn:
             condition of an alert cannot be judged.
         UnreachableError: another process is the page of this lake.
     """
-    lake = Lake(settings.lake.path)
+    lake = Lake(settings.place)
     if not lake.storage.exists(lake.state):
-        raise ConfigurationError(f"lake.path: no lake at {lake.root}; start the app first, which makes it")
+        raise ConfigurationError(f"lake.path: no lake at {lake.address}; start the app first, which makes it")
     files = PageFiles(lake)
     files.take()
     token, made = files.token()

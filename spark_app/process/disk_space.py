@@ -71,7 +71,7 @@ class DiskSpaceGuard:
         Raises:
             StopRequested: the app was asked to stop meanwhile.
         """
-        short = self.shortage() or (error and f"no space left for {self._lake.root}: {str(error)[-200:]}")
+        short = self.shortage() or (error and f"no space left for {self._lake.address}: {str(error)[-200:]}")
         while short:
             self._status.waiting(str(short))
             if self._stop.wait(WAIT_S):

@@ -88,7 +88,7 @@ def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]
     """Make the tables views of their current files, and lock everything else away: no other file, no network."""
     files: dict[str, list[str]] = {}
     for name in names:
-        table = DeltaTable(lake.storage.uri(lake.table(name)))
+        table = DeltaTable(lake.storage.uri(lake.table(name)), storage_options=lake.storage.delta_options)
         files[name] = table.file_uris()
         empty = con.from_arrow(pa.schema(table.schema()).empty_table())
         if files[name]:

@@ -23,8 +23,8 @@ from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.state_files import read_durable
+from spark_app.storage.storage import Storage
 from spark_app.store import checkpoint, inventory, statistics, torn_logs
 from spark_app.store.commit import TableCommitter
 from spark_app.store.durability import DurabilityMark
@@ -215,7 +215,7 @@ def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     return [finding] if left else []
 
 
-def _remove(storage: LocalStorage, folders: list[str]) -> str:
+def _remove(storage: Storage, folders: list[str]) -> str:
     for folder in folders:
         storage.delete_all(folder)
     return f"removed {len(folders)} folders of ended rebuilds"

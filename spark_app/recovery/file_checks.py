@@ -66,7 +66,7 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     for key in keys:
         if lake.storage.exists(key):
             lake.set_aside(key)
-    DeltaTable(lake.storage.uri(name)).repair()
+    DeltaTable(lake.storage.uri(name), storage_options=lake.storage.delta_options).repair()
     return f"removed {len(keys)} files from {name}"
 
 
@@ -85,7 +85,7 @@ def orphans(lake: Lake, manifests: Manifests, committer: TableCommitter) -> list
     findings = []
     for name in lake.tables():
         table = committer.tables.get(name)
-        files = sweep(lake.storage, name, table, dry_run=True) if table else []
+        files = sweep(lake, name, table, dry_run=True) if table else []
         if files:
             findings.append(_left(lake, name, len(files)))
     return findings
@@ -98,5 +98,5 @@ def _left(lake: Lake, name: str, files: int) -> Finding:
 
 
 def _sweep(lake: Lake, name: str) -> str:
-    removed = sweep(lake.storage, name, DeltaTable(lake.storage.uri(name)))
+    removed = sweep(lake, name, DeltaTable(lake.storage.uri(name), storage_options=lake.storage.delta_options))
     return f"removed {len(removed)} files of {name}"

@@ -209,7 +209,7 @@ class Rebuild:
         meant = {(r.topic, r.topic_id, r.partition): np.array([[r.first, r.end]]) for r in ranges}
         tasks = self._units.tasks(sum(r.end - r.first for r in ranges))
         records = read_bronze(self._session, self._opened, meant, tasks)
-        origin = replace(FROM_BRONZE, root=self._scratch.root, resolves_new=not self._request.dry_run, checks=False)
+        origin = replace(FROM_BRONZE, storage=self._scratch, resolves_new=not self._request.dry_run, checks=False)
         report = self._units.run(records, self._opened.units.manifests.last + 1, origin)
         return ScratchProjections(self._opened, self._scratch).apply(report, *_offsets(ranges))
 

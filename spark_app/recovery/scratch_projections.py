@@ -22,8 +22,8 @@ from spark_app.projections.expressions import calls_hmac, columns_of
 from spark_app.projections.projector import project
 from spark_app.references.joining import join
 from spark_app.storage.hmac_key import fingerprint_of, read_key
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.reference_files import key_of
+from spark_app.storage.storage import Storage
 from spark_app.store.numbered_definitions import projections_of
 from spark_app.worker import files
 from spark_app.worker.fit import table_columns
@@ -37,7 +37,7 @@ IN_FORCE = -1  # the number of rows that silver lacks
 class ScratchProjections:
     """Of one lake; `scratch` has the files of the job."""
 
-    def __init__(self, opened: OpenLake, scratch: LocalStorage):
+    def __init__(self, opened: OpenLake, scratch: Storage):
         self._opened = opened
         self._scratch = scratch
         self._layout = opened.settings.tables.layout

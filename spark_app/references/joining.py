@@ -10,14 +10,14 @@ from spark_app.expectations.checks import LINEAGE
 from spark_app.expectations.needed_columns import fields_named, select_fields
 from spark_app.model.projections import Join
 from spark_app.references.lookup import Index
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.reference_files import read_copy
+from spark_app.storage.storage import Storage
 
 # Of this process, (lake, reference table) -> (content, index): the newest content that was asked for.
 _indexes: dict[tuple[str, str], tuple[str, Index]] = {}
 
 
-def join(rows: pa.Table, joins: Iterable[Join], types: pa.Schema, storage: LocalStorage) -> pa.Table:
+def join(rows: pa.Table, joins: Iterable[Join], types: pa.Schema, storage: Storage) -> pa.Table:
     """The rows, as many and in the same order, with the joined columns. Those that the rows have replace a column of
     the same name, whatever its case; others stand before the columns of the lineage.
 
@@ -46,7 +46,7 @@ def with_columns(rows: pa.Table, joined: dict[str, pa.Array]) -> pa.Table:
     return pa.table({name: joined[name] if name in joined else rows.column(name) for name in names})
 
 
-def _index_of(one: Join, storage: LocalStorage) -> Index:
+def _index_of(one: Join, storage: Storage) -> Index:
     place = storage.root, one.reference
     content, index = _indexes.get(place, ("", None))
     if index is None or content != one.content:

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.settings.references import Reference
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.reference_files import FOLDER, KEY, content_of, is_whole, key_of, read_copy
 from spark_app.storage.state_files import read_durable, write_durably
+from spark_app.storage.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Version:
 class Snapshots:
     """The copies of one reference table."""
 
-    def __init__(self, storage: LocalStorage, name: str, settings: Reference):
+    def __init__(self, storage: Storage, name: str, settings: Reference):
         self._storage = storage
         self._name = name
         self._settings = settings

@@ -20,6 +20,7 @@ from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
 from spark_app.settings.watching import Alerts, Page
+from spark_app.storage.place import TESTED, UNTESTED, Place
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -222,7 +223,10 @@ class LakeSettings(Section):
     path: str = Field(
         "lake",
         pattern=r"^[^\[\]{}|^\\]+$",
-        description="folder of the tables; its path may not contain any of []{}|^\\",
+        description="folder of the tables, or s3://bucket/prefix; it may not contain any of []{}|^\\",
+    )
+    untested: bool = Field(
+        False, description="take a lake.path in a kind of object store that Protolake was never tested with (gs, az)"
     )
     umask: str = Field(
         "027",
@@ -245,6 +249,25 @@ class LakeSettings(Section):
     @property
     def compression_of_bronze(self) -> str:
         return self.bronze_compression or self.compression
+
+
+class Store(Section):
+    """This section sets how the object store is reached if lake.path is in one, such as s3://bucket/prefix."""
+
+    endpoint: str = Field(
+        "", pattern=r"^(https?://[^\s/?#@]+/?)?$", description="address of the store; empty = the one of the cloud"
+    )
+    region: str = Field("", description="region of the bucket; empty = AWS_REGION of the environment")
+    credentials_file: str = Field(
+        "",
+        description="file with the keys as AWS's tools keep them, open to nobody else; empty = keys of the environment "
+        "or of the machine's role",
+    )
+    local_path: str = Field(
+        "",
+        description="folder on this machine for Spark's checkpoint, the locks and the page's token; empty = one in "
+        "~/.local/state/protolake",
+    )
 
 
 class SparkSettings(Section):
@@ -302,6 +325,7 @@ class Settings(BaseSettings):
     followers: Followers = Followers()
     events: Events = Events()
     lake: LakeSettings = LakeSettings()
+    store: Store = Store()
     spark: SparkSettings = SparkSettings()
     page: Page = Page()
     alerts: Alerts = Alerts()
@@ -332,6 +356,15 @@ class Settings(BaseSettings):
                 raise ValueError(f"reference.{name}: {self.event.routing} names the table, and stays as it is")
         return self
 
+    @model_validator(mode="after")
+    def _be_at_a_known_place(self) -> Settings:
+        scheme, place = self.place.scheme, self.lake.path
+        if scheme in UNTESTED and not self.lake.untested:
+            raise ValueError(f"lake.path: {place} was never tested; set lake.untested = true to use it all the same")
+        if scheme and (scheme not in (*TESTED, *UNTESTED) or not self.place.bucket):
+            raise ValueError(f"lake.path: {place} is neither a folder nor s3://bucket/prefix")
+        return self
+
     @field_validator("reference")
     @classmethod
     def _give_each_column_once(cls, references: dict[str, Reference]) -> dict[str, Reference]:
@@ -346,6 +379,12 @@ class Settings(BaseSettings):
     def touched(self, name: str) -> frozenset[str]:
         """The columns, casefolded, that rows of a silver table may have otherwise than they were sent."""
         return self.silver.touched(name) | joined_names(self.reference)
+
+    @property
+    def place(self) -> Place:
+        """Where the lake is."""
+        store = self.store
+        return Place(self.lake.path, store.endpoint.rstrip("/"), store.region, store.credentials_file, store.local_path)
 
     @property
     def subject(self) -> str:

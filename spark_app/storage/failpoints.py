@@ -24,6 +24,7 @@ STEPS_OF_A_UNIT = ("manifest", "commit.first", "commit.middle", "commit.last")
 STEPS = (
     *(f"{kind}.{step}" for kind in UNITS for step in STEPS_OF_A_UNIT),
     "resume.manifest",
+    "takeover.manifest",
     "renew.manifest",
     "renew.commit.first",
     "loss.manifest",
@@ -52,6 +53,7 @@ STEPS = (
     "statistics",
     "properties",
     "vacuum",
+    "round",
     "clean_log",
     "forget",
     "gold.merge",

@@ -9,15 +9,24 @@ import os
 import re
 import time
 import uuid
+from functools import cached_property
 from pathlib import Path
 from posixpath import basename
+from typing import TYPE_CHECKING, cast
 
-from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
 from spark_app.storage import failpoints, reference_files
+from spark_app.storage.delete_rounds import DeleteRounds
 from spark_app.storage.disk import is_full
-from spark_app.storage.lease import Lease
+from spark_app.storage.lease import FileLease, Lease, ObjectLease
 from spark_app.storage.local import LocalStorage
+from spark_app.storage.opening import local_folder, open_storage, place_of
+from spark_app.storage.place import Place
 from spark_app.storage.state_files import write_durably
+from spark_app.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from spark_app.storage.objects import ObjectStorage
 
 STATE = "_protolake"
 SEQUENCE_DIGITS = 12
@@ -28,12 +37,16 @@ class Lake:
     """Delta tables with Protolake's state beside them.
 
     Attributes:
-        storage: reads and writes the files. All other attributes in lower case, except `lease`, are keys.
+        place: where it is.
+        storage: reads and writes the files. All other attributes in lower case, except `here` and `lease`, are keys.
+        here: files that concern only this machine: Spark's checkpoint, the locks, the page's token, the attempts. For a
+            lake on a local disk they are in the lake.
         lease: the right to write.
     """
 
     state = STATE
     id = f"{STATE}/id"
+    held = f"{STATE}/lease.json"
     rules = f"{STATE}/rules.json"
     manifests = f"{STATE}/manifests"
     schemas = f"{STATE}/schemas"
@@ -59,19 +72,35 @@ class Lake:
     aside = f"{STATE}/aside"
     page = f"{STATE}/page"
 
-    def __init__(self, root: str | Path):
-        self.storage = LocalStorage(root)
-        self.lease = Lease(self.path(STATE))
+    def __init__(self, place: str | Path | Place):
+        self.place = place_of(place)
+        self.storage = open_storage(self.place)
+        self.here = self.storage if isinstance(self.storage, LocalStorage) else LocalStorage(local_folder(self.place))
         self._folders: set[str] = set()  # valid table names; each batch looks up each table several times
+
+    @cached_property
+    def lease(self) -> Lease:
+        own = FileLease(self.here.path(STATE), self.address)
+        return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.held, own)
+
+    @cached_property
+    def deletes(self) -> DeleteRounds:
+        """Removes files that no log names."""
+        return DeleteRounds(self.storage, f"{STATE}/deletes", self.lease)
+
+    @property
+    def address(self) -> str:
+        """The folder of the lake, or the address of its bucket and prefix."""
+        return self.storage.root
 
     @property
     def root(self) -> Path:
-        """The folder of the lake."""
-        return Path(self.storage.root)
+        """The folder of `here`."""
+        return Path(self.here.root)
 
     def path(self, key: str) -> Path:
-        """`LocalStorage.path`."""
-        return self.storage.path(key)
+        """The path of a file or folder of `here`."""
+        return self.here.path(key)
 
     def table(self, name: str) -> str:
         """The folder of a table. Table names are validated when they are admitted; this is a second check.
@@ -109,18 +138,18 @@ class Lake:
                     found.setdefault(table, []).append(key)
         return found
 
-    def set_aside(self, key: str) -> str:
-        """Move a file or folder of the lake to `aside`; nothing is deleted. Returns a message."""
+    def set_aside(self, key: str, here: bool = False) -> str:
+        """Move a file or folder to `aside`; nothing is deleted. Returns a message.
+
+        Args:
+            here: it is one of `Lake.here`.
+        """
+        storage = self.here if here else self.storage
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
         place = f"{self.aside}/{basename(key)}-{stamp}"
         with failpoints.around("aside"):
-            self.storage.move(key, place)
-        return f"moved {self.storage.uri(key)} to {self.storage.uri(place)}"
-
-    def remove_files(self, prefix: str) -> None:
-        """Remove the files of a failed job; their names begin with `prefix`."""
-        for table in self.storage.list(""):
-            self.storage.delete(*(key for key in self.storage.list(table, f"{prefix}-") if key.endswith(".parquet")))
+            storage.move(key, place)
+        return f"moved {storage.uri(key)} to {storage.uri(place)}"
 
     def prepare(self) -> None:
         """Create the folders.
@@ -130,17 +159,22 @@ class Lake:
             OSError: the disk is full.
         """
         try:
+            self.here.create_folders(self.state)
             self.storage.create_folders(self.manifests, self.schemas, self.requests, self.spool)
-            probe = f"{self.state}/.probe-{os.getpid()}"
-            self.storage.replace(probe, b"", durable=False)
-            self.storage.delete(probe)
+            self.storage.probe(f"{self.state}/.probe-{os.getpid()}")
         except OSError as error:
-            if is_full(error):
+            if is_full(error) or isinstance(error, UnreachableError):
                 raise  # the settings are right: the caller waits for free disk space
-            raise ConfigurationError(
-                f"lake.path: cannot write to {self.root} ({error.strerror}); choose a folder that user {os.getuid()} "
-                "may write to, or with Docker set PROTOLAKE_UID and PROTOLAKE_GID to its owner"
-            ) from error
+            raise ConfigurationError(f"lake.path: cannot write to {self.root} ({self.why_not(error)}") from error
+
+    def why_not(self, error: OSError) -> str:
+        """Why this process may not write, and what to do."""
+        if not self.storage.is_local:
+            return f"{error}): name a bucket that exists, and keys that may read, write, list and delete in it"
+        return (
+            f"{error.strerror}); choose a folder that user {os.getuid()} may write to, or with Docker set "
+            "PROTOLAKE_UID and PROTOLAKE_GID to its owner"
+        )
 
     def mark_statistics(self) -> None:
         """Record that all files have correct statistics."""
@@ -176,6 +210,12 @@ class Lake:
                 f"{path} is damaged", "restore it from a backup, or run `doctor --repair`, which finds the id in bronze"
             )
         return found
+
+
+def remove_files(storage: Storage, prefix: str) -> None:
+    """Remove the files of a failed job; their names begin with `prefix`."""
+    for table in storage.list(""):
+        storage.delete(*(key for key in storage.list(table, f"{prefix}-") if key.endswith(".parquet")))
 
 
 def unit_file_prefix(sequence: int) -> str:

@@ -1,37 +1,81 @@
-"""The right to write a lake: one process has it at a time."""
+"""The right to write a lake: one process has it at a time.
+
+On a local disk it is a lock. In a bucket it is a number, the epoch, which each process that takes the lease raises by
+one. A clock only says when a process may take it: an old one that wakes up later finds that its epoch has passed, or
+that what it would create is there already.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
+import os
+import socket
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
-from spark_app.model.errors import UnreachableError
+from spark_app.model.errors import TakenOver, UnreachableError
+from spark_app.storage.state_files import read_durable
+
+if TYPE_CHECKING:
+    from spark_app.storage.objects import ObjectStorage
 
 POLL_S = 0.2
+LASTS_S = 30.0  # a lease that nobody renews; its holder renews it three times as often
 LOCKS: tuple[tuple[str, Callable[[int, int], None]], ...] = (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf))
 
 
-class Lease:
-    """Two file locks in a folder: one of the process, and one of its JVM, which may outlive a killed process.
-
+class Lease(ABC):
+    """
     Attributes:
         jvm_file: the file that the JVM locks itself as soon as it runs (`spark/jvm.lock_lake_in_jvm`).
+        epoch: how often the lease of a bucket was taken, this time included; 0 on a local disk.
+        took_over: the process before has not released it, so that it may still believe to have it.
+        on_lost: called, in a thread, when another process has taken the lease; its argument says which one.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._held: IO[str] | None = None
-        self.jvm_file = folder / LOCKS[1][0]
+    jvm_file: Path
+    epoch = 0
+    took_over = False
+    on_lost: Callable[[str], object]
 
+    @abstractmethod
     def take(self, timeout_s: float = 7.0) -> None:
         """Become the only writer, and wait until the JVM of a killed predecessor is gone too.
 
         Raises:
             UnreachableError: another process still writes the lake after `timeout_s` seconds.
         """
+
+    @abstractmethod
+    def check(self) -> None:
+        """
+        Raises:
+            TakenOver: another process has taken the lease.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let another process take it at once."""
+
+
+class FileLease(Lease):
+    """Two file locks in a folder: one of the process, and one of its JVM, which may outlive a killed process."""
+
+    def __init__(self, folder: Path, lake: str):
+        """`lake` is its name in messages."""
+        self._folder = folder
+        self._lake = lake
+        self._held: IO[str] | None = None
+        self.jvm_file = folder / LOCKS[1][0]
+        self.on_lost = lambda said: None
+
+    def take(self, timeout_s: float = 7.0) -> None:
         deadline = time.monotonic() + timeout_s
         for name, lock in LOCKS:
             handle = (self._folder / name).open("a+")
@@ -40,8 +84,7 @@ class Lease:
                     handle.close()
                     self.release()
                     raise UnreachableError(
-                        f"lake {self._folder.parent} is in use by another process ({name} is locked): stop that "
-                        "process first"
+                        f"lake {self._lake} is in use by another process ({name} is locked): stop that process first"
                     )
                 time.sleep(POLL_S)
             if self._held is None:
@@ -49,10 +92,107 @@ class Lease:
             else:
                 handle.close()  # the JVM of this process will lock it
 
+    def check(self) -> None:
+        """The kernel keeps the lock."""
+
     def release(self) -> None:
         if self._held is not None:
             self._held.close()
             self._held = None
+
+
+class ObjectLease(Lease):
+    """{"epoch", "owner", "until"} in a file of the bucket, which is only ever replaced by compare-and-swap."""
+
+    def __init__(self, storage: ObjectStorage, key: str, own: FileLease):
+        """`own` keeps other processes of this machine out, and the JVM of a killed predecessor."""
+        self._storage = storage
+        self._key = key
+        self._own = own
+        self._owner = f"{socket.gethostname()}:{own.jvm_file.parent.parent}:{os.getpid()}"
+        self._ended = threading.Event()
+        self._asking = threading.RLock()
+        self.jvm_file = own.jvm_file
+        self.on_lost = lambda said: None
+
+    def take(self, timeout_s: float = 7.0) -> None:
+        """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
+        renewed it for `LASTS_S`."""
+        self._own.take(timeout_s)
+        try:
+            found = self._await_end(time.monotonic() + timeout_s)
+            self.took_over = bool(found) and found["until"] > 0
+            self.epoch = found.get("epoch", 0) + 1
+            self._ended = threading.Event()
+            self._write(time.time() + LASTS_S)
+        except BaseException:
+            self._own.release()
+            raise
+        self._storage.fence = self.check
+        threading.Thread(target=self._renew, args=(self._ended,), name="lease", daemon=True).start()
+
+    def _await_end(self, deadline: float) -> dict[str, Any]:
+        """The lease once it may be taken; empty if there is none. The lock of this machine proves that an owner with
+        the same folder has ended."""
+        seen, since = None, time.monotonic()
+        while True:
+            found = read_durable(self._storage, self._key) or {}
+            if not found.get("until") or found["owner"].rpartition(":")[0] == self._owner.rpartition(":")[0]:
+                return found
+            if found != seen:
+                if seen is not None and time.monotonic() > deadline:
+                    raise UnreachableError(
+                        f"lake {self._storage.root} is in use by {found['owner']}: stop that process first"
+                    )
+                seen, since = found, time.monotonic()
+            if time.monotonic() > since + LASTS_S:
+                return found
+            time.sleep(POLL_S * 5)
+
+    def _write(self, until: float) -> None:
+        """
+        Raises:
+            TakenOver: another process has taken the lease.
+        """
+        value = {"epoch": self.epoch, "owner": self._owner, "until": until}
+        with self._asking:
+            self._storage.swap(self._key, json.dumps(value).encode())
+
+    def _renew(self, ended: threading.Event) -> None:
+        while not ended.wait(LASTS_S / 3):
+            try:
+                self._renew_once(ended)
+            except OSError:
+                continue  # the store does not answer: what is written next will fail, too
+            except TakenOver as error:
+                ended.set()
+                self.on_lost(str(error))
+
+    def _renew_once(self, ended: threading.Event) -> None:
+        with self._asking:
+            if not ended.is_set():
+                self.check()
+                self._write(time.time() + LASTS_S)
+
+    def check(self) -> None:
+        """A process that has lost the lease never writes it again."""
+        with self._asking:
+            found = read_durable(self._storage, self._key) or {}
+            if found.get("epoch") == self.epoch and found["owner"] == self._owner:
+                return
+            self._ended.set()
+        raise TakenOver(
+            f"lake {self._storage.root} was taken over by {found.get('owner', 'another process')}, which writes it "
+            "now: this process writes nothing more"
+        )
+
+    def release(self) -> None:
+        with self._asking:
+            if not self._ended.is_set() and self.epoch:
+                self._ended.set()
+                with contextlib.suppress(OSError, UnreachableError):  # whoever comes next waits for its end
+                    self._write(0)
+        self._own.release()
 
 
 def _try(handle: IO[str], lock: Callable[[int, int], None]) -> bool:

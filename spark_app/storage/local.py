@@ -1,8 +1,4 @@
-"""The files of a lake on a local disk.
-
-A key names a file or folder of the lake: its path below the lake's root, with "/" between the parts. Only this package
-opens, lists, moves or syncs files of a lake; the rest of the code uses these verbs.
-"""
+"""The files of a lake on a local disk."""
 
 from __future__ import annotations
 
@@ -15,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from spark_app.storage.storage import Storage
+
 if TYPE_CHECKING:  # `status`, which the health check of a container calls every few seconds, needs no Arrow
     import pyarrow as pa
     from pyarrow.fs import FileSystem
@@ -24,30 +22,30 @@ T = TypeVar("T")
 BUFFER_BYTES = 256 << 10  # Parquet makes one write call per page and one per page header
 
 
-class LocalStorage:
-    """A lake's root folder. It may be pickled: tasks open it by its root.
+class LocalStorage(Storage):
+    """A lake's root folder."""
 
-    Readers see a whole file or none, except for files of `put_file`, which nothing names before they are complete.
-    """
+    is_local = True
 
     def __init__(self, root: str | os.PathLike[str]):
         self.root = os.path.abspath(root)
 
-    def uri(self, key: str) -> str:
-        """The name under which Spark, delta-rs and people know the file or folder."""
-        return f"{self.root}/{key}"
+    @property
+    def delta_options(self) -> dict[str, str]:
+        return {}
+
+    def probe(self, key: str) -> None:
+        self.replace(key, b"", durable=False)
+        self.delete(key)
 
     def path(self, key: str) -> Path:
         """The path of a file or folder, for code that is correct for local disks only."""
         return Path(self.root, key)
 
     def within(self, folder: str) -> LocalStorage:
-        """A folder of the lake as a storage of its own, with keys below that folder."""
         return LocalStorage(self.uri(folder))
 
     def list(self, folder: str, prefix: str = "") -> list[str]:
-        """Keys of the files and folders in a folder whose names begin with `prefix`, sorted; empty if there is no such
-        folder."""
         try:
             names = os.listdir(self.uri(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -55,54 +53,35 @@ class LocalStorage:
         return [f"{folder}/{name}" if folder else name for name in sorted(names) if name.startswith(prefix)]
 
     def exists(self, key: str) -> bool:
-        """Whether there is such a file or folder; False if access is denied."""
         return os.path.exists(self.uri(key))
 
     def size(self, key: str) -> int | None:
-        """Bytes of a file; None if it does not exist."""
         try:
             return os.stat(self.uri(key)).st_size
         except FileNotFoundError:
             return None
 
     def changed_at(self, key: str) -> int | None:
-        """When the file was written last, in nanoseconds since 1970; None if it does not exist."""
         try:
             return os.stat(self.uri(key)).st_mtime_ns
         except FileNotFoundError:
             return None
 
     def get(self, key: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError
-        """
         with open(self.uri(key), "rb") as file:
             return file.read()
 
     def open_input(self, key: str) -> pa.NativeFile:
-        """A file to read at any position.
-
-        Raises:
-            FileNotFoundError
-        """
         from pyarrow import OSFile
 
         return OSFile(self.uri(key), "rb")
 
     def map_input(self, key: str) -> pa.NativeFile:
-        """A file that does not change, to read at any position; processes that read it share its memory.
-
-        Raises:
-            FileNotFoundError
-        """
         from pyarrow import memory_map
 
         return memory_map(self.uri(key))
 
     def arrow(self) -> FileSystem:
-        """Arrow's view of the lake, for readers that open files by key themselves."""
         from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
         return SubTreeFileSystem(self.root, LocalFileSystem())
@@ -116,8 +95,6 @@ class LocalStorage:
         return bool(os.stat(self.uri(key)).st_mode & 0o077)
 
     def append(self, key: str, data: bytes) -> None:
-        """Add lines to the end of a file durably, and create it if there is none. A kill may leave a part of them, and
-        the next call ends such a line."""
         new = not self.exists(key)
         with _create(self.uri(key), _open_to_append) as file:
             if file.seek(0, os.SEEK_END) and _last_byte(file) != b"\n":
@@ -129,14 +106,10 @@ class LocalStorage:
             _sync(os.path.dirname(self.uri(key)))
 
     def put_if_absent(self, key: str, data: bytes, durable: bool = False, private: bool = False) -> None:
-        """Create a file with its content, in one step.
+        """`Storage.put_if_absent`.
 
         Args:
-            durable: the file is still there after a power cut.
             private: only its owner may read or write it, whatever the umask is.
-
-        Raises:
-            FileExistsError: there is such a file; it stays as it is.
         """
         with self._temporary(key, data, durable, _open_private if private else _open) as temporary:
             os.link(temporary, self.uri(key))
@@ -144,11 +117,6 @@ class LocalStorage:
             _sync(os.path.dirname(self.uri(key)))
 
     def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
-        """Create a file, or replace its content, in one step.
-
-        Args:
-            durable: after a power cut the file has the old or the new content; otherwise it may be torn.
-        """
         with self._temporary(key, data, durable) as temporary:
             os.replace(temporary, self.uri(key))
         if durable:
@@ -170,11 +138,6 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def put_file(self, key: str, durable: bool = True) -> Iterator[pa.BufferedOutputStream]:
-        """A new file to write; it is complete at the end of the block, and removed after an exception.
-
-        Args:
-            durable: fsync its content. `make_durable` of the folder makes its name durable, too.
-        """
         from pyarrow import BufferedOutputStream, OSFile  # Parquet would call Python for each write to a Python file
 
         path = self.uri(key)
@@ -190,27 +153,19 @@ class LocalStorage:
                 raise
 
     def make_durable(self, *keys: str) -> None:
-        """Fsync files, or folders: then the names of the files in them are durable."""
         for key in keys:
             _sync(self.uri(key))
 
     def delete(self, *keys: str) -> None:
-        """Remove files; a missing one is no error."""
         for key in keys:
             _remove(self.uri(key))
 
     def delete_all(self, folder: str) -> None:
-        """Remove a folder with everything in it; a missing one is no error.
-
-        Raises:
-            OSError: a part of it cannot be removed, or was created meanwhile.
-        """
         shutil.rmtree(self.uri(folder), ignore_errors=True)
         if self.exists(folder):
             os.rmdir(self.uri(folder))
 
     def create_folders(self, *folders: str) -> None:
-        """Create folders durably, and the root if it does not exist."""
         for folder in map(self.path, folders):
             made = [parent for parent in folder.parents if not parent.exists()]
             folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +173,6 @@ class LocalStorage:
                 _sync(str(new.parent))
 
     def move(self, key: str, to: str) -> None:
-        """Move a file or folder durably, in one step."""
         source, target = self.uri(key), self.uri(to)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(source, target)

@@ -25,7 +25,7 @@ class PageFiles:
 
     def __init__(self, lake: Lake):
         self.lake = lake
-        self._storage = lake.storage
+        self._storage = lake.here
         self._token = f"{lake.page}/token"
         self._lock = f"{lake.page}/lock"
         self._alerts = f"{lake.page}/alerts.json"

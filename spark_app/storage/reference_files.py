@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ def content_of(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def read_copy(storage: LocalStorage, name: str, content: str) -> pa.RecordBatch:
+def read_copy(storage: Storage, name: str, content: str) -> pa.RecordBatch:
     """The rows: `KEY` first, which is never NULL and has no value twice, then the joined columns. Processes of one
     machine share their memory.
 
@@ -42,7 +42,7 @@ def read_copy(storage: LocalStorage, name: str, content: str) -> pa.RecordBatch:
     return pa.ipc.open_file(storage.map_input(key_of(name, content))).get_batch(0)
 
 
-def is_whole(storage: LocalStorage, name: str, content: str) -> bool:
+def is_whole(storage: Storage, name: str, content: str) -> bool:
     """Whether a copy has the content that it is named by."""
     try:
         return content_of(memoryview(storage.map_input(key_of(name, content)).read_buffer())) == content

@@ -8,10 +8,10 @@ from typing import Any
 
 from spark_app.model.errors import ContractError
 from spark_app.storage import failpoints
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 
 
-def write_durably(storage: LocalStorage, key: str, text: str | bytes | memoryview, step: str) -> None:
+def write_durably(storage: Storage, key: str, text: str | bytes | memoryview, step: str) -> None:
     """Replace a file durably: after a power cut it has the old or the new content.
 
     Args:
@@ -21,7 +21,7 @@ def write_durably(storage: LocalStorage, key: str, text: str | bytes | memoryvie
         storage.replace(key, text.encode() if isinstance(text, str) else text)
 
 
-def write_quickly(storage: LocalStorage, key: str, value: Any, step: str | None) -> None:
+def write_quickly(storage: Storage, key: str, value: Any, step: str | None) -> None:
     """Replace a JSON file atomically but not durably.
 
     Args:
@@ -31,7 +31,7 @@ def write_quickly(storage: LocalStorage, key: str, value: Any, step: str | None)
         storage.replace(key, json.dumps(value).encode(), durable=False)
 
 
-def read_json(storage: LocalStorage, key: str) -> Any:
+def read_json(storage: Storage, key: str) -> Any:
     """The object in a file of `write_quickly`; None if there is no file or its content is damaged."""
     with contextlib.suppress(OSError, ValueError):
         value = json.loads(storage.get(key))
@@ -39,7 +39,7 @@ def read_json(storage: LocalStorage, key: str) -> Any:
     return None
 
 
-def read_durable(storage: LocalStorage, key: str, kind: type = dict) -> Any:
+def read_durable(storage: Storage, key: str, kind: type = dict) -> Any:
     """The value in a JSON file of `write_durably`; None if there is no file.
 
     Raises:

@@ -32,7 +32,7 @@ CHECKSUM = b"crc\0"
 
 def is_there(lake: Lake) -> bool:
     """True if there is a checkpoint to continue from; otherwise the manifests give the start."""
-    return lake.storage.exists(f"{lake.checkpoint}/offsets")
+    return lake.here.exists(f"{lake.checkpoint}/offsets")
 
 
 def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
@@ -44,7 +44,7 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
         fault = _fault(lake.path(lake.checkpoint), last)
     except (ContractError, OSError) as error:
         fault = str(error)
-    return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint))] if fault else []
+    return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint, here=True))] if fault else []
 
 
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
@@ -71,10 +71,10 @@ def forget(lake: Lake, why: str) -> None:
     log.warning("checkpoint recreated from the manifests", reason=why)
     old = f"{lake.checkpoint}.old"
     with failpoints.around("checkpoint"):
-        lake.storage.delete_all(old)
-        if lake.storage.exists(lake.checkpoint):
-            lake.storage.move(lake.checkpoint, old)  # in one step: `check` rejects half a checkpoint
-        lake.storage.delete_all(old)
+        lake.here.delete_all(old)
+        if lake.here.exists(lake.checkpoint):
+            lake.here.move(lake.checkpoint, old)  # in one step: `check` rejects half a checkpoint
+        lake.here.delete_all(old)
 
 
 def read_offsets(path: Path) -> Offsets:

@@ -140,7 +140,8 @@ class TableCommitter:
         return self.tables.unit(name) is not None and all(e.schema in known for e in manifest.tables[name].adds)
 
     def _is_lost(self, manifest: Manifest, bronze: str) -> bool:
-        """True if the only copy of the records was removed before its Delta commit was made."""
+        """True if the only copy of the records was removed before its Delta commit was made. In a bucket nobody else
+        removes files."""
         if not self._missing(bronze, manifest.tables[bronze]):
             return False
         return manifest.sequence > max(self._manifests.applied(), self.seen(bronze) or 0)
@@ -217,6 +218,8 @@ class TableCommitter:
         return bool(missing)
 
     def _missing(self, name: str, change: Change) -> list[str]:
+        if not self._lake.storage.is_local:
+            return []
         keys = (f"{self._lake.table(name)}/{entry.path}" for entry in change.adds)
         return [key for key in keys if not self._lake.storage.exists(key)]
 

@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.state_files import read_json
+from spark_app.storage.storage import Storage
 
 SEQUENCE = "protolake.sequence"  # in the metadata of the app's commits: the unit, or the last unit merged into gold
 UNIT = "protolake.digest"  # in a unit's commits only: the manifest's digest
@@ -62,13 +62,13 @@ def pointer_key(table: str) -> str:
     return f"{log_key(table)}/{POINTER}"
 
 
-def versions(storage: LocalStorage, table: str, kind: str = ".json") -> dict[int, str]:
+def versions(storage: Storage, table: str, kind: str = ".json") -> dict[int, str]:
     """Version -> key of the entries, or of the checkpoints (kind ".checkpoint.parquet")."""
     found = ((NAME.fullmatch(basename(key)), key) for key in storage.list(log_key(table)))
     return {int(match[1]): key for match, key in found if match and match[2] == kind}
 
 
-def read_entry(storage: LocalStorage, table: str, version: int) -> Entry | None:
+def read_entry(storage: Storage, table: str, version: int) -> Entry | None:
     """The entry; None if it is missing or incomplete."""
     try:
         lines = storage.get(entry_key(table, version)).splitlines()
@@ -98,7 +98,7 @@ def _is_complete(actions: list[dict[str, Any]], info: dict[str, Any], added: int
     return len(actions) > 1 or operation.startswith("VACUUM")
 
 
-def sync(storage: LocalStorage, table: str, after: int | None) -> int | None:
+def sync(storage: Storage, table: str, after: int | None) -> int | None:
     """Make durable the commits after a version (None = all) and the checkpoints from that version on.
 
     Returns the newest durable version; None if there is no table.
@@ -120,20 +120,20 @@ def sync(storage: LocalStorage, table: str, after: int | None) -> int | None:
     return newest
 
 
-def _sync_files(storage: LocalStorage, keys: Iterable[str]) -> None:
+def _sync_files(storage: Storage, keys: Iterable[str]) -> None:
     """Fsync the files that are not gone: log entries expire, and files may have been replaced and removed."""
     for key in keys:
         with contextlib.suppress(FileNotFoundError):
             storage.make_durable(key)
 
 
-def _before_first(storage: LocalStorage, table: str) -> int:
+def _before_first(storage: Storage, table: str) -> int:
     """The version before the first entry, if a checkpoint replaces the expired entries; otherwise -1."""
     first = min(versions(storage, table), default=0)
     return first - 1 if min(versions(storage, table, ".checkpoint.parquet"), default=first + 1) <= first else -1
 
 
-def _whole_after(storage: LocalStorage, table: str, after: int) -> list[Entry]:
+def _whole_after(storage: Storage, table: str, after: int) -> list[Entry]:
     """The unbroken sequence of complete entries after the version."""
     entries: list[Entry] = []
     while (entry := read_entry(storage, table, after + 1 + len(entries))) is not None:
@@ -164,7 +164,7 @@ class TornLog:
     left: bool
 
 
-def find_torn(storage: LocalStorage, table: str, after: int | None) -> TornLog:
+def find_torn(storage: Storage, table: str, after: int | None) -> TornLog:
     """Check everything after the version `after`, which is durable (None = check all)."""
     entries, checkpoints = versions(storage, table), versions(storage, table, ".checkpoint.parquet")
     known = _before_first(storage, table) if after is None else after
@@ -178,7 +178,7 @@ def find_torn(storage: LocalStorage, table: str, after: int | None) -> TornLog:
     return TornLog(torn, len(lost), _is_table(last, entries.keys(), whole))
 
 
-def _last_whole(storage: LocalStorage, table: str, known: int) -> int:
+def _last_whole(storage: Storage, table: str, known: int) -> int:
     entries = _whole_after(storage, table, known)
     is_readable = functools.cache(lambda name: _is_readable(storage, f"{table}/{name}"))
     while entries and not all(map(is_readable, _live(entries))):
@@ -186,7 +186,7 @@ def _last_whole(storage: LocalStorage, table: str, known: int) -> int:
     return known + len(entries)
 
 
-def _is_readable(storage: LocalStorage, key: str) -> bool:
+def _is_readable(storage: Storage, key: str) -> bool:
     """Read the whole file: it may have its length and its footer, but no content."""
     try:
         with storage.open_input(key) as source, pq.ParquetFile(source) as file:
@@ -195,7 +195,7 @@ def _is_readable(storage: LocalStorage, key: str) -> bool:
         return False
 
 
-def _pointer_is_right(storage: LocalStorage, table: str, checkpoints: Iterable[int]) -> bool:
+def _pointer_is_right(storage: Storage, table: str, checkpoints: Iterable[int]) -> bool:
     """An existing pointer must name an existing checkpoint: otherwise delta-rs cannot open the table."""
     if not storage.exists(pointer_key(table)):
         return True

@@ -67,7 +67,7 @@ class DurabilityMark:
             found = self._sync(list(tables))
         except OSError as error:
             # The kernel reports the error once: another fsync would succeed although the data is lost.
-            self._refused = f"the disk of {self._lake.root} could not store written data ({error}): check it"
+            self._refused = f"the disk of {self._lake.address} could not store written data ({error}): check it"
             raise UnreachableError(self._refused) from None
         with self._writing:
             same = {n: version for n, version in found.items() if self._began_anew[n] == began[n]}
@@ -75,6 +75,8 @@ class DurabilityMark:
             self._write(max(unit, self.unit), max(folded, self.folded), self.versions | newer)
 
     def _sync(self, names: list[str]) -> dict[str, int]:
+        if not self._storage.is_local:
+            return {}  # what the store has taken is durable
         if any(name not in self.versions for name in names):
             self._storage.make_durable("")
         with ThreadPoolExecutor(THREADS, thread_name_prefix="sync") as pool:

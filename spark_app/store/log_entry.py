@@ -25,7 +25,7 @@ from deltalake import DeltaTable, Schema
 from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.errors import ContractError
 from spark_app.model.reports import FileEntry
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.store.delta_log import SEQUENCE, UNIT, entry_key
 from spark_app.store.manifest import Manifest
 from spark_app.store.table_schema import commented, extended, renewed, table_comment
@@ -39,21 +39,29 @@ Lines = Iterable[dict[str, Any]]
 
 
 def create_table_actions(
-    columns: pa.Schema, configuration: Mapping[str, str | None], comments: Comments = NO_COMMENTS
+    columns: pa.Schema,
+    configuration: Mapping[str, str | None],
+    comments: Comments = NO_COMMENTS,
+    identity: uuid.UUID | None = None,
+    at: int | None = None,
 ) -> Lines:
     """The actions that create a table, in the lowest protocol version.
+
+    Args:
+        identity: the table's id; None = a new one.
+        at: when it was created, in milliseconds since 1970; None = now.
 
     Raises:
         ContractError: that protocol does not have the type of a column.
     """
     schema = Schema.from_arrow(columns).to_json()
     _refuse_zoneless(schema)
-    kept: dict[str, Any] = {"id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
+    kept: dict[str, Any] = {"id": str(identity or uuid.uuid4()), "format": {"provider": "parquet", "options": {}}}
     kept |= {"schemaString": commented(schema, comments), "partitionColumns": [], "configuration": configuration}
     kept |= _description(table_comment(None, comments))
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": kept | {"createdTime": int(time.time() * 1000)}},
+        {"metaData": kept | {"createdTime": int(time.time() * 1000) if at is None else at}},
     ]
 
 
@@ -78,7 +86,7 @@ def _description(comment: str | None) -> dict[str, Any]:
     return {} if comment is None else {"description": comment}
 
 
-def append(storage: LocalStorage, table: str, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
+def append(storage: Storage, table: str, version: int, manifest: Manifest, app: str, begins: Lines = ()) -> None:
     """Write the unit's commit to the table: atomic, but not durable yet.
 
     Args:
@@ -93,7 +101,7 @@ def append(storage: LocalStorage, table: str, version: int, manifest: Manifest, 
     _write(storage, table, version, _lines(table, manifest, app, begins))
 
 
-def extend(storage: LocalStorage, folder: str, table: DeltaTable, columns: pa.Schema, comments: Comments) -> None:
+def extend(storage: Storage, folder: str, table: DeltaTable, columns: pa.Schema, comments: Comments) -> None:
     """As `append`, for new columns and comments, after the handle's version. Nothing else of the table changes.
 
     Args:
@@ -106,15 +114,13 @@ def extend(storage: LocalStorage, folder: str, table: DeltaTable, columns: pa.Sc
     _write(storage, folder, table.version() + 1, _lines_of_columns(table, columns, comments))
 
 
-def rewrite(
-    storage: LocalStorage, table: str, version: int, adds: Collection[FileEntry], removes: Collection[str]
-) -> None:
+def rewrite(storage: Storage, table: str, version: int, adds: Collection[FileEntry], removes: Collection[str]) -> None:
     """As `append`, for the same rows in other files, or for other statistics of the same files."""
     _write(storage, table, version, _lines_of_rewrite(adds, removes))
 
 
 def overwrite(
-    storage: LocalStorage,
+    storage: Storage,
     table: str,
     version: int,
     add: FileEntry,
@@ -132,7 +138,7 @@ def overwrite(
 
 
 def append_rows(
-    storage: LocalStorage,
+    storage: Storage,
     table: str,
     version: int,
     adds: Collection[FileEntry],
@@ -148,15 +154,15 @@ def append_rows(
     _write(storage, table, version, _lines_of_rows(adds, removes, transactions, begins))
 
 
-def _write(storage: LocalStorage, table: str, version: int, lines: Lines) -> None:
-    if version and not storage.exists(entry_key(table, version - 1)):
+def _write(storage: Storage, table: str, version: int, lines: Lines) -> None:
+    if storage.is_local and version and not storage.exists(entry_key(table, version - 1)):
         raise FileNotFoundError(f"{storage.uri(entry_key(table, version - 1))} is missing")
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)  # not escaped, as in `stats`
     storage.put_if_absent(entry_key(table, version), text.encode())
 
 
 def renew(
-    storage: LocalStorage,
+    storage: Storage,
     folder: str,
     version: int,
     manifest: Manifest,
@@ -189,8 +195,9 @@ def unit_metadata(manifest: Manifest) -> dict[str, Any]:
 def _lines(
     name: str, manifest: Manifest, app: str, begins: Lines, replaced: Collection[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The transaction comes last: `delta_log` takes it as proof that the entry is complete."""
-    change, now = manifest.tables[name], int(time.time() * 1000)
+    """The transaction comes last: `delta_log` takes it as proof that the entry is complete. Whoever applies a unit to a
+    table writes the same bytes."""
+    change, now = manifest.tables[name], manifest.at // 1000
     mode = "Overwrite" if replaced else "Append"
     operation = {"operation": "WRITE", "operationParameters": {"mode": mode, "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}

@@ -19,7 +19,6 @@ from spark_app.ops.log import log
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
-from spark_app.storage.local import LocalStorage
 from spark_app.store import rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
@@ -109,7 +108,7 @@ class Maintainer:
         merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
         statistics.update(self._tables, name)
         removed = vacuum_and_clean_log(
-            self._tables.storage, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
+            self._tables.lake, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
         )
         self._small[name] = into
         self._tables.checkpoint_if_due(name, table.version())
@@ -145,7 +144,7 @@ class Maintainer:
 
 
 def vacuum_and_clean_log(
-    storage: LocalStorage, name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True
+    lake: Lake, name: str, table: DeltaTable, synced: DurabilityMark, sweeping: bool = True
 ) -> int:
     """Remove log entries, and if `sweeping` also files, that no version within the table's retention needs; returns the
     number of files.
@@ -156,14 +155,14 @@ def vacuum_and_clean_log(
     removed = 0
     if sweeping:
         synced.sync([name])
-        removed = len(sweep(storage, name, table))
+        removed = len(sweep(lake, name, table))
     synced.sync([name])
     with failpoints.around("clean_log"):
         table.cleanup_metadata()
     return removed
 
 
-def sweep(storage: LocalStorage, name: str, table: DeltaTable, dry_run: bool = False) -> list[str]:
+def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> list[str]:
     """Remove the files that no version within the table's retention needs, or with `dry_run` only list them; returns
     their names.
 
@@ -171,10 +170,14 @@ def sweep(storage: LocalStorage, name: str, table: DeltaTable, dry_run: bool = F
     would keep their files for ever. Call it only between two units, because no log names the files of an open unit yet.
     delta-rs also lists files that were removed earlier, as long as the log has their tombstones.
     """
+    storage = lake.storage
     there = set(storage.list(name))
     with failpoints.around("vacuum"):
-        named = table.vacuum(None, dry_run=dry_run, enforce_retention_duration=False, full=True)
+        only_listed = dry_run or not storage.is_local
+        named = table.vacuum(None, dry_run=only_listed, enforce_retention_duration=False, full=True)
     removed = [path for path in named if f"{name}/{path}" in there]
     if removed and not dry_run:
+        if not storage.is_local:
+            lake.deletes.remove([f"{name}/{path}" for path in removed])
         table.update_incremental()
     return removed

@@ -18,19 +18,19 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
 
-from spark_app.model.errors import ContractError
+from spark_app.model.errors import ContractError, TakenOver
 from spark_app.model.offsets import Offsets
 from spark_app.model.pauses import Pause, Pauses
 from spark_app.model.reports import FileEntry, Report, to_milliseconds
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
-from spark_app.storage.local import LocalStorage
 from spark_app.storage.state_files import read_durable, write_durably, write_quickly
+from spark_app.storage.storage import Storage
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
-Kind = Literal["ingest", "deferred", "replay", "rebuild", "renew", "loss", "resume"]
+Kind = Literal["ingest", "deferred", "replay", "rebuild", "renew", "loss", "resume", "takeover"]
 MOVING = ("ingest", "loss")  # the kinds that move the ingested end
 
 
@@ -63,8 +63,8 @@ class Manifest:
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",
             "value_bytes"; if there are rules, "dropped" in records, and "expectations"; "samples" as the report has
             them. For the events: "at", when the unit was committed, in microseconds since 1970; "run", the process that
-            did it; "seconds", which its jobs took; if it had jobs, "steps", the seconds of each, summed over tasks;
-            "events", what happened with it, as `Event.to_json` gives it.
+            did it; in a bucket "epoch", that of its lease; "seconds", which its jobs took; if it had jobs, "steps", the
+            seconds of each, summed over tasks; "events", what happened with it, as `Event.to_json` gives it.
     """
 
     sequence: int
@@ -77,6 +77,11 @@ class Manifest:
     def pauses(self) -> dict[str, Pause]:
         """The paused tables after this unit."""
         return {name: Pause(**pause) for name, pause in self.source.get("pauses", {}).items()}
+
+    @property
+    def at(self) -> int:
+        """When the unit was committed, in microseconds since 1970; 0 if an earlier release has committed it."""
+        return int(self.counts.get("at", 0))
 
     @cached_property
     def text(self) -> str:
@@ -114,6 +119,9 @@ class Manifests:
         self._layout = layout or TableNames()
         self._storage = lake.storage
         self._applied, self._began = f"{lake.manifests}/finished", f"{lake.manifests}/began"
+        self._look()
+
+    def _look(self) -> None:
         numbers = self.numbers()
         self.last = numbers[-1] if numbers else 0
         self.last_ingest: Manifest | None = next(  # or loss: the next ingest unit starts at its end
@@ -153,10 +161,23 @@ class Manifests:
         try:
             self._storage.put_if_absent(key, text.encode(), durable=True)
         except FileExistsError:
-            raise ContractError(
-                f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake",
-                "stop that process, then start this one again",
-            ) from None
+            said = f"{self._storage.uri(key)} exists already: another process has committed a unit to this lake"
+            if not self._storage.is_local:
+                raise TakenOver(said) from None
+            raise ContractError(said, "stop that process, then start this one again") from None
+
+    def take_over(self, counts: dict[str, Any]) -> None:
+        """Commit a unit that changes nothing: the process that had the lease before can then commit no more.
+
+        Args:
+            counts: those of a unit without records.
+        """
+        while True:
+            source = {"pauses": {name: vars(pause) for name, pause in self.pauses.items()}} if self.pauses else {}
+            try:
+                return self.commit(Manifest(self.last + 1, "takeover", source, {}, counts))
+            except TakenOver:  # that process was faster: its unit counts
+                self._look()
 
     def begin(self, start: Offsets, topic_ids: dict[str, str] | None) -> None:
         """Store where ingest begins."""
@@ -235,6 +256,8 @@ class Manifests:
                 self._check_file(f"{self._lake.table(table)}/{entry.path}", entry)
 
     def _check_file(self, key: str, entry: FileEntry) -> None:
+        if not self._storage.is_local:
+            return  # the store has answered that it has the file
         size = self._storage.size(key)
         if size != entry.size:
             found = "is missing" if size is None else f"has {size} bytes instead of {entry.size}"
@@ -268,7 +291,7 @@ class Manifests:
         }
 
 
-def read_manifest(storage: LocalStorage, key: str) -> Manifest:
+def read_manifest(storage: Storage, key: str) -> Manifest:
     """
     Raises:
         ContractError: the manifest is damaged, or has a newer format.

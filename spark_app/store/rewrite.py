@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from spark_app.model.field_ids import NO_IDS, FieldIds
 from spark_app.model.reports import FileEntry
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker import files
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -52,7 +52,7 @@ def plan(found: Iterable[tuple[str, int]], target: int) -> list[list[str]]:
 
 
 def merge(
-    storage: LocalStorage,
+    storage: Storage,
     table: str,
     paths: Sequence[str],
     columns: pa.Schema,
@@ -68,12 +68,12 @@ def merge(
     return files.write_row_groups(storage, table, name, columns, pieces, compression, nullable_texts, ids=ids)
 
 
-def _read_footer(storage: LocalStorage, key: str) -> pq.FileMetaData:
+def _read_footer(storage: Storage, key: str) -> pq.FileMetaData:
     with storage.open_input(key) as source:
         return pq.read_metadata(source)
 
 
-def read(storage: LocalStorage, key: str, columns: pa.Schema) -> Iterator[pa.Table]:
+def read(storage: Storage, key: str, columns: pa.Schema) -> Iterator[pa.Table]:
     """The file's row groups with all columns of the table; missing columns are NULL."""
     with storage.open_input(key) as source, pq.ParquetFile(source) as file:
         for number in range(file.num_row_groups):

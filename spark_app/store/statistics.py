@@ -22,7 +22,7 @@ from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.store import rewrite
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.findings import Finding
@@ -132,7 +132,7 @@ def _bounds(table: DeltaTable) -> set[str]:
     return {name[4:] for name in names if any(value is not None for value in actions[name].to_pylist())}
 
 
-def _is_suspect(storage: LocalStorage, key: str) -> bool:
+def _is_suspect(storage: Storage, key: str) -> bool:
     """True if another writer wrote the file, or its bounds leave NaN out. A missing or torn file is not suspect: it was
     replaced meanwhile, or another check reports it."""
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,11 +33,12 @@ class Tables:
     """Open handles of the lake's tables. A caller that commits through a handle must refresh it.
 
     Attributes:
+        lake: where the tables are.
         column_ids: the field ids of the lake.
     """
 
     def __init__(self, lake: Lake, settings: LakeSettings, layout: TableNames | None = None):
-        self._lake = lake
+        self.lake = lake
         self.storage = lake.storage
         self._handles: dict[str, DeltaTable] = {}
         self._appended: dict[str, tuple[int, int]] = {}  # table -> version and unit that its handle lacks
@@ -78,16 +80,18 @@ class Tables:
         """The handle, which may lack the last entries."""
         if name not in self._handles:
             uri = self.uri(name)
-            if not self._lake.has_table(name) or not DeltaTable.is_deltatable(uri):
+            if not self.lake.has_table(name) or not DeltaTable.is_deltatable(uri, self.storage.delta_options):
                 return None
-            self._handles[name] = DeltaTable(uri)
+            self._handles[name] = self._load(name)
         return self._handles[name]
 
     def create_from_unit(
         self, name: str, columns: pa.Schema, manifest: Manifest, app: str, comments: Comments = NO_COMMENTS
     ) -> None:
         """Create a table with `log_entry.append`; its handle is opened when it is needed."""
-        log_entry.append(self.storage, self._lake.table(name), 0, manifest, app, self._beginning(columns, comments))
+        identity = uuid.uuid5(uuid.NAMESPACE_URL, f"{app}/{name}/{manifest.sequence}")
+        begins = self._beginning(columns, comments, identity, manifest.at // 1000)
+        log_entry.append(self.storage, self.lake.table(name), 0, manifest, app, begins)
         self._appended[name] = 0, manifest.sequence
 
     def begin_by_rows(
@@ -95,7 +99,7 @@ class Tables:
     ) -> None:
         """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
         begins = self._beginning(columns, comments)
-        log_entry.overwrite(self.storage, self._lake.table(name), 0, add, [], upto, app, begins)
+        log_entry.overwrite(self.storage, self.lake.table(name), 0, add, [], upto, app, begins)
         self._appended[name] = 0, upto
 
     def begin_without_rows(
@@ -103,32 +107,34 @@ class Tables:
     ) -> None:
         """Create an empty table with `log_entry.append_rows`."""
         begins = self._beginning(columns, comments)
-        log_entry.append_rows(self.storage, self._lake.table(name), 0, [], [], transactions, begins)
+        log_entry.append_rows(self.storage, self.lake.table(name), 0, [], [], transactions, begins)
 
     def commit_rows(
         self, name: str, adds: Collection[FileEntry], removes: Collection[str], transactions: Sequence[tuple[str, int]]
     ) -> int:
         """As `append_unit`, with `log_entry.append_rows`."""
         version = self._next(name)
-        log_entry.append_rows(self.storage, self._lake.table(name), version, adds, removes, transactions)
+        log_entry.append_rows(self.storage, self.lake.table(name), version, adds, removes, transactions)
         self._appended[name] = version, transactions[-1][1]
         return version
 
-    def _beginning(self, columns: pa.Schema, comments: Comments) -> log_entry.Lines:
-        return log_entry.create_table_actions(columns, self.configuration | skipping(columns), comments)
+    def _beginning(
+        self, columns: pa.Schema, comments: Comments, identity: uuid.UUID | None = None, at: int | None = None
+    ) -> log_entry.Lines:
+        return log_entry.create_table_actions(columns, self.configuration | skipping(columns), comments, identity, at)
 
     def add_columns(self, name: str, columns: pa.Schema, comments: Comments) -> None:
         """Add columns and comments with `log_entry.extend`, and refresh the handle."""
         table = self._handles[name]
         log_entry.check(name, table)
-        log_entry.extend(self.storage, self._lake.table(name), table, columns, comments)
+        log_entry.extend(self.storage, self.lake.table(name), table, columns, comments)
         table.update_incremental()
 
     def append_unit(self, name: str, manifest: Manifest, app: str) -> int:
         """Append a unit's commit with `log_entry.append` after the last known version of an open or new table; the
         handle is refreshed when it is needed. Returns the version."""
         version = self._next(name)
-        log_entry.append(self.storage, self._lake.table(name), version, manifest, app)
+        log_entry.append(self.storage, self.lake.table(name), version, manifest, app)
         self._appended[name] = version, manifest.sequence
         return version
 
@@ -137,14 +143,14 @@ class Tables:
         table = self.get(name)
         assert table is not None
         version, configuration = self._next(name), self.configuration | skipping(columns)
-        folder = self._lake.table(name)
+        folder = self.lake.table(name)
         log_entry.renew(self.storage, folder, version, manifest, app, table, columns, configuration, comments)
         self.forget(name)
 
     def replace_rows(self, name: str, add: FileEntry, removes: Collection[str], upto: int, app: str) -> int:
         """As `append_unit`, with `log_entry.overwrite`."""
         version = self._next(name)
-        log_entry.overwrite(self.storage, self._lake.table(name), version, add, removes, upto, app)
+        log_entry.overwrite(self.storage, self.lake.table(name), version, add, removes, upto, app)
         self._appended[name] = version, upto
         return version
 
@@ -179,7 +185,7 @@ class Tables:
         """Replace files with `log_entry.rewrite` after the handle's version, and refresh the handle."""
         table = self._handles[name]
         log_entry.check(name, table)
-        log_entry.rewrite(self.storage, self._lake.table(name), table.version() + 1, adds, removes)
+        log_entry.rewrite(self.storage, self.lake.table(name), table.version() + 1, adds, removes)
         table.update_incremental()
 
     def index(self, name: str) -> None:
@@ -203,11 +209,11 @@ class Tables:
             self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
 
     def _make_checkpoint(self, name: str) -> None:
-        table = self._handles.get(name) or DeltaTable(self.uri(name))
+        table = self._handles.get(name) or self._load(name)
         table.update_incremental()
         table.create_checkpoint()
         # A handle keeps 25 KB for each entry that it has read: more than a gigabyte for a thousand tables.
-        self._handles[name] = DeltaTable(self.uri(name))
+        self._handles[name] = self._load(name)
 
     def _await_checkpoint(self, name: str) -> None:
         if name in self._checkpoints:
@@ -245,9 +251,12 @@ class Tables:
             if first is None or last is None or (first <= high and last >= low)
         ]
 
+    def _load(self, name: str) -> DeltaTable:
+        return DeltaTable(self.uri(name), storage_options=self.storage.delta_options)
+
     def uri(self, name: str) -> str:
         """The name under which delta-rs and Spark open the table."""
-        return self.storage.uri(self._lake.table(name))
+        return self.storage.uri(self.lake.table(name))
 
     def forget(self, name: str) -> None:
         """Drop the table's handle, after its running checkpoint has ended."""

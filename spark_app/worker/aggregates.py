@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.table_rows import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
@@ -56,7 +56,7 @@ class Grouping(NamedTuple):
         floating-point columns and means are left to Spark."""
         return _is_key(self.fields.field(self.key).type) and all(map(self._suits, self.aggregates))
 
-    def reduce(self, storage: LocalStorage, keys: Iterable[str]) -> pa.Table:
+    def reduce(self, storage: Storage, keys: Iterable[str]) -> pa.Table:
         """Reduce the rows of the files to a part: one row per key, for `combine`.
 
         Raises:
@@ -90,7 +90,7 @@ class Grouping(NamedTuple):
             return bool(types.is_signed_integer(kind))
         return aggregate.function in ("min", "max") and _is_ordered(kind)
 
-    def _read(self, storage: LocalStorage, key: str) -> Iterator[pa.RecordBatch]:
+    def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
         with storage.open_input(key) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
             there = set(file.schema_arrow.names) & set(map(source_of, self.fields))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_app.model.offsets import Span
 from spark_app.model.record_schemas import OMITTED_SCHEMA
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.table_rows import BRONZE_SCHEMA, COORDINATES
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Share:
         limit: the task ends after this number of records; None = it reads all.
     """
 
-    storage: LocalStorage
+    storage: Storage
     pieces: tuple[Piece, ...]
     ranges: Ranges | None
     batch_records: int
@@ -98,7 +98,7 @@ def _format() -> ParquetFileFormat:
     return ParquetFileFormat(dictionary_columns=shared, coerce_int96_timestamp_unit=int96)
 
 
-def find_row_groups(storage: LocalStorage, keys: Iterable[str], ranges: Ranges | None) -> list[Piece]:
+def find_row_groups(storage: Storage, keys: Iterable[str], ranges: Ranges | None) -> list[Piece]:
     """The row groups of the files. Those whose statistics exclude the ranges are left out."""
     wanted = None
     if ranges is not None:

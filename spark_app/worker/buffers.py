@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from spark_app.model.field_ids import FieldIds, paths_of
 from spark_app.model.reports import FileEntry
-from spark_app.storage.local import LocalStorage
 from spark_app.worker import files, table_rows
 from spark_app.worker.task_plan import TaskPlan
 
@@ -26,7 +25,7 @@ class Buffers:
         """`task` is part of the file names and must be unique."""
         self._plan = plan
         self._ids = ids
-        self._storage = LocalStorage(plan.root)
+        self._storage = plan.storage
         self._prefix = f"{plan.prefix}-{task}"
         self._written = 0  # files, so far
         self.clear()

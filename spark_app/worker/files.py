@@ -22,7 +22,7 @@ from spark_app.model.field_ids import NO_IDS, FieldIds
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.model.reports import FileEntry
 from spark_app.storage import failpoints
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.dictionaries import Dictionaries, codec
 
 SMALL_BYTES = 1 << 20  # below this size zstd's setup costs more than it saves, and compaction rewrites the file anyway
@@ -62,7 +62,7 @@ class Columns:
 
 
 def write_file(
-    storage: LocalStorage,
+    storage: Storage,
     folder: str,
     name: str,
     rows: pa.Table,
@@ -82,7 +82,7 @@ def write_file(
 
 
 def write_row_groups(
-    storage: LocalStorage,
+    storage: Storage,
     folder: str,
     name: str,
     schema: pa.Schema,

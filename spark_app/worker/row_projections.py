@@ -13,14 +13,14 @@ from spark_app.model.errors import UnreachableError
 from spark_app.projections.projector import project
 from spark_app.references.joining import join
 from spark_app.storage.hmac_key import fingerprint_of, read_key
-from spark_app.storage.local import LocalStorage
+from spark_app.storage.storage import Storage
 from spark_app.worker.pick import pick
 
 
 class RowProjections:
     """Of one task."""
 
-    def __init__(self, definitions: Definitions, hmac_key_file: str, storage: LocalStorage):
+    def __init__(self, definitions: Definitions, hmac_key_file: str, storage: Storage):
         self._by_number = definitions.projections()
         self._key_file = hmac_key_file
         self._storage = storage

@@ -24,7 +24,6 @@ from spark_app.model.pauses import FailedRow
 from spark_app.model.record_schemas import OMITTED_SCHEMA
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
-from spark_app.storage.local import LocalStorage
 from spark_app.worker import framing, row_checks, table_rows, unwrap
 from spark_app.worker.buffers import Buffers
 from spark_app.worker.keys import read_keys
@@ -43,7 +42,7 @@ LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that th
 
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """Process one task's records; `task` is part of the file names and must be unique."""
-    failpoints.arm(plan.root)
+    failpoints.arm(plan.here)
     watch = Stopwatch()
     work = _TaskRun(plan, catalog, task, watch)
     for batch, is_large in _split_large_records(batches, plan.own_file_bytes):
@@ -96,7 +95,7 @@ class _TaskRun:
         self._tally = Tally()
         self._buffers = Buffers(plan, catalog.field_ids, task)
         self._placement = Placement(plan, catalog)
-        self._projections = RowProjections(plan.definitions, plan.hmac_key_file, LocalStorage(plan.root))
+        self._projections = RowProjections(plan.definitions, plan.hmac_key_file, plan.storage)
         # Of the Arrow batch at hand: the records as bronze has them, their lineage, and (row, cause, detail, message
         # type, schema) of those that are quarantined.
         self._records: pa.Table = None

@@ -9,6 +9,7 @@ from spark_app.decode.decoder import STRICT
 from spark_app.model.catalog import DecodeOptions
 from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.table_names import TableNames
+from spark_app.storage.storage import Storage
 from spark_app.worker.framing import UnframedSchema
 from spark_app.worker.route import Routing
 from spark_app.worker.unwrap import Wrapper
@@ -19,7 +20,7 @@ class TaskPlan:
     """All that a task must know besides the catalog. It is small, because it travels with every task.
 
     Attributes:
-        root: the lake's folder.
+        storage: where the files go.
         prefix: begins every file name: the unit's sequence number and a random part of this attempt.
         layout: names of the tables.
         routing: the tables that exist. A routing value that is not among them is reported.
@@ -41,9 +42,10 @@ class TaskPlan:
         max_record_bytes: the source omits a value that is larger.
         compression: of the Parquet files of all tables but bronze.
         bronze_compression: of bronze's.
+        here: folder of the driver's machine in which a test arms failpoints.
     """
 
-    root: str
+    storage: Storage
     prefix: str
     layout: TableNames
     routing: Routing
@@ -65,3 +67,4 @@ class TaskPlan:
     max_record_bytes: int = 64 << 20
     compression: str = "zstd"
     bronze_compression: str = "zstd"
+    here: str = ""

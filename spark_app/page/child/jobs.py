@@ -21,7 +21,7 @@ def do(question: dict[str, Any]) -> dict[str, Any]:
     """Do the job; {"failed": why} if it cannot be done."""
     settings = Settings.model_validate_json(question["settings"])
     try:
-        return _job(question["job"])(Lake(settings.lake.path), settings, **question["arguments"])
+        return _job(question["job"])(Lake(settings.place), settings, **question["arguments"])
     except ProtolakeError as error:
         return {"failed": str(error)}
     except Exception as error:

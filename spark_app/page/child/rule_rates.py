@@ -33,7 +33,7 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     events = settings.tables.layout.events
     if not lake.has_table(events):
         return {}
-    opened = DeltaTable(lake.storage.uri(lake.table(events)))
+    opened = DeltaTable(lake.storage.uri(lake.table(events)), storage_options=lake.storage.delta_options)
     chosen: list[str] = []
     size = 0
     for file in files_of(opened)[:MOST_FILES]:

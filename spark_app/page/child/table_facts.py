@@ -32,7 +32,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     """
     if table not in lake.tables():
         return {"unknown": True}
-    opened = DeltaTable(lake.storage.uri(lake.table(table)))
+    opened = DeltaTable(lake.storage.uri(lake.table(table)), storage_options=lake.storage.delta_options)
     files = files_of(opened)
     hidden = table in hidden_tables(lake, settings)
     return {

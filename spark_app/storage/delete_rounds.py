@@ -1,0 +1,72 @@
+"""Removes files of a bucket that no log names.
+
+A process that was stopped in the middle may wake up when another one writes the lake. So the keys to remove are written
+down first, as a round with a number that exists only once: a process that has lost the lease finds its next number
+taken, and removes nothing but what it had decided when it still held the lease.
+
+    _protolake/deletes/000000000007.json    {"epoch": 3, "keys": [...]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from posixpath import basename
+
+from spark_app.model.errors import TakenOver
+from spark_app.storage import failpoints
+from spark_app.storage.lease import Lease
+from spark_app.storage.storage import Storage
+
+KEPT = 1000  # rounds: a process that sleeps while so many pass, right before it writes its own, is not noticed
+PER_ROUND = 10_000  # keys
+
+
+class DeleteRounds:
+    """The rounds of one run. On a local disk, where the lock is kept by the kernel, nothing is written down."""
+
+    def __init__(self, storage: Storage, folder: str, lease: Lease):
+        self._storage = storage
+        self._folder = folder
+        self._lease = lease
+        self._last: int | None = None
+
+    def begin(self) -> None:
+        """Complete the round of a process that has not released the lease, and take the next number from it."""
+        if not self._storage.is_local and self._lease.took_over:
+            numbers = self._numbers()
+            if numbers:
+                self._storage.delete(*json.loads(self._storage.get(self._key(numbers[-1])))["keys"])
+            self.remove([], even_none=True)
+
+    def remove(self, keys: Collection[str], even_none: bool = False) -> None:
+        """
+        Raises:
+            TakenOver: another process writes the lake.
+        """
+        if self._storage.is_local:
+            return self._storage.delete(*keys)
+        wanted = sorted(keys)
+        for start in range(0, len(wanted), PER_ROUND) or ([0] if even_none else []):
+            self._remove(wanted[start : start + PER_ROUND])
+
+    def _remove(self, keys: list[str]) -> None:
+        numbers = self._numbers() if self._last is None else []
+        self._last = (max(numbers, default=0) if self._last is None else self._last) + 1
+        text = json.dumps({"epoch": self._lease.epoch, "keys": keys})
+        self._lease.check()
+        try:
+            with failpoints.around("round"):
+                self._storage.put_if_absent(self._key(self._last), text.encode(), durable=True)
+        except FileExistsError:
+            raise TakenOver(
+                f"{self._storage.uri(self._key(self._last))} exists already: another process writes this lake now"
+            ) from None
+        self._storage.delete(*keys, *(self._key(n) for n in numbers if n < self._last - KEPT))
+
+    def _numbers(self) -> list[int]:
+        names = (basename(key).removesuffix(".json") for key in self._storage.list(self._folder))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}/{number:012d}.json"
