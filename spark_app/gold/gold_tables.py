@@ -206,6 +206,7 @@ class GoldTables:
             writer_properties=writer_properties(self._settings, columns),
             commit_properties=self._transaction(upto),
         )
+        self._handles.lake.lease.check()
         with failpoints.around("gold.merge"):
             updates = _updates(self._definition, columns)
             merge.when_matched_update(updates).when_not_matched_insert_all().execute()
@@ -220,6 +221,7 @@ class GoldTables:
             self._synced.forget(gold)
             self._begin(gold, part, upto)
             return int(part.num_rows)
+        self._handles.lake.lease.check()
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._handles.uri(gold),
@@ -229,6 +231,7 @@ class GoldTables:
                 configuration=self._handles.configuration,
                 writer_properties=writer_properties(self._settings, part.schema),
                 commit_properties=self._transaction(upto),
+                storage_options=self._handles.storage.delta_options,
             )
         self._forget(gold)
         return int(part.num_rows)
@@ -272,7 +275,7 @@ class GoldTables:
 
     def _clean(self, gold: str) -> None:
         """Remove replaced files and old log entries. Each write leaves the files that it replaces."""
-        vacuum_and_clean_log(self._handles.storage, gold, self._current(gold), self._synced)
+        vacuum_and_clean_log(self._handles.lake, gold, self._current(gold), self._synced)
         log.debug("old files of gold removed", table=gold)
 
     def _current(self, gold: str) -> DeltaTable:

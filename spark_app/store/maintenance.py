@@ -19,6 +19,7 @@ from spark_app.ops.log import log
 from spark_app.settings.models import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
+from spark_app.storage.lake import Lake
 from spark_app.store import rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
