@@ -101,22 +101,27 @@ def append(storage: Storage, table: str, version: int, manifest: Manifest, app: 
     _write(storage, table, version, _lines(table, manifest, app, begins))
 
 
-def extend(storage: Storage, folder: str, table: DeltaTable, columns: pa.Schema, comments: Comments) -> None:
+def extend(
+    storage: Storage, folder: str, table: DeltaTable, columns: pa.Schema, comments: Comments, epoch: int = 0
+) -> None:
     """As `append`, for new columns and comments, after the handle's version. Nothing else of the table changes.
 
     Args:
         columns: all columns of the table, the new ones too.
+        epoch: of the lease in a bucket.
 
     Raises:
         ContractError: the table's protocol does not have the type of a column.
     """
     _refuse_zoneless(Schema.from_arrow(columns).to_json())
-    _write(storage, folder, table.version() + 1, _lines_of_columns(table, columns, comments))
+    _write(storage, folder, table.version() + 1, _lines_of_columns(table, columns, comments, epoch))
 
 
-def rewrite(storage: Storage, table: str, version: int, adds: Collection[FileEntry], removes: Collection[str]) -> None:
-    """As `append`, for the same rows in other files, or for other statistics of the same files."""
-    _write(storage, table, version, _lines_of_rewrite(adds, removes))
+def rewrite(
+    storage: Storage, table: str, version: int, adds: Collection[FileEntry], removes: Collection[str], epoch: int = 0
+) -> None:
+    """As `extend`, for the same rows in other files, or for other statistics of the same files."""
+    _write(storage, table, version, _lines_of_rewrite(adds, removes, epoch))
 
 
 def overwrite(
@@ -237,21 +242,28 @@ def _lines_of_rows(
         yield {"txn": {"appId": app, "version": number}}
 
 
-def _lines_of_columns(table: DeltaTable, columns: pa.Schema, comments: Comments) -> Iterator[dict[str, Any]]:
-    operation = {"operation": "ADD COLUMN", "operationParameters": {}}
+def _lines_of_columns(
+    table: DeltaTable, columns: pa.Schema, comments: Comments, epoch: int
+) -> Iterator[dict[str, Any]]:
+    operation = {"operation": "ADD COLUMN", "operationParameters": {}} | _of_lease(epoch)
     yield {"commitInfo": {"timestamp": int(time.time() * 1000), **operation, "engineInfo": "protolake"}}
     yield _changed(table, extended(table, columns, comments), comments)
 
 
-def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str]) -> Iterator[dict[str, Any]]:
+def _lines_of_rewrite(adds: Collection[FileEntry], removes: Collection[str], epoch: int) -> Iterator[dict[str, Any]]:
     """The metrics let `delta_log` check that the entry is complete."""
     now = int(time.time() * 1000)
     metrics = {"numFilesAdded": len(adds), "numFilesRemoved": len(removes)}
-    operation = {"operation": "OPTIMIZE", "operationParameters": {}, "operationMetrics": metrics}
+    operation = {"operation": "OPTIMIZE", "operationParameters": {}, "operationMetrics": metrics} | _of_lease(epoch)
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake"}}
     yield from ({"add": _added(entry, now) | {"dataChange": False}} for entry in adds)
     for path in removes:
         yield {"remove": {"path": quote(path), "dataChange": False, "deletionTimestamp": now}}
+
+
+def _of_lease(epoch: int) -> dict[str, Any]:
+    """Which process wrote an entry that belongs to no unit."""
+    return {"protolake.epoch": epoch} if epoch else {}
 
 
 def _added(entry: FileEntry, now: int) -> dict[str, Any]:
