@@ -35,7 +35,7 @@ class Schemas:
     """The ledger and the lake's rule for message indexes at the start of the audit."""
 
     def __init__(self, lake: Lake):
-        self._folder = lake.path(lake.schemas)
+        self._storage, self._folder = lake.storage, lake.schemas
         rules = read_durable(lake.storage, lake.rules) or {}
         self._rule = rules.get("decode.message_index")
         self.routing: str | None = rules.get("event.routing")  # the routing field, as the lake began to call it
@@ -102,7 +102,7 @@ class Schemas:
 
     def _declared(self, digest: str) -> list[Descriptor]:
         """As `_own`, of a descriptor set."""
-        files = FileDescriptorSet.FromString((self._folder / f"{digest}.fds").read_bytes()).file
+        files = FileDescriptorSet.FromString(self._storage.get(f"{self._folder}/{digest}.fds")).file
         if digest not in self._pools:
             self._pools[digest] = DescriptorPool()
             for file in files:

@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow.fs import LocalFileSystem
 
 from spark_app.audit.renamed_fields import RenamedFields
 from spark_app.audit.schemas import Schemas
@@ -25,6 +23,7 @@ from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, read_json
+from spark_app.storage.storage import Storage
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
@@ -38,22 +37,22 @@ class Table:
     it, so a filter on that column finds no rows.
     """
 
-    def __init__(self, folder: Path, version: int | None = None):
-        delta, name = DeltaTable(str(folder), version=version), folder.name
+    def __init__(self, storage: Storage, name: str, version: int | None = None):
+        delta = _delta(storage, name, version)
         if delta.protocol().min_reader_version > 1:
             raise ContractError(
                 f"the audit cannot read table {name}: it has reader features that this app never writes"
             )
         self.name = name
-        self.folder = folder
+        self._storage = storage
         self.delta = delta
         self.schema: pa.Schema = pa.schema(delta.schema().to_arrow())
-        parquet, disk = ds.ParquetFileFormat(), LocalFileSystem()
+        parquet, files = ds.ParquetFileFormat(), storage.arrow()
         fragments = [
-            parquet.make_fragment(f"{folder}/{path}", disk, partition_expression=inside)
+            parquet.make_fragment(f"{name}/{path}", files, partition_expression=inside)
             for path, inside in self._files()
         ]
-        self._dataset: ds.Dataset = ds.FileSystemDataset(fragments, self.schema, parquet, disk)
+        self._dataset: ds.Dataset = ds.FileSystemDataset(fragments, self.schema, parquet, files)
 
     def _files(self) -> Iterator[tuple[str, Any]]:
         """(path, condition that all offsets of the file satisfy)."""
@@ -111,21 +110,21 @@ class Table:
                 break
             first = first if found is None else version
         try:
-            return Table(self.folder, first - 1) if first else None
+            return Table(self._storage, self.name, first - 1) if first else None
         except DeltaError:
             return None
 
     def _unit_of(self, version: int) -> int | None:
         """The unit of a commit; None if the commit belongs to no unit."""
-        entry = self.folder / "_delta_log" / f"{version:020d}.json"
-        infos = (json.loads(line).get("commitInfo") for line in entry.read_bytes().splitlines())
+        entry = self._storage.get(f"{self.name}/_delta_log/{version:020d}.json")
+        infos = (json.loads(line).get("commitInfo") for line in entry.splitlines())
         unit = next((info.get("protolake.sequence") for info in infos if info), None)
         return None if unit is None else int(unit)
 
     def _is_outdated(self) -> bool:
         """Whether files are missing and a newer version of the table removed all of them."""
-        newer = set(DeltaTable(str(self.folder)).get_add_actions()["path"].to_pylist())
-        gone = {path for path, _ in self._files() if not (self.folder / path).exists()}
+        newer = set(_delta(self._storage, self.name).get_add_actions()["path"].to_pylist())
+        gone = {path for path, _ in self._files() if not self._storage.exists(f"{self.name}/{path}")}
         return bool(gone) and not gone & newer
 
     def _guard(self, read: Any) -> Any:
@@ -141,6 +140,10 @@ class Table:
             raise ContractError(
                 f"table {self.name} cannot be read ({words}): restore its files from a backup"
             ) from None
+
+
+def _delta(storage: Storage, name: str, version: int | None = None) -> DeltaTable:
+    return DeltaTable(storage.uri(name), version=version, storage_options=storage.delta_options)
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,7 @@ def _manifest(lake: Lake, number: int) -> dict[str, Any]:
 def _read(lake: Lake, settings: Settings, upto: int) -> Snapshot:
     synced = read_json(lake.storage, lake.synced) or {}  # before the tables: a running app may update gold
     folded = int(synced.get("folded", 0))
-    tables = {name: Table(lake.path(lake.table(name))) for name in lake.tables()}
+    tables = {name: Table(lake.storage, lake.table(name)) for name in lake.tables()}
     manifests = (_manifest(lake, number) for number in reversed(lake.units()))
     last = next((m for m in manifests if "end" in m["source"]), None)
     source = last["source"] if last else {"end": {}}

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from spark_app.queries.parquet_rows import rows_of
 from spark_app.queries.quoting import quoted
 from spark_app.storage.lake import Lake
 
@@ -86,16 +87,18 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
 
 def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]) -> None:
     """Make the tables views of their current files, and lock everything else away: no other file, no network."""
-    files: dict[str, list[str]] = {}
+    opened: list[str] = []
+    storage = lake.storage
     for name in names:
-        table = DeltaTable(lake.storage.uri(lake.table(name)), storage_options=lake.storage.delta_options)
-        files[name] = table.file_uris()
+        table = DeltaTable(storage.uri(lake.table(name)), storage_options=storage.delta_options)
+        keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
         empty = con.from_arrow(pa.schema(table.schema()).empty_table())
-        if files[name]:
-            _with_all_columns(con.read_parquet(files[name], union_by_name=True), empty).create_view(name)
+        if keys:
+            _with_all_columns(rows_of(con, storage, table, keys), empty).create_view(name)
+            opened += map(storage.uri, keys)
         else:
             con.register(name, pa.schema(table.schema()).empty_table())
-    con.sql("SET allowed_paths = $paths", params={"paths": [file for of in files.values() for file in of]})
+    con.sql("SET allowed_paths = $paths", params={"paths": opened if storage.is_local else []})
     con.sql("SET enable_external_access = false")
     con.sql("SET lock_configuration = true")
 

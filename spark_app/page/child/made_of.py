@@ -52,7 +52,9 @@ def _newest(lake: Lake, settings: Settings, table: str) -> RowOrigins:
         silver = layout.silver_of(table.removeprefix(before).removesuffix(after))
     if not lake.has_table(silver):
         return RowOrigins()
-    files = files_of(DeltaTable(lake.storage.uri(lake.table(silver)), storage_options=lake.storage.delta_options))
+    files = files_of(
+        DeltaTable(lake.storage.uri(lake.table(silver)), storage_options=lake.storage.delta_options), silver
+    )
     number = next((file.bounds["_definition"] for file in files), None)
     return RowOrigins(definitions={number or 0: frozenset()})
 

@@ -9,7 +9,9 @@ from deltalake import DeltaTable
 
 from spark_app.page.child.plain_values import LONGEST, plain
 from spark_app.queries.locked_tables import connect
+from spark_app.queries.parquet_rows import rows_of
 from spark_app.queries.quoting import quoted
+from spark_app.storage.storage import Storage
 
 MOST_ROWS = 20
 MOST_FILES = 20
@@ -28,7 +30,7 @@ class File:
         bounds: the largest values of some columns.
     """
 
-    uri: str
+    key: str
     bytes: int
     rows: int | None
     written_ms: int
@@ -36,9 +38,12 @@ class File:
     bounds: dict[str, Any]
 
 
-def files_of(table: DeltaTable) -> list[File]:
-    """The files of a table, those with the newest rows first. A file that was merged from old ones is old."""
-    uris = {uri.rpartition("/")[2]: uri for uri in table.file_uris()}
+def files_of(table: DeltaTable, folder: str) -> list[File]:
+    """The files of a table, those with the newest rows first. A file that was merged from old ones is old.
+
+    Args:
+        folder: the key of the table.
+    """
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names
     moment = next((f"max.{one}" for one in MOMENTS if f"max.{one}" in names), "modification_time")
@@ -48,7 +53,7 @@ def files_of(table: DeltaTable) -> list[File]:
     several = zip(*(read.get(name, none) for name in wanted), strict=True)
     found = [
         File(
-            uris[path.rpartition("/")[2]],
+            f"{folder}/{path}",
             size or 0,
             rows,
             written or 0,
@@ -60,7 +65,7 @@ def files_of(table: DeltaTable) -> list[File]:
     return sorted(found, key=lambda file: file.order if file.order[0] else (False, 0, file.order[2]), reverse=True)
 
 
-def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
+def newest_rows(storage: Storage, table: DeltaTable, files: list[File]) -> dict[str, Any]:
     """{"columns": names, "rows": JSON values (see `plain`), "moment": the column that says how new a row is, or ""}.
 
     Args:
@@ -69,14 +74,14 @@ def newest_rows(table: DeltaTable, files: list[File]) -> dict[str, Any]:
     chosen: list[str] = []
     rows = 0
     for file in files[:MOST_FILES]:
-        chosen.append(file.uri)
+        chosen.append(file.key)
         rows += file.rows or 0
         if rows >= MOST_ROWS:
             break
     if not chosen:
         return {"columns": [field.name for field in table.schema().fields], "rows": [], "moment": ""}
     con = connect()
-    view = con.read_parquet(chosen, union_by_name=True)
+    view = rows_of(con, storage, table, chosen)
     moment = next((one for one in MOMENTS if one in view.columns), "")
     orders = [f"{quoted(one)} DESC NULLS LAST" for one in (moment, *PLACES) if one in view.columns]
     if orders:

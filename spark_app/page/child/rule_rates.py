@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 
 from spark_app.page.child.newest_rows import files_of
 from spark_app.queries.locked_tables import connect
+from spark_app.queries.parquet_rows import rows_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 
@@ -36,15 +37,15 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     opened = DeltaTable(lake.storage.uri(lake.table(events)), storage_options=lake.storage.delta_options)
     chosen: list[str] = []
     size = 0
-    for file in files_of(opened)[:MOST_FILES]:
+    for file in files_of(opened, events)[:MOST_FILES]:
         size += file.bytes
         if chosen and size > MOST_BYTES:
             break
-        chosen.append(file.uri)
+        chosen.append(file.key)
     if not chosen:
         return {}
     con = connect()
-    con.read_parquet(chosen, union_by_name=True).create_view("events")
+    rows_of(con, lake.storage, opened, chosen).create_view("events")
     found: dict[str, list[tuple[float, int, int]]] = {}
     arguments: dict[str, Any] = {"table": table, "shortest": SHORTEST_S, "points": POINTS}
     for rule, at, passed, failed in con.execute(SQL, arguments).fetchall():

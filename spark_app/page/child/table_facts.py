@@ -33,7 +33,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     if table not in lake.tables():
         return {"unknown": True}
     opened = DeltaTable(lake.storage.uri(lake.table(table)), storage_options=lake.storage.delta_options)
-    files = files_of(opened)
+    files = files_of(opened, table)
     hidden = table in hidden_tables(lake, settings)
     return {
         "comment": opened.metadata().description or "",
@@ -46,7 +46,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
         },
         "version": opened.version(),
         "commits": _part(lambda: _commits(opened)),
-        "rows": {"hidden": hidden_text(table)} if hidden else _part(lambda: newest_rows(opened, files)),
+        "rows": {"hidden": hidden_text(table)} if hidden else _part(lambda: newest_rows(lake.storage, opened, files)),
         "rules": _part(lambda: _rules(lake, settings, table, files)),
         "rates": _part(lambda: rule_rates(lake, settings, table)),
     }
