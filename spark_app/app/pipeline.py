@@ -113,6 +113,7 @@ class Pipeline:
         try:
             self._disk.retry(self.lake.prepare)
             self._disk.retry(self.lake.lease.take)
+            self.lake.lease.on_lost = lambda said: self.life.leave(ExitCode.UNREACHABLE, said)
             failpoints.arm(self.lake.root)
             self.life.begin({"ingest": self._sign, "gold": self._gold_progress})
             self._disk.retry(self._tell_start)

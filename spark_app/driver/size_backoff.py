@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from pyspark.errors import PySparkException
 
-from spark_app.model.errors import last_message_line
+from spark_app.model.errors import UnreachableError, last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 MOST_AT_ONCE = 200_000
 
@@ -51,6 +52,9 @@ class SizeBackoff:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
+            if is_store_error(error):
+                self._note(self._limit, self._tries)
+                raise UnreachableError(last_message_line(error)) from None
             log.error(
                 "the pass over bronze failed, trying fewer records",
                 records=self._limit,

@@ -22,6 +22,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json, write_quickly
 
 EVERY_S = 1.0
+EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
 RATE_WINDOW_S = 60.0
 STALE_S = 30.0  # an older status is that of an app that no longer runs
 QUIET_S = 45.0  # Spark reports progress every ten seconds, even if there is no work
@@ -233,7 +234,7 @@ class Status:
 
     def _write_forever(self) -> None:
         failed = False
-        while not self._done.wait(EVERY_S):
+        while not self._done.wait(EVERY_S if self._lake.storage.is_local else EVERY_S_IN_A_BUCKET):
             try:
                 self._write()
                 failed = False

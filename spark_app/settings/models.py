@@ -20,7 +20,7 @@ from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
 from spark_app.settings.watching import Alerts, Page
-from spark_app.storage.place import TESTED, UNTESTED, Place
+from spark_app.storage.place import ADDRESS, UNTESTED, Place
 
 PREFIX = "PROTOLAKE_"
 ExpectationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
@@ -361,8 +361,10 @@ class Settings(BaseSettings):
         scheme, place = self.place.scheme, self.lake.path
         if scheme in UNTESTED and not self.lake.untested:
             raise ValueError(f"lake.path: {place} was never tested; set lake.untested = true to use it all the same")
-        if scheme and (scheme not in (*TESTED, *UNTESTED) or not self.place.bucket):
-            raise ValueError(f"lake.path: {place} is neither a folder nor s3://bucket/prefix")
+        if scheme and not ADDRESS.fullmatch(place):
+            raise ValueError(
+                f"lake.path: {place} is neither a folder nor s3://bucket/prefix of letters, digits and any of . _ - /"
+            )
         return self
 
     @field_validator("reference")

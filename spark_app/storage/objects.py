@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import functools
 import secrets
 import threading
@@ -24,9 +23,10 @@ from obstore.exceptions import UnauthenticatedError as NoCredentialsError
 from obstore.store import ObjectStore, S3Store
 from obstore.store import from_url as store_at
 
-from spark_app.model.errors import ConfigurationError, TakenOver, UnreachableError
+from spark_app.model.errors import ConfigurationError, TakenOver
 from spark_app.storage.place import Place, read_credentials
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import denied, failed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,10 +39,6 @@ REREAD_S = 60.0  # the file of credentials is read again after this time
 PART_BYTES = 64 << 20  # a larger file is sent in parts
 MOST_TAGS = 10_000
 AT_ONCE = 16  # files that are moved side by side
-
-
-class StoreError(UnreachableError, OSError):
-    """The object store does not answer, or refuses."""
 
 
 class ObjectStorage(Storage):
@@ -255,20 +251,16 @@ class ObjectStorage(Storage):
         Raises:
             FileNotFoundError, AlreadyExistsError, PreconditionError
             PermissionError: the store refuses the credentials.
-            StoreError: the store does not answer.
+            StoreError: the store does not answer, see `store_errors`.
         """
         try:
             yield
         except (AlreadyExistsError, PreconditionError):
             raise
         except (PermissionDeniedError, NoCredentialsError):
-            said = "the object store refuses access: check the keys"
-            raise PermissionError(errno.EACCES, said, self.uri(key)) from None
+            raise denied(self.uri(key)) from None
         except BaseError as error:
-            raise StoreError(
-                f"the object store did not do what was asked of {self.uri(key)} "
-                f"({_first_line(error)}): check {self.place.endpoint or 'the network'}"
-            ) from None
+            raise failed(self.uri(key), _first_line(error), self.place.endpoint) from None
 
 
 def vars_after_root(place: Place) -> tuple[str, ...]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_app.model.errors import ConfigurationError
 
-TESTED = ("s3",)
-UNTESTED = ("gs", "az", "abfs", "abfss")
+UNTESTED = ("gs", "az")  # kinds of object stores that the libraries know
+ADDRESS = re.compile(
+    r"(s3|gs|az)://[a-z0-9][a-z0-9.-]*(/[\w.-]+)*/?", re.ASCII
+)  # readers differ about other characters
 SETTING = "store.credentials_file"
 NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 

@@ -79,8 +79,9 @@ class Tables:
     def _open(self, name: str) -> DeltaTable | None:
         """The handle, which may lack the last entries."""
         if name not in self._handles:
-            uri = self.uri(name)
-            if not self.lake.has_table(name) or not DeltaTable.is_deltatable(uri, self.storage.delta_options):
+            if not self.lake.has_table(name) or (
+                self.storage.is_local and not DeltaTable.is_deltatable(self.uri(name))
+            ):
                 return None
             self._handles[name] = self._load(name)
         return self._handles[name]

@@ -105,8 +105,10 @@ class SmallLake:
         lake = {"path": str(root)} | sections.pop("lake", {})
         registry = {"url": "http://127.0.0.1:1"} | sections.pop("registry", {})
         self.settings = Settings(lake=lake, registry=registry, **sections)  # type: ignore[arg-type]
-        self.lake = Lake(root)
+        self.lake = Lake(self.settings.place)
         self.lake.prepare()
+        if not self.lake.storage.is_local:
+            self.lake.lease.take()
         self.reopen()
         self.kafka = Batches()
         self.ends: dict[int, int] = {}
