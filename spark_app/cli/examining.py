@@ -141,7 +141,13 @@ def settings(
 
 
 def shell(settings: SettingsFile = None, lake: LakeFolder = None) -> None:
-    """Start a pyspark shell in which every table of the lake is a view of the same name."""
-    from spark_app.app.shell import start
+    """Start a pyspark shell in which every table of the lake is a view of the same name; for a lake in a bucket it is a
+    DuckDB shell."""
+    loaded = load(settings, lake)
+    if loaded.place.scheme:
+        from spark_app.app import duckdb_shell
 
-    start(load(settings, lake))
+        return duckdb_shell.start(loaded)
+    from spark_app.app import shell
+
+    shell.start(loaded)

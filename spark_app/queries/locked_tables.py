@@ -87,20 +87,24 @@ def _names_of(parsed: Any) -> tuple[set[str], set[str]]:
 
 def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]) -> None:
     """Make the tables views of their current files, and lock everything else away: no other file, no network."""
-    opened: list[str] = []
-    storage = lake.storage
-    for name in names:
-        table = DeltaTable(storage.uri(lake.table(name)), storage_options=storage.delta_options)
-        keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
-        empty = con.from_arrow(pa.schema(table.schema()).empty_table())
-        if keys:
-            _with_all_columns(rows_of(con, storage, table, keys), empty).create_view(name)
-            opened += map(storage.uri, keys)
-        else:
-            con.register(name, pa.schema(table.schema()).empty_table())
-    con.sql("SET allowed_paths = $paths", params={"paths": opened if storage.is_local else []})
+    opened = [key for name in names for key in view_of(con, lake, name)]
+    paths = [lake.storage.uri(key) for key in opened] if lake.storage.is_local else []
+    con.sql("SET allowed_paths = $paths", params={"paths": paths})
     con.sql("SET enable_external_access = false")
     con.sql("SET lock_configuration = true")
+
+
+def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
+    """Make a table a view of its current files, whose keys are returned."""
+    storage = lake.storage
+    table = DeltaTable(storage.uri(lake.table(name)), storage_options=storage.delta_options)
+    keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
+    empty = con.from_arrow(pa.schema(table.schema()).empty_table())
+    if keys:
+        _with_all_columns(rows_of(con, storage, table, keys), empty).create_view(name)
+    else:
+        con.register(name, pa.schema(table.schema()).empty_table())
+    return keys
 
 
 def _with_all_columns(rows: duckdb.DuckDBPyRelation, empty: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
