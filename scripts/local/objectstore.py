@@ -1,0 +1,93 @@
+"""A real object store (SeaweedFS) with S3's API, loopback only, with one bucket.
+
+`with ObjectStore(state, port) as store: store.url`. The data is in <state>/objects; it is kept. Its keys are in a file
+that only its owner may read, and that `store.credentials_file` names.
+"""
+
+import http.client
+import json
+import secrets
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from scripts.local.ports import HOST, free_port
+from scripts.local.server import Server
+
+BUCKET = "lake"
+VOLUME_MB = 64  # the store reserves files in this size
+
+
+class ObjectStore(Server):
+    """The object store; it is ready when its bucket takes requests with the keys of its own folder."""
+
+    name = "objects"
+    option = "--object-store-port"
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def credentials_file(self) -> Path:
+        """The keys, as AWS's own tools keep them."""
+        return self.folder / "credentials"
+
+    @property
+    def _identities(self) -> Path:
+        return self.folder / "identities.json"
+
+    @cached_property
+    def _ports(self) -> dict[str, int]:
+        parts = ("master", "volume", "filer")
+        own = {f"{part}.port": free_port() for part in parts}
+        return own | {f"{part}.port.grpc": free_port() for part in (*parts, "s3")}
+
+    def prepare(self) -> None:
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        if not self.credentials_file.is_file():
+            key, secret = secrets.token_hex(8), secrets.token_hex(16)
+            actions = ["Admin", "Read", "Write", "List", "Tagging"]
+            identity = {"name": "protolake", "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+            _write(self._identities, json.dumps({"identities": [identity]}))
+            _write(self.credentials_file, f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+
+    def command(self) -> list[str]:
+        ports = {"s3.port": self.port, "s3.port.iceberg": 0, "s3.port.lance": 0, **self._ports}
+        options = {"ip": HOST, "dir": self.folder / "data", "s3.config": self._identities, **ports}
+        options |= {"master.telemetry": "false", "master.volumeSizeLimitMB": VOLUME_MB, "volume.max": 0}
+        options |= {"volume.preStopSeconds": 0, "s3.autoCreateBucket": "true"}
+        return [str(Path(sys.executable).with_name("weed")), "server", "-filer", "-s3"] + [
+            f"-{name}={value}" for name, value in options.items()
+        ]
+
+    def is_ready(self) -> bool:
+        """Without keys it denies access; with them it takes an object, which makes the bucket."""
+        try:
+            connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+            connection.request("GET", "/")
+            return connection.getresponse().status == 403 and self._takes_objects()
+        except OSError:
+            return False
+
+    def _takes_objects(self) -> bool:
+        import obstore
+        from obstore.store import S3Store
+
+        from spark_app.storage.place import read_credentials
+
+        keys = {name.removeprefix("aws_"): text for name, text in read_credentials(str(self.credentials_file)).items()}
+        config = {"endpoint": self.url, "region": "us-east-1", **keys}
+        store = S3Store(BUCKET, config=config, client_options={"allow_http": True}, retry_config={"max_retries": 0})  # type: ignore[arg-type]
+        try:
+            obstore.put(store, ".ready", b"")
+        except Exception:  # of any kind, while it starts
+            return False
+        return True
+
+
+def _write(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
