@@ -34,7 +34,7 @@ def main() -> int:
         if options.lanes > 1 and len(options.names) > 1:
             failed = lanes.play(options)
         else:
-            with open_lab(options.keep) as lab:
+            with open_lab(options.keep, options.storage) as lab:
                 failed = [name for name in options.names if not play(lab, name, options)]
                 if options.keep:
                     print(f"kept in {lab.folder}")

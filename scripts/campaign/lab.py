@@ -11,16 +11,19 @@ from pathlib import Path
 
 from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
+from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 
 
 class Lab:
     """The servers and the folder of the scenarios. `folder` is on the same disk as the lakes."""
 
-    def __init__(self, folder: Path, kafka: Kafka, registry: Registry):
+    def __init__(self, folder: Path, kafka: Kafka, registry: Registry, objects: ObjectStore | None = None):
+        """`objects` holds the lakes; None = they are in the folder."""
         self.folder = folder
         self.kafka = kafka
         self.registry = registry
+        self.objects = objects
         self._numbers = count(1)
 
     def stage(self, **settings: str) -> Stage:
@@ -28,16 +31,21 @@ class Lab:
         number = next(self._numbers)
         folder = self.folder / f"stage-{number}"
         folder.mkdir()
-        return Stage(folder, self.kafka, self.registry, f"chaos_{number}", **settings)
+        return Stage(folder, self.kafka, self.registry, f"chaos_{number}", self.objects, **settings)
 
 
 @contextlib.contextmanager
-def open_lab(keep: bool = False) -> Iterator[Lab]:
-    """Start the servers; at the end stop them and remove everything unless `keep`."""
+def open_lab(keep: bool = False, storage: str = "local") -> Iterator[Lab]:
+    """Start the servers; at the end stop them and remove everything unless `keep`.
+
+    Args:
+        storage: where the lakes are, "local" or "s3".
+    """
     folder = Path(tempfile.mkdtemp(prefix="protolake-chaos-"))
     try:
-        with Kafka(folder / "kafka") as kafka, Registry(folder / "registry") as registry:
-            yield Lab(folder, kafka, registry)
+        in_bucket = ObjectStore(folder / "objects") if storage == "s3" else contextlib.nullcontext()
+        with Kafka(folder / "kafka") as kafka, Registry(folder / "registry") as registry, in_bucket as objects:
+            yield Lab(folder, kafka, registry, objects)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)

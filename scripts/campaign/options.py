@@ -28,6 +28,7 @@ class Options:
     times: int | None = None
     records: int | None = None
     lanes: int = 1
+    storage: str = "local"
     keep: bool = False
     publish: bool = False
     list: bool = False
@@ -62,6 +63,7 @@ def command(options: Options, name: str) -> str:
     words = ["./scripts/chaos", name, f"--tier {options.tier}", f"--seed {options.seed}"]
     words += [f"--times {options.times}"] if options.times else []
     words += [f"--records {options.records}"] if options.records else []
+    words += [f"--storage {options.storage}"] if options.storage != "local" else []
     return " ".join(words)
 
 
@@ -85,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--times", type=positive, help="repetitions, instead of the tier's number")
     parser.add_argument("--records", type=positive, help="records, instead of the tier's number")
     parser.add_argument("--lanes", type=positive, default=1, help="scenarios side by side, each on servers of its own")
+    parser.add_argument(
+        "--storage",
+        choices=("local", "s3"),
+        default="local",
+        help="where the lakes are; s3 = in SeaweedFS",
+    )
     parser.add_argument("--keep", action="store_true", help="leave lakes, logs and topics in place afterwards")
     parser.add_argument("--publish", action="store_true", help="enter the results into scripts/campaign/RESULTS.md")
     return parser

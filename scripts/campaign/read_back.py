@@ -11,6 +11,8 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 
+from spark_app.storage.place import Place, read_credentials
+
 Identity = tuple[str, int, int]
 
 
@@ -44,18 +46,31 @@ def digest(value: bytes | None) -> str:
     return "" if value is None else hashlib.sha256(value).hexdigest()
 
 
-def read(lake: Path, name: str, columns: list[str] | None = None) -> pa.Table:
+def read(lake: Path | Place, name: str, columns: list[str] | None = None) -> pa.Table:
     """A table, read with delta-rs; an empty one if it does not exist."""
-    if not DeltaTable.is_deltatable(str(lake / name)):
+    uri, options = f"{_root(lake)}/{name}", _options(lake)
+    if not DeltaTable.is_deltatable(uri, options):
         return pa.table({c: [] for c in columns or []})
-    return DeltaTable(str(lake / name)).to_pyarrow_table(columns=columns)
+    return DeltaTable(uri, storage_options=options).to_pyarrow_table(columns=columns)
+
+
+def _root(lake: Path | Place) -> str:
+    return lake.root if isinstance(lake, Place) else str(lake)
+
+
+def _options(lake: Path | Place) -> dict[str, str]:
+    """How delta-rs reaches a bucket."""
+    if isinstance(lake, Path) or not lake.scheme:
+        return {}
+    keys = {name.upper(): text for name, text in read_credentials(lake.credentials_file).items()}
+    return {"AWS_ENDPOINT_URL": lake.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": lake.region, **keys}
 
 
 def tables(lake: Path, prefix: str) -> list[str]:
     return sorted(p.name for p in lake.iterdir() if p.name.startswith(prefix) and (p / "_delta_log").is_dir())
 
 
-def wrong_events(lake: Path, last: int) -> dict[str, list[int]]:
+def wrong_events(lake: Path | Place, last: int) -> dict[str, list[int]]:
     """Units up to `last` that are not exactly once in the table of events, which begins with some unit."""
     rows = read(lake, "pipeline_events", ["kind", "unit"]).to_pylist()
     found = Counter(row["unit"] for row in rows if row["kind"] == "unit")

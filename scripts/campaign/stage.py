@@ -18,10 +18,12 @@ from scripts.local.artifacts import ROOT
 from scripts.local.downloads import ensure
 from scripts.local.environment import class_archive
 from scripts.local.kafka import Kafka
+from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
+from spark_app.storage.place import Place
 from spark_app.storage.state_files import read_json
 
 HANGS_S = 600.0  # a limit, so that every wait ends; promised times are measured
@@ -29,10 +31,24 @@ QUICK = "-XX:TieredStopAtLevel=1"  # in an app that runs for seconds the second 
 
 
 class Stage:
-    """A topic and a lake on the shared servers."""
+    """A topic and a lake on the shared servers.
 
-    def __init__(self, folder: Path, kafka: Kafka, registry: Registry, topic: str, **settings: str):
+    Attributes:
+        lake: the folder of the lake, or of its files on this machine if the lake is in a bucket.
+        place: where the lake is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kafka: Kafka,
+        registry: Registry,
+        topic: str,
+        objects: ObjectStore | None = None,
+        **settings: str,
+    ):
         self.lake = folder / "lake"
+        self.place = objects.place(topic, self.lake) if objects else Place(str(self.lake))
         self.topic = topic
         self.brokers = kafka.bootstrap
         self.log = folder / "app.log"
@@ -42,7 +58,11 @@ class Stage:
             "PROTOLAKE_KAFKA__BROKERS": kafka.bootstrap,
             "PROTOLAKE_KAFKA__TOPIC": topic,
             "PROTOLAKE_REGISTRY__URL": registry.url,
-            "PROTOLAKE_LAKE__PATH": str(self.lake),
+            "PROTOLAKE_LAKE__PATH": self.place.root,
+            "PROTOLAKE_STORE__ENDPOINT": self.place.endpoint,
+            "PROTOLAKE_STORE__REGION": self.place.region,
+            "PROTOLAKE_STORE__CREDENTIALS_FILE": self.place.credentials_file,
+            "PROTOLAKE_STORE__LOCAL_PATH": self.place.local,
             "PROTOLAKE_SPARK__JARS": str(jars),
             "PROTOLAKE_RUN__BACKOFF_S": "0",  # otherwise repeated kills would delay the starts
             "JAVA_HOME": str(found.spark_home()),
@@ -131,10 +151,10 @@ class Stage:
             return {"audit": f"ended with {done.returncode}: {done.stderr[-1000:]}"}
         verdict = json.loads(done.stdout)
         found: dict[str, object] = {kind: wrongs[:3] for kind, wrongs in verdict["named"].items()}
-        lake = Lake(self.lake)
+        lake = Lake(self.place)
         folded = (read_json(lake.storage, lake.synced) or {}).get("folded", 0)
         left = {"left": verdict["left"], "units_not_in_gold": max(lake.units(), default=0) - folded}
-        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.lake, folded).items() if units}
+        found |= {f"events {what}": units[:3] for what, units in wrong_events(self.place, folded).items() if units}
         return found | {what: count for what, count in left.items() if count}
 
     def arm(self, points: Sequence[str]) -> None:
@@ -149,7 +169,7 @@ class Stage:
         return found
 
     def status(self) -> dict[str, Any]:
-        return read_json(Lake(self.lake).storage, Lake.status) or {}
+        return read_json(Lake(self.place).storage, Lake.status) or {}
 
     def unit(self) -> int:
         """The last ingest unit that any process committed, from its status."""

@@ -11,10 +11,15 @@ import sys
 from functools import cached_property
 from pathlib import Path
 
+import obstore
+from obstore.store import S3Store
+
 from scripts.local.ports import HOST, free_port
 from scripts.local.server import Server
+from spark_app.storage.place import Place, read_credentials
 
 BUCKET = "lake"
+REGION = "us-east-1"  # any is right
 VOLUME_MB = 64  # the store reserves files in this size
 
 
@@ -33,6 +38,10 @@ class ObjectStore(Server):
         """The keys, as AWS's own tools keep them."""
         return self.folder / "credentials"
 
+    def place(self, prefix: str, local: Path) -> Place:
+        """A lake in the bucket. `local` is its folder on this machine."""
+        return Place(f"s3://{BUCKET}/{prefix}", self.url, REGION, str(self.credentials_file), str(local))
+
     @property
     def _identities(self) -> Path:
         return self.folder / "identities.json"
@@ -50,7 +59,11 @@ class ObjectStore(Server):
         if not self.credentials_file.is_file():
             key, secret = secrets.token_hex(8), secrets.token_hex(16)
             actions = ["Admin", "Read", "Write", "List", "Tagging"]
-            identity = {"name": "protolake", "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+            identity = {
+                "name": "protolake",
+                "credentials": [{"accessKey": key, "secretKey": secret}],
+                "actions": actions,
+            }
             _write(self._identities, json.dumps({"identities": [identity]}))
             _write(self.credentials_file, f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
 
@@ -59,9 +72,13 @@ class ObjectStore(Server):
         options = {"ip": HOST, "dir": self.folder / "data", "s3.config": self._identities, **ports}
         options |= {"master.telemetry": "false", "master.volumeSizeLimitMB": VOLUME_MB, "volume.max": 0}
         options |= {"volume.preStopSeconds": 0, "s3.autoCreateBucket": "true"}
-        return [str(Path(sys.executable).with_name("weed")), "server", "-filer", "-s3"] + [
-            f"-{name}={value}" for name, value in options.items()
-        ]
+        return [
+            str(Path(sys.executable).with_name("weed")),
+            f"-logdir={self.log.parent}",
+            "server",
+            "-filer",
+            "-s3",
+        ] + [f"-{name}={value}" for name, value in options.items()]
 
     def is_ready(self) -> bool:
         """Without keys it denies access; with them it takes an object, which makes the bucket."""
@@ -73,14 +90,10 @@ class ObjectStore(Server):
             return False
 
     def _takes_objects(self) -> bool:
-        import obstore
-        from obstore.store import S3Store
-
-        from spark_app.storage.place import read_credentials
-
         keys = {name.removeprefix("aws_"): text for name, text in read_credentials(str(self.credentials_file)).items()}
-        config = {"endpoint": self.url, "region": "us-east-1", **keys}
-        store = S3Store(BUCKET, config=config, client_options={"allow_http": True}, retry_config={"max_retries": 0})  # type: ignore[arg-type]
+        config = {"endpoint": self.url, "region": REGION, **keys}
+        client, retry = {"allow_http": True}, {"max_retries": 0}
+        store = S3Store(BUCKET, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
         try:
             obstore.put(store, ".ready", b"")
         except Exception:  # of any kind, while it starts

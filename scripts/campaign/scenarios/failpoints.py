@@ -30,6 +30,7 @@ REFUSED = ["hearts", "poker"]  # at first, so that a replay has records to place
 REMOVED = ["rummy", "spades", "uno"]  # at the end, so that a rebuild has rows to add
 OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
+OF_BUCKETS = ("takeover", "round")
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
 RULES: dict[str, dict[str, Any]] = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
@@ -136,9 +137,11 @@ def _work(stage: Stage, records: int, deaths: Deaths) -> None:
     bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
     _produce(stage, records, partitions="3", timeline=bumps)
     start = partial(_start_with_others, stage)
-    _die_everywhere(stage, _points("ingest", *_others()), start, deaths)
-    _tear_log(stage)
-    _die_everywhere(stage, _points("mend"), stage.start, deaths)
+    in_bucket = bool(stage.place.scheme)
+    _die_everywhere(stage, _points("ingest", *(OF_BUCKETS if in_bucket else ()), *_others()), start, deaths)
+    if not in_bucket:  # an object store tears nothing
+        _tear_log(stage)
+        _die_everywhere(stage, _points("mend"), stage.start, deaths)
     shutil.rmtree(stage.lake / "_protolake" / "checkpoint", ignore_errors=True)
     _die_everywhere(stage, _points("checkpoint"), stage.start, deaths)
     stage.drain(BATCH__MAX_RECORDS="100000")
@@ -188,7 +191,7 @@ def _land(stage: Stage, allowed: str) -> None:
 
 def _refuse(stage: Stage, allowed: str) -> None:
     """Add records to quarantine: of games that never had a table, because existing tables stay."""
-    number = len(list(stage.lake.glob("silver_*")))
+    number = sum(name.startswith("silver_") for name in Lake(stage.place).tables())
     stage.produce(MORE, schema_version="5", games=f"late_{number},late_{number + 1}")
     stage.drain(TABLES__ALLOWLIST=allowed)
 
@@ -196,7 +199,7 @@ def _refuse(stage: Stage, allowed: str) -> None:
 def _ask(stage: Stage, *command: str) -> Popen[bytes]:
     """Start the command. Of the requests of killed commands only the oldest, which has begun, is kept: the others would
     all be executed one after another."""
-    lake = Lake(stage.lake)
+    lake = Lake(stage.place)
     for request in requests.pending(lake)[1:]:
         lake.storage.delete(requests.key_of(request))
     return stage.spawn(*command)
@@ -205,7 +208,7 @@ def _ask(stage: Stage, *command: str) -> Popen[bytes]:
 def _remove(stage: Stage) -> None:
     """Remove tables, for a rebuild."""
     for game in REMOVED:
-        shutil.rmtree(stage.lake / f"silver_{game}_events", ignore_errors=True)
+        Lake(stage.place).storage.delete_all(f"silver_{game}_events")
 
 
 def _bump(stage: Stage, version: int) -> Popen[bytes]:
@@ -229,7 +232,7 @@ def _points(*steps: str) -> list[str]:
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
     of_units = ("ingest", "deferred", "replay", "rebuild", "renew", "resume", "checkpoint", "mend", "leave")
-    special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS)
+    special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS, *OF_BUCKETS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 
