@@ -54,7 +54,7 @@ def _delta(lake: Lake, name: str) -> DeltaTable:
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:
     bronze = settings.tables.bronze
     return f"""
-Protolake shell: {len(names)} tables of {lake.address}, read only; tables() registers new ones, new rows and new columns.
+Protolake shell: {len(names)} tables of {lake.address}, read only; tables() shows what is new in them.
 DuckDB as 'con', its queries as 'sql', tables for Polars and others as 'delta'. Try:
 
   sql("show tables")

@@ -40,7 +40,7 @@ class _Fills:
         folder = lab.folder / "disks"
         folder.mkdir()
         settings = {"LAKE__PATH": os.fspath(lake), "LAKE__MIN_FREE_BYTES": "1", "GOLD__INTERVAL_S": "1"}
-        self.stage = Stage(folder, lab.kafka, lab.registry, "full_disks", **settings)
+        self.stage = Stage(folder, lab.kafka, lab.registry, "full_disks", None, **settings)
         self.stage.lake = lab.folder / "small"
 
 
