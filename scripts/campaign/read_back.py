@@ -11,7 +11,8 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from deltalake import DeltaTable
 
-from spark_app.storage.place import Place, read_credentials
+from spark_app.model.place import Place
+from spark_app.storage.store_keys import read_credentials
 
 Identity = tuple[str, int, int]
 

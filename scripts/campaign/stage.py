@@ -21,9 +21,9 @@ from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from spark_app.model.place import Place
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
-from spark_app.storage.place import Place
 from spark_app.storage.state_files import read_json
 
 HANGS_S = 600.0  # a limit, so that every wait ends; promised times are measured

@@ -16,7 +16,8 @@ from obstore.store import S3Store
 
 from scripts.local.ports import HOST, free_port
 from scripts.local.server import Server
-from spark_app.storage.place import Place, read_credentials
+from spark_app.model.place import Place
+from spark_app.storage.store_keys import read_credentials
 
 BUCKET = "lake"
 REGION = "us-east-1"  # any is right

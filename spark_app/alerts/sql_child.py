@@ -10,10 +10,10 @@ from typing import Any
 
 import duckdb
 
+from spark_app.model.place import Place
 from spark_app.queries.asking import reply
 from spark_app.queries.locked_tables import Refused, connect, first_line, names_in, open_tables
 from spark_app.storage.lake import Lake
-from spark_app.storage.place import Place
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_app.model.place import Place
 from spark_app.storage.lake import Lake
 from spark_app.storage.opening import open_storage
-from spark_app.storage.place import Place
 from spark_app.storage.reference_files import KEY, key_of
 
 

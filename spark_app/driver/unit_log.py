@@ -116,7 +116,7 @@ class UnitLog:
         found = self._lake.files_from(self.manifests.last + 1)
         seen = {table: self.committer.seen(table) for table in found}
         refuse(inventory.units_without_manifest(seen, self.manifests.last))
-        self._lake.deletes.remove([key for keys in found.values() for key in keys])
+        self._lake.deletes.delete([key for keys in found.values() for key in keys])
         if found:
             log.info("files of an uncommitted unit removed", files=sum(map(len, found.values())))
 

@@ -37,9 +37,9 @@ class DeleteRounds:
             numbers = self._numbers()
             if numbers:
                 self._storage.delete(*json.loads(self._storage.get(self._key(numbers[-1])))["keys"])
-            self.remove([], even_none=True)
+            self.delete([], even_none=True)
 
-    def remove(self, keys: Collection[str], even_none: bool = False) -> None:
+    def delete(self, keys: Collection[str], even_none: bool = False) -> None:
         """
         Raises:
             TakenOver: another process writes the lake.
@@ -48,9 +48,9 @@ class DeleteRounds:
             return self._storage.delete(*keys)
         wanted = sorted(keys)
         for start in range(0, len(wanted), PER_ROUND) or ([0] if even_none else []):
-            self._remove(wanted[start : start + PER_ROUND])
+            self._delete(wanted[start : start + PER_ROUND])
 
-    def _remove(self, keys: list[str]) -> None:
+    def _delete(self, keys: list[str]) -> None:
         numbers = self._numbers() if self._last is None else []
         self._last = (max(numbers, default=0) if self._last is None else self._last) + 1
         text = json.dumps({"epoch": self._lease.epoch, "keys": keys})

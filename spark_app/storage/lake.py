@@ -15,13 +15,13 @@ from posixpath import basename
 from typing import TYPE_CHECKING, cast
 
 from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.model.place import Place
 from spark_app.storage import failpoints, reference_files
 from spark_app.storage.delete_rounds import DeleteRounds
 from spark_app.storage.disk import is_full
 from spark_app.storage.lease import FileLease, Lease, ObjectLease
 from spark_app.storage.local import LocalStorage
 from spark_app.storage.opening import local_folder, open_storage, place_of
-from spark_app.storage.place import Place
 from spark_app.storage.state_files import write_durably
 from spark_app.storage.storage import Storage
 

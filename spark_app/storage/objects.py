@@ -24,9 +24,10 @@ from obstore.store import ObjectStore, S3Store
 from obstore.store import from_url as store_at
 
 from spark_app.model.errors import ConfigurationError, TakenOver
-from spark_app.storage.place import Place, read_credentials
+from spark_app.model.place import Place
 from spark_app.storage.storage import Storage
 from spark_app.storage.store_errors import denied, failed
+from spark_app.storage.store_keys import read_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
+from spark_app.model.place import Place
 from spark_app.storage.local import LocalStorage
-from spark_app.storage.place import Place
 from spark_app.storage.storage import Storage
 
 

@@ -23,7 +23,7 @@ from spark_app.model.events import Event
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
 from spark_app.ops.log import log
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import log_entry

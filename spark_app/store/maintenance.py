@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.model.reports import FileEntry
 from spark_app.ops.log import log
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
 from spark_app.storage.lake import Lake
@@ -179,6 +179,6 @@ def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> li
     removed = [path for path in named if f"{name}/{path}" in there]
     if removed and not dry_run:
         if not storage.is_local:
-            lake.deletes.remove([f"{name}/{path}" for path in removed])
+            lake.deletes.delete([f"{name}/{path}" for path in removed])
         table.update_incremental()
     return removed

@@ -16,7 +16,7 @@ from spark_app.model.comments import NO_COMMENTS, Comments
 from spark_app.model.field_ids import NO_IDS, FieldIds, paths_of
 from spark_app.model.reports import FileEntry
 from spark_app.model.table_names import TableNames
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import log_entry

@@ -160,7 +160,7 @@ def test_files_compacted_away_before_gold_ran(new_parts: NewParts) -> None:
     assert table is not None
     table.optimize.compact()
     time.sleep(1.1)
-    assert len(sweep(parts.lake.storage, "silver_a_events", table)) == 3
+    assert len(sweep(parts.lake, "silver_a_events", table)) == 3
     add(parts, a=OLD, b=ONE)
     parts.gold.run()
     check(parts, "a", "b")

@@ -14,6 +14,7 @@ from spark_app.driver.job_input import Records
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.model.errors import SchemaBump, last_message_line
 from spark_app.model.reports import Report
+from spark_app.storage.local import LocalStorage
 from tests.spark.parts import ORIGIN, Deadly, Parts, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of
@@ -42,11 +43,11 @@ def test_new_tables_are_admitted_and_the_first_files_are_gone(new_parts: NewPart
 def test_files_of_a_pass_into_another_folder_are_discarded_there(new_parts: NewParts, tmp_path: Path) -> None:
     parts, scratch = new_parts(), tmp_path / "scratch"
     parts.learn(1)
-    origin = replace(ORIGIN, root=str(scratch))
+    origin = replace(ORIGIN, storage=LocalStorage(scratch))
     report = parts.run(events(1, PLAYERS), origin)
     assert parts.tables.admitted == {"rummy": "rummy", "uno": "uno"}  # so that there was a first pass
     assert sorted(str(path.relative_to(scratch)) for path in scratch.glob("*/*.parquet")) == named(report)
-    parts.units.discard(report, origin.root)
+    parts.units.discard(report, origin.storage)
     assert list(scratch.glob("*/*.parquet")) == []
     (scratch / "silver_uno_events").rmdir()
     (scratch / "silver_uno_events").touch()  # a file where the pass makes a folder

@@ -14,7 +14,7 @@ from scripts.local.acceptance import accept_loss
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import CONFIGURATION, USAGE, LocalError
 from scripts.local.options import parse
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 
 OWN = ["--brokers", "kafka:9092", "--registry", "http://registry:8081"]
 

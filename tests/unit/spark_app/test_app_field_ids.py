@@ -144,7 +144,9 @@ def test_files_of_a_trial_run_get_no_ids(tmp_path: Path) -> None:
     """Such as the scratch files of a rebuild, of which no table has any."""
     lake = lake_of(tmp_path / "lake", NESTED)
     sent = Taken([batch_of([event("uno", "a")])])
-    lake.units.run(sent, 1, UnitOptions({TOPIC: TOPIC_ID}, root=str(tmp_path / "scratch"), bump_in_place=True))  # type: ignore[arg-type]
+    lake.units.run(
+        sent, 1, UnitOptions({TOPIC: TOPIC_ID}, storage=LocalStorage(tmp_path / "scratch"), bump_in_place=True)
+    )  # type: ignore[arg-type]
     [path] = (tmp_path / "scratch" / UNO).glob("*.parquet")
     assert set(found(path).values()) == {None}
     assert not (tmp_path / "lake" / Lake.field_ids).exists()

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 
 from scripts.campaign.units import ingest_unit, open_lake
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store.maintenance import Maintainer
 from tests.support import filters

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from spark_app.model.table_names import TableNames
 from spark_app.recovery import requests
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store import statistics
 from spark_app.store.commit import TableCommitter

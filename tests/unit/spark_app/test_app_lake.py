@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from scripts.campaign.units import open_lake
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
-from spark_app.storage.lake import Lake
+from spark_app.storage.lake import Lake, remove_files
 from spark_app.storage.local import LocalStorage
 from spark_app.storage.state_files import read_json, write_durably, write_quickly
 from tests.support.examples import examples
@@ -126,7 +126,7 @@ def test_files_of_a_failed_pass_go(tmp_path: Path) -> None:
     table.mkdir()
     for prefix in ("part-000000000001-aaaaaaaa", "part-000000000001-bbbbbbbb"):
         (table / f"{prefix}-00000-0-00000.parquet").touch()
-    lake.remove_files("part-000000000001-aaaaaaaa")
+    remove_files(lake.storage, "part-000000000001-aaaaaaaa")
     assert [path.name[:25] for path in table.iterdir()] == ["part-000000000001-bbbbbbb"]
 
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.model.errors import ContractError
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage
 from spark_app.store import delta_log, log_entry, table_handles

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.model.table_names import TableNames
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store.commit import TableCommitter
 from spark_app.store.maintenance import Maintainer, sweep
@@ -211,6 +211,6 @@ def test_files_that_were_removed_are_not_named_again(tmp_path: Path) -> None:
     assert table is not None
     table.optimize.compact()
     time.sleep(1.1)
-    assert len(sweep(lake.storage, TABLES[0], table, dry_run=True)) == len(sweep(lake.storage, TABLES[0], table)) == 3
+    assert len(sweep(lake, TABLES[0], table, dry_run=True)) == len(sweep(lake, TABLES[0], table)) == 3
     again = DeltaTable(str(lake.path(TABLES[0])))
-    assert sweep(lake.storage, TABLES[0], again, dry_run=True) == []
+    assert sweep(lake, TABLES[0], again, dry_run=True) == []

@@ -26,6 +26,7 @@ from google.protobuf.message import Message
 from spark_app.audit.expected import row_or_cause, rows_of
 from spark_app.model.catalog import SchemaKey
 from spark_app.model.table_names import TableNames
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
@@ -106,7 +107,7 @@ def mutated(dice: random.Random, count: int) -> list[bytes]:
 
 def land(folder: Path, values: list[bytes]) -> dict[str, pa.Table]:
     """The tables after a pass over the values, at offsets from 0 on; each is in bronze, and placed, once."""
-    plan = TaskPlan(str(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, defer_new=True)
+    plan = TaskPlan(LocalStorage(folder), "part-0-a", LAYOUT, ROUTING, {"t": "i"}, 1, defer_new=True)
     batches = [batch_of(values[first : first + BATCH], first) for first in range(0, len(values), BATCH)]
     report = task.run(iter(batches), plan, CATALOG, "0")
     tables = read_back(folder, report)

@@ -81,7 +81,9 @@ MIXED = st.lists(st.sampled_from(sorted(KINDS)), max_size=30)
 
 
 def plan_for(folder: Path, **more: Any) -> TaskPlan:
-    plan = TaskPlan(str(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000)
+    plan = TaskPlan(
+        LocalStorage(folder), "part-000000000001-aaaaaaaa", LAYOUT, ROUTING, {"t": "id-of-t"}, 1_700_000_000_000_000
+    )
     return replace(plan, **more)
 
 

@@ -15,7 +15,7 @@ from scripts.campaign.commits import cut_often, gold_of, open_all
 from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.model.errors import ContractError, UnreachableError
 from spark_app.model.table_names import TableNames
-from spark_app.settings.models import LakeSettings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage
 from spark_app.store import commit, delta_log, inventory, torn_logs

@@ -23,7 +23,8 @@ from spark_app.gold.gold_tables import GoldTables
 from spark_app.kafka.topics import BrokerUnreachable, Topics
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.recovery import doctor
-from spark_app.settings.models import LakeSettings, Settings
+from spark_app.settings.models import Settings
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage

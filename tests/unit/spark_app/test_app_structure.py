@@ -177,8 +177,6 @@ NOT_OF_A_LAKE = {
     "store/durability.py": "/proc",
 }
 LOCAL_ONLY = {
-    "audit/schemas.py": "the audit's own reader",
-    "audit/snapshot.py": "the audit's own reader",
     "app/training.py": "Spark's checkpoint",
     "driver/ingest.py": "Spark's checkpoint",
     "driver/streaming.py": "Spark's checkpoint",
@@ -225,7 +223,7 @@ def test_only_state_files_and_committed_files_are_written() -> None:
         writing |= {name} if methods & {"replace", "put_if_absent", "put_file", "append"} else set()
     assert writing == {
         "events/spool.py",
-        "storage/lake.py",  # the probe whether this user may write
+        "storage/delete_rounds.py",
         "storage/page_files.py",  # of a process beside the app
         "storage/state_files.py",
         "store/log_entry.py",
