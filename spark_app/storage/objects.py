@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import functools
+import os
 import secrets
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, PreconditionError
 from obstore.exceptions import UnauthenticatedError as NoCredentialsError
-from obstore.store import ObjectStore, S3Store
-from obstore.store import from_url as store_at
+from obstore.store import ObjectStore
 
 from spark_app.model.errors import ConfigurationError, TakenOver
 from spark_app.model.place import Place
+from spark_app.storage import object_clients as clients
 from spark_app.storage.storage import Storage
 from spark_app.storage.store_errors import denied, failed
 from spark_app.storage.store_keys import read_credentials
@@ -33,12 +37,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
-RETRY_S = 60  # a request is repeated for so long
-CONNECT_S = 5
-REQUEST_S = 60  # a PUT of a part has at most 10 MiB
-REREAD_S = 60.0  # the file of credentials is read again after this time
+T = TypeVar("T")
+
 PART_BYTES = 64 << 20  # a larger file is sent in parts
+CONFLICT_S = 0.1  # before a request is repeated after a conflict
 MOST_TAGS = 10_000
+CUT = "HTTP error"  # so obstore's texts begin about a connection, and otherwise they give the answer's status
 AT_ONCE = 16  # files that are moved side by side
 
 
@@ -56,6 +60,7 @@ class ObjectStorage(Storage):
         self.root = place.root.rstrip("/")
         self._tags: OrderedDict[str, str | None] = OrderedDict()  # key -> tag of the content that this process knows
         self._noting = threading.Lock()
+        self._turns: WeakValueDictionary[str, Any] = WeakValueDictionary()  # key -> lock
         self.fence: Callable[[], None] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,7 +68,7 @@ class ObjectStorage(Storage):
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
-        return _open(self.place)
+        return clients.open_store(self.place)
 
     @property
     def delta_options(self) -> dict[str, str]:
@@ -82,6 +87,11 @@ class ObjectStorage(Storage):
                 results.append(True)
             except (AlreadyExistsError, PreconditionError):
                 results.append(False)
+            except FileNotFoundError:
+                raise ConfigurationError(
+                    f"lake.path: {self.place.endpoint or 'the object store'} has no bucket {self.place.bucket}: create "
+                    "it, or correct the setting"
+                ) from None
         self.delete(key)
         if results != [True, False, False]:
             raise ConfigurationError(
@@ -93,8 +103,7 @@ class ObjectStorage(Storage):
         return ObjectStorage(Place(self.uri(folder), *vars_after_root(self.place)))
 
     def list(self, folder: str, prefix: str = "") -> list[str]:
-        with self._asking(folder):
-            found = obstore.list_with_delimiter(self._store, folder or None)
+        found = self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
         keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         start = len(folder) + 1 if folder else 0
         return sorted(key for key in keys if key[start:].startswith(prefix))
@@ -106,8 +115,7 @@ class ObjectStorage(Storage):
             return False
 
     def _has_files(self, folder: str) -> bool:
-        with self._asking(folder):
-            return any(obstore.list(self._store, folder or None, chunk_size=1))
+        return self._ask(folder, lambda: any(obstore.list(self._store, folder or None, chunk_size=1)))
 
     def size(self, key: str) -> int | None:
         meta = self._meta(key)
@@ -119,20 +127,33 @@ class ObjectStorage(Storage):
 
     def _meta(self, key: str) -> Any:
         try:
-            with self._asking(key):
-                return obstore.head(self._store, key)
+            return self._ask(key, lambda: obstore.head(self._store, key))
         except FileNotFoundError:
             return None
 
     def get(self, key: str) -> bytes:
-        with self._asking(key):
-            found = obstore.get(self._store, key)
-            data = found.bytes().to_bytes()
-        self._note(key, found.meta["e_tag"])
+        data, tag = self._read(key)
+        self._note(key, tag)
         return data
 
+    def _read(self, key: str) -> tuple[bytes, str | None]:
+        """The content and its tag."""
+
+        def read() -> tuple[bytes, str | None]:
+            found = obstore.get(self._store, key)
+            return found.bytes().to_bytes(), found.meta["e_tag"]
+
+        return self._ask(key, read)
+
     def open_input(self, key: str) -> pa.NativeFile:
-        return self.arrow().open_input_file(key)
+        try:
+            return self.arrow().open_input_file(key)
+        except FileNotFoundError:
+            raise _missing(self.uri(key)) from None
+        except OSError as error:
+            if "ACCESS_DENIED" in str(error):
+                raise denied(self.uri(key)) from None
+            raise failed(self.uri(key), _first_line(error), self.place.endpoint) from None
 
     def map_input(self, key: str) -> pa.NativeFile:
         import pyarrow as pa
@@ -144,50 +165,80 @@ class ObjectStorage(Storage):
 
         place = self.place
         base = f"{place.bucket}/{place.prefix}".rstrip("/")
-        return SubTreeFileSystem(base, _arrow(place, int(time.monotonic() // REREAD_S)))
+        return SubTreeFileSystem(base, clients.open_arrow(place))
 
     def append(self, key: str, data: bytes) -> None:
         """One process writes the file: nothing is lost although it is read and written again."""
-        with contextlib.suppress(FileNotFoundError):
-            data = self.get(key) + data
-        self.replace(key, data)
+        with self._turn(key):
+            with contextlib.suppress(FileNotFoundError):
+                data = self.get(key) + data
+            self.replace(key, data)
 
     def put_if_absent(self, key: str, data: bytes, durable: bool = False) -> None:
-        try:
-            self._put(key, data, "create")
-        except AlreadyExistsError:
-            if self.get(key) != data:
-                raise FileExistsError(f"{self.uri(key)} exists already") from None
+        if not self._create(key, data):
+            raise FileExistsError(f"{self.uri(key)} exists already")
+
+    def _create(self, key: str, data: bytes) -> bool:
+        """Create a file; False if it exists with another content. A store that is asked twice at the same time may
+        answer that there is a conflict although no file is there yet: then it is asked again."""
+        deadline = time.monotonic() + clients.RETRY_S
+        while True:
+            try:
+                self._put(key, data, "create")
+                return True
+            except FileNotFoundError:
+                raise self._no_bucket(key) from None
+            except AlreadyExistsError:
+                found = self._has(key, data)
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise failed(self.uri(key), "its creation is in conflict with another one", self.place.endpoint)
+            time.sleep(CONFLICT_S)
 
     def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
-        if not durable:
-            self._put(key, bytes(data), "overwrite")
-            return
-        tag = self._known_tag(key)
-        self.fence()
-        self.swap(key, bytes(data), tag)
+        with self._turn(key):
+            if not durable:
+                self._overwrite(key, bytes(data))
+                return
+            tag = self._known_tag(key)
+            self.fence()
+            self._swap(key, bytes(data), tag)
 
-    def swap(self, key: str, data: bytes, tag: str | None = None) -> None:
-        """Replace a file only if nobody has changed it since it had this tag, or else since this process last read or
-        wrote it.
+    def swap(self, key: str, data: bytes) -> None:
+        """Replace a file only if nobody has changed it since this process last read or wrote it.
 
         Raises:
             TakenOver: another process has changed it.
         """
-        tag = tag or self._known_tag(key)
-        try:
-            self._put(key, data, {"e_tag": tag} if tag else "create")
-        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-            if not self._has(key, data):
-                raise TakenOver(
-                    f"{self.uri(key)} was changed by another process, which writes this lake now: stop one of them"
-                ) from None
+        with self._turn(key):
+            self._swap(key, data, self._known_tag(key))
 
-    def _has(self, key: str, data: bytes) -> bool:
+    def _swap(self, key: str, data: bytes, tag: str | None) -> None:
+        """`tag` is that of the content to replace; None = there is no file."""
+        if tag is None:
+            is_written = self._create(key, data)
+        else:
+            try:
+                self._put(key, data, {"e_tag": tag})
+                is_written = True
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                is_written = bool(self._has(key, data))
+        if not is_written:
+            raise TakenOver(
+                f"{self.uri(key)} was changed by another process, which writes this lake now: stop one of them"
+            )
+
+    def _has(self, key: str, data: bytes) -> bool | None:
+        """Whether a file has this content; None if there is no file. What another process wrote is not noted as known:
+        this process must not replace it."""
         try:
-            return self.get(key) == data
+            found, tag = self._read(key)
         except FileNotFoundError:
-            return False
+            return None
+        if found == data:
+            self._note(key, tag)
+        return found == data
 
     def _known_tag(self, key: str) -> str | None:
         with self._noting:
@@ -203,9 +254,23 @@ class ObjectStorage(Storage):
             if len(self._tags) > MOST_TAGS:
                 self._tags.popitem(last=False)
 
+    @contextlib.contextmanager
+    def _turn(self, key: str) -> Iterator[None]:
+        """Threads of this process replace a file one after the other: none is the other process of a changed tag."""
+        with self._noting:
+            lock = self._turns.setdefault(key, threading.RLock())
+        with lock:
+            yield
+
+    def _overwrite(self, key: str, data: bytes) -> None:
+        try:
+            self._put(key, data, "overwrite")
+        except FileNotFoundError:
+            raise self._no_bucket(key) from None
+
     def _put(self, key: str, data: bytes, mode: Any) -> None:
-        with self._asking(key):
-            self._note(key, obstore.put(self._store, key, data, mode=mode, use_multipart=False)["e_tag"])
+        put = functools.partial(obstore.put, self._store, key, data, mode=mode, use_multipart=False)
+        self._note(key, self._ask(key, put)["e_tag"])
 
     @contextlib.contextmanager
     def put_file(self, key: str, durable: bool = True) -> Iterator[pa.BufferOutputStream]:
@@ -214,16 +279,21 @@ class ObjectStorage(Storage):
         buffer = pa.BufferOutputStream()
         yield buffer
         data = buffer.getvalue().to_pybytes()
-        with self._asking(key):
-            obstore.put(self._store, key, data, use_multipart=len(data) > PART_BYTES, chunk_size=PART_BYTES)
+        in_parts = len(data) > PART_BYTES
+        try:
+            put = functools.partial(obstore.put, self._store, key, data, use_multipart=in_parts, chunk_size=PART_BYTES)
+            self._ask(key, put)
+        except FileNotFoundError:
+            if not (in_parts and self.size(key) == len(data)):  # else the upload was completed, and its answer lost
+                raise self._no_bucket(key) from None
 
     def make_durable(self, *keys: str) -> None:
         pass
 
     def delete(self, *keys: str) -> None:
         if keys:
-            with self._asking(keys[0]), contextlib.suppress(FileNotFoundError):
-                obstore.delete(self._store, list(keys))
+            with contextlib.suppress(FileNotFoundError):
+                self._ask(keys[0], lambda: obstore.delete(self._store, list(keys)))
             with self._noting:
                 for key in keys:
                     self._tags.pop(key, None)
@@ -232,22 +302,24 @@ class ObjectStorage(Storage):
         self.delete(*self._below(folder))
 
     def _below(self, folder: str) -> tuple[str, ...]:
-        with self._asking(folder):
-            return tuple(one["path"] for chunk in obstore.list(self._store, folder or None) for one in chunk)
+        listed = self._ask(folder, lambda: obstore.list(self._store, folder or None).collect())
+        return tuple(one["path"] for one in listed)
 
     def create_folders(self, *folders: str) -> None:
         pass
 
     def move(self, key: str, to: str) -> None:
         names = self._below(key) or (key,)
-        with self._asking(key):
-            for name in names:
-                obstore.copy(self._store, name, f"{to}{name[len(key) :]}")
+
+        def copy(name: str) -> None:
+            self._ask(name, lambda: obstore.copy(self._store, name, f"{to}{name[len(key) :]}"))
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(copy, names))
         self.delete(*names)
 
-    @contextlib.contextmanager
-    def _asking(self, key: str) -> Iterator[None]:
-        """Requests about a key.
+    def _ask(self, key: str, request: Callable[[], T]) -> T:
+        """The answer to a request about a key.
 
         Raises:
             FileNotFoundError, AlreadyExistsError, PreconditionError
@@ -255,69 +327,37 @@ class ObjectStorage(Storage):
             StoreError: the store does not answer, see `store_errors`.
         """
         try:
-            yield
+            return _ask_again_if_cut(request)
         except (AlreadyExistsError, PreconditionError):
             raise
+        except FileNotFoundError:
+            raise _missing(self.uri(key)) from None
         except (PermissionDeniedError, NoCredentialsError):
             raise denied(self.uri(key)) from None
         except BaseError as error:
             raise failed(self.uri(key), _first_line(error), self.place.endpoint) from None
 
+    def _no_bucket(self, key: str) -> Exception:
+        return failed(self.uri(key), f"there is no bucket {self.place.bucket}", self.place.endpoint)
+
+
+def _ask_again_if_cut(request: Callable[[], T]) -> T:
+    """The library repeats a request that got no answer, but often not one whose answer was cut in the middle."""
+    start = time.monotonic()
+    try:
+        return request()
+    except BaseError as error:
+        if CUT not in str(error) or time.monotonic() > start + clients.RETRY_S:
+            raise
+    return request()
+
+
+def _missing(uri: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
+
 
 def vars_after_root(place: Place) -> tuple[str, ...]:
     return tuple(vars(place).values())[1:]
-
-
-def _open(place: Place) -> ObjectStore:
-    seconds = datetime.timedelta(seconds=1)
-    client: Any = {"connect_timeout": CONNECT_S * seconds, "timeout": REQUEST_S * seconds}
-    retry: Any = {"retry_timeout": RETRY_S * seconds}
-    if place.scheme != "s3":
-        return store_at(place.root, client_options=client, retry_config=retry)
-    if place.endpoint.startswith("http://"):
-        client["allow_http"] = True
-    known = {"endpoint": place.endpoint, "region": place.region}
-    config: Any = {name: text for name, text in known.items() if text}
-    keys = functools.partial(_credential, place.credentials_file) if place.credentials_file else None
-    return S3Store(
-        place.bucket,
-        prefix=place.prefix or None,
-        config=config,
-        client_options=client,
-        retry_config=retry,
-        credential_provider=keys,  # type: ignore[arg-type]
-    )
-
-
-def _credential(path: str) -> dict[str, Any]:
-    found = read_credentials(path)
-    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=REREAD_S)
-    return {
-        "access_key_id": found["aws_access_key_id"],
-        "secret_access_key": found["aws_secret_access_key"],
-        "token": found.get("aws_session_token"),
-        "expires_at": until,
-    }
-
-
-@functools.lru_cache(maxsize=4)
-def _arrow(place: Place, moment: int) -> FileSystem:
-    """Arrow's client. A `moment` makes a new one, because it reads the file of credentials only once."""
-    from pyarrow import fs
-
-    if place.scheme != "s3":
-        return fs.FileSystem.from_uri(place.root)[0]
-    options: dict[str, Any] = {"region": place.region or None}
-    if place.endpoint:
-        scheme, _, address = place.endpoint.partition("://")
-        options |= {"endpoint_override": address, "scheme": scheme}
-    if place.credentials_file:
-        keys = read_credentials(place.credentials_file)
-        options |= {"access_key": keys["aws_access_key_id"], "secret_key": keys["aws_secret_access_key"]}
-        options |= {"session_token": keys.get("aws_session_token")}
-    return fs.S3FileSystem(
-        connect_timeout=CONNECT_S, request_timeout=REQUEST_S, **{k: v for k, v in options.items() if v}
-    )
 
 
 def _micros(moment: datetime.datetime) -> float:

@@ -7,7 +7,8 @@ from typing import Any
 
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.model.table_names import TableNames
-from spark_app.settings.models import Event, LakeSettings, Tables
+from spark_app.settings.models import Event, Tables
+from spark_app.settings.storing import LakeSettings
 from spark_app.storage.lake import Lake
 from spark_app.store import torn_logs
 from spark_app.store.commit import TableCommitter

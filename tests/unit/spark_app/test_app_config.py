@@ -12,7 +12,8 @@ from spark_app.kafka.topics import Topics
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings import config, renamed
 from spark_app.settings.connections import KafkaSettings
-from spark_app.settings.models import Expectation, LakeSettings, Settings
+from spark_app.settings.models import Expectation, Settings
+from spark_app.settings.storing import LakeSettings
 from spark_app.store.rules import check_rules
 from spark_app.worker.route import classify
 from tests.support.examples import examples
