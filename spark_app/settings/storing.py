@@ -44,7 +44,7 @@ class LakeSettings(Section):
 
 
 class Store(Section):
-    """This section sets how the object store is reached if lake.path is in one."""
+    """This section sets how the object store is reached if the lake is in one."""
 
     endpoint: str = Field(
         "", pattern=r"^(https?://[^\s/?#@]+/?)?$", description="address of the store; empty = the one of the cloud"
