@@ -41,7 +41,10 @@ def parse(arguments: Sequence[str]) -> Options:
     if unknown:
         raise LocalError(f"no scenario {', '.join(unknown)}; see ./scripts/chaos --list", USAGE)
     tier = given["tier"]
-    given["names"] = tuple(given["names"]) or tuple(name for name, e in ENTRIES.items() if e.times[tier])
+    here = [name for name, entry in ENTRIES.items() if entry.storage in ("", given["storage"])]
+    if elsewhere := [name for name in given["names"] if name not in here]:
+        raise LocalError(f"{', '.join(elsewhere)}: add --storage {ENTRIES[elsewhere[0]].storage}", USAGE)
+    given["names"] = tuple(given["names"]) or tuple(name for name in here if ENTRIES[name].times[tier])
     if given["seed"] is None:
         given["seed"] = random.SystemRandom().randrange(1_000_000)
     return Options(**given)

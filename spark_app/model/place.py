@@ -22,6 +22,7 @@ class Place:
         credentials_file: where the keys are, as AWS's own tools keep them; "" = in the environment, or given by the
             role of the machine.
         local: folder on this machine for what a bucket cannot hold; "" = one in the user's home.
+        lease_s: seconds after which a lease in a bucket that is not renewed may be taken.
     """
 
     root: str
@@ -29,6 +30,7 @@ class Place:
     region: str = ""
     credentials_file: str = ""
     local: str = ""
+    lease_s: float = 30.0
 
     @property
     def scheme(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_app.model.causes import DROPPED
+from spark_app.model.errors import TakenOver
 from spark_app.model.events import Event
 from spark_app.model.reports import Report, add_counts, add_outcomes, to_milliseconds
 from spark_app.model.table_names import TableNames
@@ -258,7 +259,8 @@ class Status:
             self.value["schema_warnings"] = warnings
             self.value["references"] = references
             self.value["followers"] = followers
-            write_quickly(self._lake.storage, self._lake.status, self.value, step=None)
+            with contextlib.suppress(TakenOver):  # the status is that of the process that has the lease
+                write_quickly(self._lake.storage, self._lake.status, self.value, step=None, owned=True)
 
 
 def problem(value: dict[str, Any] | None) -> str | None:

@@ -334,7 +334,8 @@ class Settings(BaseSettings):
     def place(self) -> Place:
         """Where the lake is."""
         store = self.store
-        return Place(self.lake.path, store.endpoint.rstrip("/"), store.region, store.credentials_file, store.local_path)
+        reached = store.endpoint.rstrip("/"), store.region, store.credentials_file
+        return Place(self.lake.path, *reached, store.local_path, store.lease_s)
 
     @property
     def subject(self) -> str:

@@ -60,3 +60,9 @@ class Store(Section):
         description="folder on this machine for Spark's checkpoint, the locks and the page's token; empty = one in "
         "~/.local/state/protolake",
     )
+    lease_s: float = Field(
+        30.0,
+        ge=3,
+        description="seconds that the lease of an app that died on another machine lasts; it is renewed three times as "
+        "often",
+    )

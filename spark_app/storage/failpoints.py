@@ -2,7 +2,8 @@
 
 Two conditions must hold, so that no failpoint is armed by accident: the environment variable PROTOLAKE_FAILPOINTS=on,
 and a file `<lake>/_protolake/failpoints.json` that lists points such as "ingest.manifest.before". The process kills
-itself with SIGKILL at the first listed point that it reaches; the point is removed from the list first.
+itself with SIGKILL at the first listed point that it reaches; the point is removed from the list first. With
+PROTOLAKE_FAILPOINTS=stop it stops itself with SIGSTOP instead, and goes on when it is sent SIGCONT.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from spark_app.model.errors import ConfigurationError
 
 ALLOWED = "PROTOLAKE_FAILPOINTS"
+SIGNALS = {"on": signal.SIGKILL, "stop": signal.SIGSTOP}
 FILE = "_protolake/failpoints.json"
 UNITS = ("ingest", "deferred", "replay", "rebuild")
 STEPS_OF_A_UNIT = ("manifest", "commit.first", "commit.middle", "commit.last")
@@ -81,7 +83,7 @@ def arm(root: str | Path) -> None:
         ConfigurationError: the file lists an unknown failpoint.
     """
     global _file, _armed
-    if os.environ.get(ALLOWED) == "on":
+    if os.environ.get(ALLOWED) in SIGNALS:
         _file = Path(root) / FILE
         with contextlib.suppress(FileNotFoundError, ValueError):
             _armed = set(json.loads(_file.read_text()))
@@ -108,5 +110,7 @@ def _meet(point: str) -> None:
         temporary = _file.with_suffix(".tmp")
         temporary.write_text(json.dumps(sorted(listed - {point})))
         os.replace(temporary, _file)
-        os.kill(os.getpid(), signal.SIGKILL)
-        signal.pause()
+        sent = SIGNALS[os.environ[ALLOWED]]
+        os.kill(os.getpid(), sent)
+        if sent is signal.SIGKILL:
+            signal.pause()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from spark_app.storage.objects import ObjectStorage
 
 POLL_S = 0.2
-LASTS_S = 30.0  # a lease that nobody renews; its holder renews it three times as often
 LOCKS: tuple[tuple[str, Callable[[int, int], None]], ...] = (("lock", fcntl.flock), ("lock.jvm", fcntl.lockf))
 
 
@@ -109,6 +108,7 @@ class ObjectLease(Lease):
         self._storage = storage
         self._key = key
         self._own = own
+        self._lasts_s = storage.place.lease_s
         self._owner = f"{socket.gethostname()}:{own.jvm_file.parent.parent}:{os.getpid()}"
         self._ended = threading.Event()
         self._asking = threading.RLock()
@@ -117,14 +117,14 @@ class ObjectLease(Lease):
 
     def take(self, timeout_s: float = 7.0) -> None:
         """As `Lease.take`. A process of another machine that has not released the lease is waited for until it has not
-        renewed it for `LASTS_S`."""
+        renewed it for `Place.lease_s`."""
         self._own.take(timeout_s)
         try:
             found = self._await_end(time.monotonic() + timeout_s)
             self.took_over = bool(found) and found["until"] > 0
             self.epoch = found.get("epoch", 0) + 1
             self._ended = threading.Event()
-            self._write(time.time() + LASTS_S)
+            self._write(time.time() + self._lasts_s)
         except BaseException:
             self._own.release()
             raise
@@ -145,7 +145,7 @@ class ObjectLease(Lease):
                         f"lake {self._storage.root} is in use by {found['owner']}: stop that process first"
                     )
                 seen, since = found, time.monotonic()
-            if time.monotonic() > since + LASTS_S:
+            if time.monotonic() > since + self._lasts_s:
                 return found
             time.sleep(POLL_S * 5)
 
@@ -159,7 +159,7 @@ class ObjectLease(Lease):
             self._storage.swap(self._key, json.dumps(value).encode())
 
     def _renew(self, ended: threading.Event) -> None:
-        while not ended.wait(LASTS_S / 3):
+        while not ended.wait(self._lasts_s / 3):
             try:
                 self._renew_once(ended)
             except OSError:
@@ -172,7 +172,7 @@ class ObjectLease(Lease):
         with self._asking:
             if not ended.is_set():
                 self.check()
-                self._write(time.time() + LASTS_S)
+                self._write(time.time() + self._lasts_s)
 
     def check(self) -> None:
         """A process that has lost the lease never writes it again."""

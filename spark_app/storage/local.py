@@ -116,7 +116,7 @@ class LocalStorage(Storage):
         if durable:
             _sync(os.path.dirname(self.uri(key)))
 
-    def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
         with self._temporary(key, data, durable) as temporary:
             os.replace(temporary, self.uri(key))
         if durable:

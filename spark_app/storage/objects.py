@@ -18,6 +18,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -100,7 +101,7 @@ class ObjectStorage(Storage):
             )
 
     def within(self, folder: str) -> ObjectStorage:
-        return ObjectStorage(Place(self.uri(folder), *vars_after_root(self.place)))
+        return ObjectStorage(replace(self.place, root=self.uri(folder)))
 
     def list(self, folder: str, prefix: str = "") -> list[str]:
         found = self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
@@ -196,13 +197,14 @@ class ObjectStorage(Storage):
                 raise failed(self.uri(key), "its creation is in conflict with another one", self.place.endpoint)
             time.sleep(CONFLICT_S)
 
-    def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
         with self._turn(key):
-            if not durable:
+            if not durable and not owned:
                 self._overwrite(key, bytes(data))
                 return
             tag = self._known_tag(key)
-            self.fence()
+            if durable:
+                self.fence()
             self._swap(key, bytes(data), tag)
 
     def swap(self, key: str, data: bytes) -> None:
@@ -354,10 +356,6 @@ def _ask_again_if_cut(request: Callable[[], T]) -> T:
 
 def _missing(uri: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
-
-
-def vars_after_root(place: Place) -> tuple[str, ...]:
-    return tuple(vars(place).values())[1:]
 
 
 def _micros(moment: datetime.datetime) -> float:

@@ -21,14 +21,15 @@ def write_durably(storage: Storage, key: str, text: str | bytes | memoryview, st
         storage.replace(key, text.encode() if isinstance(text, str) else text)
 
 
-def write_quickly(storage: Storage, key: str, value: Any, step: str | None) -> None:
+def write_quickly(storage: Storage, key: str, value: Any, step: str | None, owned: bool = False) -> None:
     """Replace a JSON file atomically but not durably.
 
     Args:
         step: one of `failpoints.STEPS`; None if the app goes on correctly without the file.
+        owned: see `Storage.replace`.
     """
     with failpoints.around(step) if step else contextlib.nullcontext():
-        storage.replace(key, json.dumps(value).encode(), durable=False)
+        storage.replace(key, json.dumps(value).encode(), durable=False, owned=owned)
 
 
 def read_json(storage: Storage, key: str) -> Any:

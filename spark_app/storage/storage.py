@@ -116,12 +116,13 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def replace(self, key: str, data: bytes | memoryview, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
         """Create a file, or replace its content, in one step.
 
         Args:
-            durable: after a power cut the file has the old or the new content; otherwise it may be torn. On an object
-                store it is replaced only if nobody has changed it since this process last read or wrote it.
+            durable: after a power cut the file has the old or the new content; otherwise it may be torn.
+            owned: only the process with the lease writes it, as every durable file. In an object store it is replaced
+                only if nobody has changed it since this process last read or wrote it.
 
         Raises:
             TakenOver: another process has changed a file of an object store.

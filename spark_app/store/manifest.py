@@ -196,7 +196,7 @@ class Manifests:
 
     def mark_applied(self, sequence: int) -> None:
         """Store that all units up to this one are applied."""
-        write_quickly(self._storage, self._applied, sequence, "finished")
+        write_quickly(self._storage, self._applied, sequence, "finished", owned=True)
 
     def since(self, sequence: int) -> Iterator[Manifest]:
         """The applied units after `sequence`, oldest first."""

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 WRITES = ("PUT", "COPY", "DELETE", "DELETES", "BEGIN", "PART", "COMPLETE", "ABORT")
 HEAD_BYTES = 1 << 16
 
-Kind = Literal["lost", "half", "reset", "slow", "status"]
+Kind = Literal["lost", "half", "reset", "slow", "status", "blind"]
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Fault:
         kind: "lost": the store does what is asked, and its answer is cut before the first byte. "half": the answer is
             cut in the middle of its body, or of its head if it has none. "reset": the connection is cut before the
             store gets the request. "slow": the answer comes `seconds` later. "status": the store does not get the
-            request, the answer is this `status` with the error `code`.
+            request, the answer is this `status` with the error `code`. "blind": the store does not see the conditions.
         verb: pattern of a verb.
         key: pattern that is searched for in "bucket/key".
         skip: so many requests that match pass before the first one is spoilt.
@@ -140,7 +140,8 @@ class StoreProxy:
         if fault and fault.kind == "status":
             answer = _error(fault, with_body=request.verb != "HEAD")
         else:
-            answer = await self._forward(head, body)
+            seen = _without_conditions(head) if fault and fault.kind == "blind" else head
+            answer = await self._forward(seen, body)
         if fault and fault.kind == "lost":
             return writer.transport.abort()
         if fault and fault.kind == "slow":
@@ -194,6 +195,10 @@ def _header(head: bytes, name: str) -> str:
 def _closing(head: bytes) -> bytes:
     without = re.sub(rb"\r\n(connection|keep-alive|expect):[^\r]*", b"", head, flags=re.IGNORECASE)
     return without[:-2] + b"Connection: close\r\n\r\n"
+
+
+def _without_conditions(head: bytes) -> bytes:
+    return re.sub(rb"\r\nif-(none-)?match:[^\r]*", b"", head, flags=re.IGNORECASE)
 
 
 def _request(head: bytes) -> Request:

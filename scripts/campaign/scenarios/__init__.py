@@ -26,6 +26,7 @@ class Entry:
         function: "module.function" in `scripts.campaign.scenarios`.
         row: of the fault matrix.
         times: tier -> repetitions; 0 = not in this tier.
+        storage: where its lakes are; "" = anywhere.
     """
 
     function: str
@@ -33,12 +34,19 @@ class Entry:
     about: str
     times: dict[str, int]
     records: dict[str, int]
+    storage: str = ""
 
 
 def _entry(
-    function: str, row: str, about: str, times: tuple[int, int, int], records: tuple[int, int, int] = (0, 0, 0)
+    function: str,
+    row: str,
+    about: str,
+    times: tuple[int, int, int],
+    records: tuple[int, int, int] = (0, 0, 0),
+    storage: str = "",
 ) -> Entry:
-    return Entry(function, row, about, dict(zip(TIERS, times, strict=True)), dict(zip(TIERS, records, strict=True)))
+    often, many = (dict(zip(TIERS, numbers, strict=True)) for numbers in (times, records))
+    return Entry(function, row, about, often, many, storage)
 
 
 ANCHORS = {  # row of the fault matrix -> the behaviour, test or known problem of an established system
@@ -136,6 +144,13 @@ ENTRIES = {
         "kill -9 while records come in that waited for a decision about their schema",
         (0, 4, 10),
         (0, 20_000, 100_000),
+    ),
+    "takeovers": _entry(
+        "takeovers.run",
+        "R15",
+        "an app that is stopped at a failpoint while another machine takes its lake over",
+        (6, 60, 60),
+        storage="s3",
     ),
     "stalls": _entry("pauses.stall", "R15", "SIGSTOP for good: the watchdog", (0, 4, 10), (0, 50_000, 50_000)),
     "stops": _entry("stops.run", "R16", "SIGTERM in every phase", (0, 10, 50), (0, 10_000, 50_000)),

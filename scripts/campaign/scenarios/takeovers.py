@@ -1,0 +1,154 @@
+"""An app on one machine is stopped at a failpoint, as by a long pause; an app on another machine takes its lake in a
+bucket over; then the first one goes on. It has to leave with 69, and nothing that a reader sees may have changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from random import Random
+from subprocess import Popen
+
+import obstore
+from obstore.store import S3Store
+
+from scripts.campaign.lab import Lab
+from scripts.campaign.outcome import Outcome
+from scripts.campaign.scenarios import Size
+from scripts.campaign.scenarios.failpoints import OF_LOSSES, OF_OLD_LAKES, OF_REQUESTS
+from scripts.campaign.stage import Stage, kill, wait_for
+from spark_app.model.errors import ExitCode
+from spark_app.storage.failpoints import POINTS
+from spark_app.storage.lake import Lake
+from spark_app.storage.store_keys import read_credentials
+from spark_app.store.manifest import read_manifest
+
+GAMES = ["euchre", "hearts", "rummy", "uno"]
+MORE = 400  # records for each app
+PATIENCE_S = 60.0
+STARTS_S = 30.0
+LEAVES_S = 60.0
+LEASE_S = "3"
+NEVER = ("replay", "rebuild", "renew", "resume", "deferred", "checkpoint", "mend", "aside", "loss", "leave", "identity")
+OF_BUMPS = ("columns", "descriptors", "ledger")
+BY_CHANCE = ("began", "rules", "statistics", "definitions", "reference", "tables", "settings", "properties")
+
+
+@dataclass
+class Pauses:
+    """The results. `left`: files of the paused apps that nothing names."""
+
+    done: int = 0
+    met: list[str] = field(default_factory=list)
+    left: int = 0
+    faults: dict[str, object] = field(default_factory=dict)
+
+
+def run(lab: Lab, size: Size, dice: Random) -> Outcome:
+    """Pause at so many points, one after the other on the same lake."""
+    stage = lab.stage(
+        BATCH__INTERVAL_S="0",
+        BATCH__MAX_RECORDS="150",
+        GOLD__INTERVAL_S="0.5",
+        EVENTS__INTERVAL_S="0.5",
+        LAKE__COMPACT_FILES="4",
+        LAKE__KEEP_MANIFESTS="20",
+        LAKE__CHECKPOINT_EVERY="10",
+        STORE__LEASE_S=LEASE_S,
+    )
+    pauses = Pauses()
+    points = dice.sample(_points(), min(size.times, len(_points())))
+    stage.produce(MORE, games=",".join(GAMES))
+    stage.drain()
+    version = 1
+    for point in points:
+        version += point.startswith(OF_BUMPS)
+        _pause(stage, point, version, pauses)
+    stage.drain(BATCH__MAX_RECORDS="100000")
+    figures = {"points": len(points), "met": len(pauses.met), "left": pauses.left}
+    return Outcome(pauses.done, pauses.faults | stage.verify(), figures)
+
+
+def _points() -> list[str]:
+    special = (*NEVER, *BY_CHANCE, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS, "takeover")
+    return [point for point in POINTS if not point.startswith(special)]
+
+
+def _pause(stage: Stage, point: str, version: int, pauses: Pauses) -> None:
+    stage.arm([point])
+    _produce(stage, version)
+    old = _start(stage, FAILPOINTS="stop")
+    try:
+        wait_for(old, PATIENCE_S, lambda: not stage.unmet())
+        if stage.unmet():
+            return
+        pauses.met.append(point)
+        os.killpg(old.pid, signal.SIGSTOP)
+        _work_elsewhere(stage, version)
+        before = _contents(stage)
+        os.killpg(old.pid, signal.SIGCONT)
+        wait_for(old, LEAVES_S)
+        pauses.done += 1
+        if old.poll() != ExitCode.UNREACHABLE:
+            pauses.faults[f"{point}: exit code"] = old.poll()
+        changed = _changed(before, _contents(stage))
+        orphans = {key for key in changed if is_data(key)} - _named(stage)
+        pauses.left += len(orphans)
+        if wrong := [key for key in changed if key not in orphans]:
+            pauses.faults[f"{point}: changed"] = wrong[:5]
+    finally:
+        kill(old)
+
+
+def _produce(stage: Stage, version: int) -> None:
+    stage.produce(MORE, games=",".join(GAMES), schema_version=str(version))
+
+
+def _work_elsewhere(stage: Stage, version: int) -> None:
+    """An app of another machine takes the lake over, ingests, and ends."""
+    before = stage.unit()
+    _produce(stage, version)
+    new = _start(stage, STORE__LOCAL_PATH=str(stage.lake.with_name("elsewhere")))
+    try:
+        wait_for(new, PATIENCE_S, lambda: stage.unit() > before + 1)
+        new.terminate()
+        wait_for(new, PATIENCE_S)
+    finally:
+        kill(new)
+
+
+def _start(stage: Stage, **settings: str) -> Popen[bytes]:
+    """The app; if it leaves for a bump, the next one, as the restart policy would start it."""
+    app = stage.start(**settings)
+    is_up = wait_for(app, STARTS_S, lambda: stage.status().get("pid") == app.pid and stage.unit() > 0)
+    return stage.start(**settings) if not is_up and app.poll() == ExitCode.BUMP else app
+
+
+def _contents(stage: Stage) -> dict[str, str]:
+    """Key -> tag, of all but the lease."""
+    place = stage.place
+    keys = {name.removeprefix("aws_"): text for name, text in read_credentials(place.credentials_file).items()}
+    config = {"endpoint": place.endpoint, "region": place.region, **keys}
+    store = S3Store(place.bucket, prefix=place.prefix, config=config, client_options={"allow_http": True})  # type: ignore[arg-type]
+    found = [one for chunk in obstore.list(store) for one in chunk]
+    return {one["path"]: str(one["e_tag"]) for one in found if not one["path"].endswith("lease.json")}
+
+
+def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+
+
+def _named(stage: Stage) -> set[str]:
+    """The files that a manifest or a log entry names."""
+    lake = Lake(stage.place)
+    manifests = (read_manifest(lake.storage, key) for key in lake.storage.list(lake.manifests) if key.endswith(".json"))
+    named = {f"{table}/{entry.path}" for m in manifests for table, change in m.tables.items() for entry in change.adds}
+    for table in lake.tables():
+        entries = [key for key in lake.storage.list(f"{table}/_delta_log") if key.endswith(".json")]
+        text = "".join(lake.storage.get(key).decode() for key in entries)
+        named |= {key for key in lake.storage.list(table) if key.rpartition("/")[2] in text}
+    return named
+
+
+def is_data(key: str) -> bool:
+    return key.endswith(".parquet") and "_delta_log" not in key
