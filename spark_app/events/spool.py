@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from posixpath import basename
 
+from spark_app.model.errors import TakenOver
 from spark_app.model.events import EventRow
 from spark_app.ops.log import log
 from spark_app.storage import failpoints
@@ -46,6 +47,8 @@ class SpoolWriter:
             try:
                 self._write(self._unwritten)
                 self._unwritten = []
+            except TakenOver:
+                self._unwritten = []  # what this process does is of no importance any more
             except OSError as error:
                 log.warning("an event could not be stored, and is stored with the next one", reason=str(error))
 

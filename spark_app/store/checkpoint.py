@@ -48,7 +48,8 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
 
 
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
-    """Raise if the checkpoint does not match the manifests.
+    """Raise if the checkpoint does not match the manifests. One of a lake in a bucket is made again, because it is only
+    as new as the last run on this machine.
 
     Args:
         last: the last unit that moved the offsets.
@@ -59,6 +60,8 @@ def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
         ContractError: the checkpoint does not match the manifests.
     """
     found = examine(lake, last)
+    if found and not lake.storage.is_local:  # another machine has gone on with the lake
+        return forget(lake, found[0].what)
     for finding in found if rebooted else ():
         if finding.repair is not None:
             log.warning(finding.what, done=finding.repair())

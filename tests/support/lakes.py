@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class SmallLake:
         lake = {"path": str(root)} | sections.pop("lake", {})
         registry = {"url": "http://127.0.0.1:1"} | sections.pop("registry", {})
         self.settings = Settings(lake=lake, registry=registry, **sections)  # type: ignore[arg-type]
-        self.lake = Lake(self.settings.place)
+        self.lake = Lake(replace(self.settings.place, root=str(root)))
         self.lake.prepare()
         if not self.lake.storage.is_local:
             self.lake.lease.take()

@@ -11,12 +11,12 @@ import json
 import resource
 import sys
 import tempfile
-from pathlib import Path
 
 import pyarrow as pa
 
 from spark_app.model.reports import Report
 from spark_app.model.table_names import TableNames
+from spark_app.storage.local import LocalStorage
 from spark_app.worker import task
 from spark_app.worker.route import Routing
 from spark_app.worker.task_plan import TaskPlan
@@ -95,7 +95,7 @@ def go(payload: bytes) -> Report:
     messages = {"g": tuple(catalog.columns)}
     routing = Routing("game_name", {"g": "g"}, frozenset(), room=False, messages=messages)
     with tempfile.TemporaryDirectory() as folder:
-        plan = TaskPlan(str(Path(folder)), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
+        plan = TaskPlan(LocalStorage(folder), "part-0-a", TableNames(), routing, {}, 1, defer_new=True)
         return task.run(iter([batch_of(values)]), plan, catalog, "0")
 
 

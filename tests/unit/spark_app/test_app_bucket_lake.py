@@ -136,6 +136,7 @@ def two(place: Place, tmp_path: Path) -> Iterator[tuple[SmallLake, SmallLake]]:
 def test_a_process_that_was_taken_over_commits_nothing(two: tuple[SmallLake, SmallLake]) -> None:
     old, new = two
     assert (new.lake.lease.epoch, new.lake.lease.took_over) == (2, True)
+    new.opened.units.committer.tables.wait_for_checkpoints()
     before = contents(new.lake)
     with pytest.raises(TakenOver, match="another process has committed a unit"):
         old.take(batch_of(KINDS, first=old.ends[0]))
@@ -151,6 +152,7 @@ def test_a_process_that_was_taken_over_commits_nothing(two: tuple[SmallLake, Sma
 def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLake]) -> None:
     old, new = two
     play(new)
+    new.opened.units.committer.tables.wait_for_checkpoints()
     before = contents(new.lake)
     units = old.opened.units
     units.committer.tables.get("bronze_events")

@@ -184,8 +184,7 @@ def test_a_table_as_of_a_unit_beside_an_app_that_goes_on(tmp_path: Path) -> None
     lake = SmallLake(tmp_path, kinds.V1)
     for _ in range(4):
         played(lake, "a")
-    folder = lake.lake.path("silver_rummy_events")
-    table = Table(folder)
+    table = Table(lake.lake.storage, "silver_rummy_events")
     played(lake, "a")
     found = [table.as_of(unit) for unit in (0, 1, 2, 3, 4)]
     assert [old and old.count() for old in found] == [None, 1, 2, 3, 4]
@@ -222,17 +221,18 @@ def test_files_that_were_removed_during_the_audit_are_no_damage(tmp_path: Path) 
     lake = SmallLake(tmp_path, kinds.V1, lake={"log_retention_hours": 1e-6})
     for gamer in "ab":
         played(lake, gamer)
-    table = Table(lake.lake.path("silver_rummy_events"))
-    current = DeltaTable(str(table.folder))
+    table = Table(lake.lake.storage, "silver_rummy_events")
+    folder = lake.lake.path(table.name)
+    current = DeltaTable(str(folder))
     current.optimize.compact()
     time.sleep(1.1)
     current.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(UnreachableError, match="audit again"):
         list(table.batches(["gamer_id"]))
-    for path in table.folder.glob("*.parquet"):
+    for path in folder.glob("*.parquet"):
         path.unlink()
     with pytest.raises(ContractError, match="restore its files"):
-        list(Table(table.folder).batches(["gamer_id"]))
+        list(Table(lake.lake.storage, table.name).batches(["gamer_id"]))
 
 
 def test_a_damaged_quarantine_is_named_at_the_start(tmp_path: Path) -> None:
