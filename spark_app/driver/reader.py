@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_app.driver.file_rows import FOLDER, read_rows
 from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions
@@ -55,7 +56,10 @@ def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame 
     """The current content of a table; None if the table does not exist."""
     opened.units.refresh(name)
     columns = opened.units.committer.tables.columns(name)
-    return None if columns is None else _read(session, opened, opened.units.committer.tables.files(name), columns)
+    if columns is None:
+        return None
+    keys = opened.units.committer.tables.files(name)
+    return read_rows(session, opened.lake.storage, keys, from_arrow_schema(columns)).drop(FOLDER)
 
 
 def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -> DataFrame | None:
@@ -67,21 +71,10 @@ def read_silver(session: SparkSession, opened: OpenLake, names: Iterable[str]) -
     if not keys:
         return None
     columns = pa.schema([LINEAGE_SCHEMA.field(name) for name in LINEAGE_COORDINATES])
-    rows = _read(session, opened, keys, columns)
-    return rows.select(*coordinates_of_row(), folder_of_row().alias("table"))
-
-
-def folder_of_row() -> Column:
-    """The name of the folder, and so of the table, of a row's file. A regular expression costs far more."""
-    return F.substring_index(F.substring_index(F.col("_metadata.file_path"), "/", -2), "/", 1)
+    rows = read_rows(session, opened.lake.storage, keys, from_arrow_schema(columns))
+    return rows.select(*coordinates_of_row(), F.col(FOLDER).alias("table"))
 
 
 def coordinates_of_row() -> list[Column]:
     """The coordinates of a silver row, under the column names of the other tables."""
     return [F.col(own).alias(name) for own, name in zip(LINEAGE_COORDINATES, COORDINATES, strict=True)]
-
-
-def _read(session: SparkSession, opened: OpenLake, keys: list[str], columns: pa.Schema) -> DataFrame:
-    fields = from_arrow_schema(columns)
-    uris = map(opened.lake.storage.uri, keys)
-    return session.read.schema(fields).parquet(*uris) if keys else session.createDataFrame([], fields)

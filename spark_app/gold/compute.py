@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.driver.reader import folder_of_row
+from spark_app.driver.file_rows import FOLDER, read_rows
 from spark_app.gold import worker_tasks
 from spark_app.gold.definition import Definition
 from spark_app.gold.merging import narrow
@@ -120,11 +120,11 @@ class AggregateComputer:
 
     def _read(self, files: dict[str, list[str]], fields: pa.Schema, names: list[str]) -> DataFrame:
         """The fields of all files in one DataFrame, with the table's name in `TABLE`. Missing columns are NULL."""
-        uris = [self._storage.uri(key) for name in names for key in files[name]]
+        keys = [key for name in names for key in files[name]]
         columns = {source_of(field): pa.field(source_of(field), field.type) for field in fields}
-        rows = self._session.read.schema(from_arrow_schema(pa.schema(columns.values()))).parquet(*uris)
+        rows = read_rows(self._session, self._storage, keys, from_arrow_schema(pa.schema(columns.values())))
         named = (F.col(source_of(field)).alias(field.name) for field in fields)
-        return rows.select(*named, folder_of_row().alias(TABLE))
+        return rows.select(*named, F.col(FOLDER).alias(TABLE))
 
     def _collect(self, read: Read, names: list[str]) -> dict[str, pa.Table]:
         parts = self._aggregate(read(names), names)

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_app.driver.reader import coordinates_of_row, folder_of_row
+from spark_app.driver.file_rows import FOLDER, read_rows
+from spark_app.driver.reader import coordinates_of_row
+from spark_app.storage.storage import Storage
 from spark_app.worker.table_rows import COORDINATES
 
 PRESENT, MISSING, DIFFERING = "present", "missing", "differing"
@@ -20,6 +22,8 @@ DOUBLED, PHANTOM = "doubled", "phantom"
 REPLAYABLE, WAITING, KEPT_OUT = "replayable", "waiting", "kept out"
 EXPECTED, ACTUAL, RESOLVED = "expected", "actual", "resolved"  # sides: fresh job, tables, `resolved_events`
 
+TYPES = (T.StringType(), T.StringType(), T.IntegerType(), T.LongType())
+PLACES = T.StructType([T.StructField(name, kind) for name, kind in zip(COORDINATES, TYPES, strict=True)])
 JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "true"}
 
 
@@ -47,14 +51,16 @@ def within(ranges: Sequence[Range], prefix: str = "") -> Column:
 
 @dataclass
 class Silver:
-    """Files of one silver table: those of the fresh job (expected) and those of the table. Paths are absolute."""
+    """Files of one silver table: those of the fresh job (expected) and those of the table, by their keys."""
 
     schema: pa.Schema
     expected: list[str] = field(default_factory=list)
     actual: list[str] = field(default_factory=list)
 
 
-def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Sequence[Range]) -> list[DataFrame]:
+def locate_silver(
+    session: SparkSession, storage: Storage, tables: Iterable[Silver], ranges: Sequence[Range]
+) -> list[DataFrame]:
     """Read coordinates, table, side and content hash of the silver rows; the folder of a file names its table.
 
     Tables of one schema are read together, so that the number of Spark jobs does not grow with the tables.
@@ -67,10 +73,10 @@ def locate_silver(session: SparkSession, tables: Iterable[Silver], ranges: Seque
     places = []
     for group in groups.values():
         schema = from_arrow_schema(group.schema)
-        for paths, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
-            if paths:
-                rows = session.read.schema(schema).parquet(*paths).where(within(ranges, "_"))
-                places.append(rows.select(*coordinates_of_row(), *_place(folder_of_row(), side, _fingerprint(schema))))
+        for keys, side in ((group.expected, EXPECTED), (group.actual, ACTUAL)):
+            if keys:
+                rows = read_rows(session, storage, keys, schema).where(within(ranges, "_"))
+                places.append(rows.select(*coordinates_of_row(), *_place(F.col(FOLDER), side, _fingerprint(schema))))
     return places
 
 

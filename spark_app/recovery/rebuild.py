@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_app.decode.merged_columns import merge_columns
+from spark_app.driver.file_rows import read_rows
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.reader import FROM_BRONZE, read_bronze, read_silver, read_table
 from spark_app.driver.size_backoff import SizeBackoff
@@ -97,7 +98,8 @@ class Rebuild:
         self._attempts = SizeBackoff(
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
-        self._scratch = opened.lake.storage.within(f"{opened.lake.rebuild}/{request.id}")
+        self._scratch_folder = f"{opened.lake.rebuild}/{request.id}"
+        self._scratch = opened.lake.storage.within(self._scratch_folder)
         stored = load_progress(opened.lake, opened.units.manifests, request)
         self._found = Found(**stored) if stored else None
 
@@ -221,13 +223,14 @@ class Rebuild:
         """Classify the records of the ranges."""
         names = [self._layout.silver_of(name) for name in sorted(set(self._opened.tables.admitted.values()))]
         silver = [self._silver(name, expected.files.get(name, []), ranges) for name in names]
-        places = classification.locate_silver(self._session, silver, ranges)
+        places = classification.locate_silver(self._session, self._opened.lake.storage, silver, ranges)
         for name, (rows, side) in self._outside_silver().items():
             if rows is not None:
                 places.append(classification.locate_others(rows.where(classification.within(ranges)), name, side))
-            paths = self._paths(name, expected.files.get(name, []))
-            if paths:
-                places.append(classification.locate_others(self._session.read.parquet(*paths), name, EXPECTED))
+            keys = self._keys(name, expected.files.get(name, []))
+            if keys:
+                rows = read_rows(self._session, self._opened.lake.storage, keys, classification.PLACES)
+                places.append(classification.locate_others(rows, name, EXPECTED))
         more = [*names, self._layout.resolved]
         if not places:
             return pa.table({})
@@ -255,11 +258,12 @@ class Rebuild:
         self._opened.units.refresh(name)
         tables = self._opened.units.committer.tables
         columns = tables.columns(name) or pa.schema([])
-        actual = map(self._opened.lake.storage.uri, tables.files_between(name, "_offset", *_offsets(ranges)))
-        return Silver(merge_columns(columns, *schemas_of(entries)), self._paths(name, entries), list(actual))
+        actual = tables.files_between(name, "_offset", *_offsets(ranges))
+        return Silver(merge_columns(columns, *schemas_of(entries)), self._keys(name, entries), actual)
 
-    def _paths(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
-        return [self._scratch.uri(f"{name}/{entry.path}") for entry in entries]
+    def _keys(self, name: str, entries: Iterable[FileEntry]) -> list[str]:
+        """Files of the fresh job."""
+        return [f"{self._scratch_folder}/{name}/{entry.path}" for entry in entries]
 
     def _count(self, classified: pa.Table) -> None:
         assert self._found is not None
