@@ -54,7 +54,7 @@ def examine(
         *units_without_manifest(gold | events, last),
         *_behind(lake, seen, named, layout, rebuild),
         *_gaps(manifests, synced.oldest),
-        *_state_files(lake, layout, last, synced),
+        *_state_files(lake, layout, last, bool(named), synced),
     ]
 
 
@@ -108,8 +108,12 @@ def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
     ]
 
 
-def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMark) -> list[Finding]:
-    """State files that a lake with such tables must have. Damaged files are reported where they are read."""
+def _state_files(lake: Lake, layout: TableNames, last: int, has_units: bool, synced: DurabilityMark) -> list[Finding]:
+    """State files that a lake with such tables must have. Damaged files are reported where they are read.
+
+    Args:
+        has_units: a unit has changed tables; before that the ledger may not exist yet.
+    """
     findings = []
     storage = lake.storage
     if synced.is_ahead(last):
@@ -119,7 +123,7 @@ def _state_files(lake: Lake, layout: TableNames, last: int, synced: DurabilityMa
             )
         )
     compiled = any(key.endswith(".fds") for key in storage.list(lake.schemas))
-    if last and not storage.exists(lake.ledger) and compiled:  # before the first unit it may not exist yet
+    if has_units and not storage.exists(lake.ledger) and compiled:
         findings.append(
             Finding(f"{storage.uri(lake.ledger)} is missing", LOST_LEDGER, repair=lambda: begin_ledger(lake))
         )

@@ -17,6 +17,7 @@ from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.objects import ObjectStorage
+from spark_app.store import inventory
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.store_proxy import Fault, Request, StoreProxy
@@ -223,3 +224,23 @@ def test_untested_stores_are_taken_on_request_only() -> None:
     with pytest.raises(ValueError, match="never tested"):
         Settings(lake={"path": "gs://bucket/x"})  # type: ignore[arg-type]
     assert Settings(lake={"path": "gs://bucket/x", "untested": True}).place.scheme == "gs"  # type: ignore[arg-type]
+
+
+def test_a_takeover_before_the_first_unit_is_no_lost_ledger(place: Place, tmp_path: Path) -> None:
+    first = Lake(replace(place, local=str(tmp_path)))
+    first.prepare()
+    first.lease.take()
+    first.identity()
+    first.storage.replace(f"{first.schemas}/x.fds", b"compiled, and then it was killed")
+    first.lease._own.release()  # type: ignore[attr-defined]  # as a kill does
+    lake = lake_at(place, tmp_path)
+    assert (lake.lake.lease.took_over, lake.opened.units.manifests.last) == (True, 1)
+    assert [
+        finding
+        for finding in inventory.examine(
+            lake.lake, lake.opened.units.manifests, lake.opened.units.committer, lake.settings.tables.layout
+        )
+        if finding.fatal
+    ] == []
+    play(lake)
+    check(lake)
