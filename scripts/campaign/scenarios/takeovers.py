@@ -45,7 +45,12 @@ class Pauses:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Pause at so many points, one after the other on the same lake."""
+    """Pause at so many points."""
+    return play(lab, dice.sample(_points(), min(size.times, len(_points()))))
+
+
+def play(lab: Lab, points: list[str]) -> Outcome:
+    """Pause at the points, one after the other on the same lake."""
     stage = lab.stage(
         BATCH__INTERVAL_S="0",
         BATCH__MAX_RECORDS="150",
@@ -57,8 +62,7 @@ def run(lab: Lab, size: Size, dice: Random) -> Outcome:
         STORE__LEASE_S=LEASE_S,
     )
     pauses = Pauses()
-    points = dice.sample(_points(), min(size.times, len(_points())))
-    stage.produce(MORE, games=",".join(GAMES))
+    _produce(stage, 1)
     stage.drain()
     version = 1
     for point in points:

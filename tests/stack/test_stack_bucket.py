@@ -1,0 +1,108 @@
+"""The real app on a lake in a real object store."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.campaign import read_back
+from scripts.campaign.lab import Lab
+from scripts.campaign.scenarios import takeovers
+from scripts.campaign.stage import Stage, kill, wait_for, wait_until
+from scripts.local.kafka import Kafka
+from scripts.local.objectstore import ObjectStore
+from scripts.local.registry import Registry
+from spark_app.model.errors import ExitCode
+from spark_app.storage.lake import Lake
+from spark_app.storage.store_keys import read_credentials
+
+GAMES = "rummy,spades,uno"
+AGGREGATES = {
+    "sessions": {"function": "count"},
+    "devices": {"function": "distinct", "field": "device_id"},
+    "middle": {"function": "median", "field": "_offset"},
+}
+
+
+@pytest.fixture
+def stage(
+    tmp_path: Path, kafka: Kafka, registry: Registry, seaweedfs: ObjectStore, request: pytest.FixtureRequest
+) -> Stage:
+    topic = re.sub(r"\W+", "_", request.node.name)[:80]
+    return Stage(tmp_path, kafka, registry, topic, seaweedfs, LAKE__COMPACT_FILES="6")
+
+
+def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: Stage) -> None:
+    gold = {"GOLD__AGGREGATES": json.dumps(AGGREGATES)}  # Spark computes the last two
+    stage.produce(3_000, games=GAMES, poison="0.02")
+    assert stage.drain(TABLES__ALLOWLIST='["rummy", "uno"]', **gold)[-1] == 0
+    stage.produce(2_000, games=GAMES, schema_version="2")
+    app = stage.start(TABLES__ALLOWLIST='["rummy", "uno"]', **gold)
+    try:
+        wait_for(app, 120)
+        codes = [app.poll()]
+    finally:
+        kill(app)
+    codes += stage.drain(**gold)
+    assert codes in ([ExitCode.BUMP, 0], [None, 0], [None, ExitCode.BUMP, 0])
+    replayed = stage.command("replay", **gold)
+    assert replayed.returncode == 0, replayed.stderr
+    place = stage.place
+    assert "silver_spades_events" in Lake(place).tables()
+    Lake(place).storage.delete_all("silver_uno_events")
+    rebuilt = stage.command("rebuild", "uno", **gold)
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert stage.verify(**gold) == {}
+    assert stage.command("doctor", **gold).stdout.strip() == "nothing is wrong"
+    rows = read_back.read(place, "gold_uno_player_agg")
+    assert rows.column_names == ["gamer_id", *AGGREGATES]
+    shell = stage.command("shell", stdin='print(sql("select count(*) from bronze_events").fetchall())\n')
+    assert "[(5000,)]" in shell.stdout
+    _check_secrets(stage)
+
+
+def _check_secrets(stage: Stage) -> None:
+    """No key of the store is where somebody may read it."""
+    said = stage.log.read_text() + stage.command("settings").stdout + stage.command("status", "--json").stdout
+    lake = Lake(stage.place)
+    kept = b"".join(lake.storage.get(key) for key in (lake.settings, lake.rules, lake.status))
+    for secret in list(read_credentials(stage.place.credentials_file).values()):
+        assert secret not in said
+        assert secret.encode() not in kept
+
+
+def test_an_object_store_that_dies_costs_no_record(tmp_path: Path, kafka: Kafka, registry: Registry) -> None:
+    with ObjectStore(tmp_path / "store") as store:
+        (tmp_path / "app").mkdir()
+        stage = Stage(
+            tmp_path / "app", kafka, registry, "dying_store", store, BATCH__MAX_RECORDS="300", BATCH__INTERVAL_S="0"
+        )
+        stage.produce(6_000, games=GAMES)
+        app = stage.start()
+        try:
+            wait_until(lambda: stage.unit() > 2, "units", 120)
+            for _ in range(3):
+                store.kill()
+                restarting = threading.Thread(target=store.start)
+                time.sleep(1)
+                restarting.start()
+                restarting.join()
+                time.sleep(2)
+            assert app.poll() in (None, ExitCode.UNREACHABLE, 0)
+        finally:
+            kill(app)
+        assert stage.drain()[-1] == 0
+        assert stage.verify() == {}
+
+
+def test_what_a_paused_app_still_does_after_a_takeover_is_seen_by_nobody(
+    tmp_path: Path, kafka: Kafka, registry: Registry, seaweedfs: ObjectStore
+) -> None:
+    lab = Lab(tmp_path, kafka, registry, seaweedfs)
+    found = takeovers.play(lab, ["ingest.manifest.before", "ingest.commit.middle.before", "gold.state.before"])
+    assert (dict(found.faults), found.figures["met"]) == ({}, 3)
