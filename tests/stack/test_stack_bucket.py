@@ -21,6 +21,7 @@ from spark_app.model.errors import ExitCode
 from spark_app.storage.lake import Lake
 from spark_app.storage.store_keys import read_credentials
 
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 GAMES = "rummy,spades,uno"
 AGGREGATES = {
     "sessions": {"function": "count"},
@@ -57,6 +58,7 @@ def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: S
     Lake(place).storage.delete_all("silver_uno_events")
     rebuilt = stage.command("rebuild", "uno", **gold)
     assert rebuilt.returncode == 0, rebuilt.stderr
+    assert stage.drain(**gold) == [0]
     assert stage.verify(**gold) == {}
     assert stage.command("doctor", **gold).stdout.strip() == "nothing is wrong"
     rows = read_back.read(place, "gold_uno_player_agg")
