@@ -66,6 +66,7 @@ FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 TRANSACTIONS_EVERY_S = 15.0
+REQUESTS_EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
 
 
 class Pipeline:
@@ -308,7 +309,8 @@ class Pipeline:
             self._disk.retry(self._deferred.merge)
             if not self._land_only:
                 self._disk.retry(self._decode_deferred)
-        self._disk.retry(self._service.step)
+        if self.lake.storage.is_local or self._is_due("requests", REQUESTS_EVERY_S_IN_A_BUCKET):
+            self._disk.retry(self._service.step)
         if self._is_due("names", NAMES_EVERY_S):
             self._disk.retry(lambda: self._name_versions(opened))
             self._compare_schemas(opened)

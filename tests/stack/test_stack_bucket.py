@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from spark_app.page.child import one_query, table_facts
+from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.storage.page_files import PageFiles
 from spark_app.storage.store_keys import read_credentials
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
@@ -65,7 +69,25 @@ def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: S
     assert rows.column_names == ["gamer_id", *AGGREGATES]
     shell = stage.command("shell", stdin='print(sql("select count(*) from bronze_events").fetchall())\n')
     assert "[(5000,)]" in shell.stdout
+    _check_page(stage)
     _check_secrets(stage)
+
+
+def _check_page(stage: Stage) -> None:
+    """The page of a lake in a bucket has its own token on this machine, and its jobs read the tables."""
+    page = stage.spawn("page", PAGE__PORT="0")
+    try:
+        wait_until(lambda: PageFiles(Lake(stage.place)).address(), "an address", 60)
+        address = str(PageFiles(Lake(stage.place)).address())
+        with urllib.request.urlopen(address.replace("/?", "/metrics?"), timeout=30) as answer:
+            assert Lake(stage.place).known_identity() in answer.read().decode()
+    finally:
+        kill(page)
+    settings = Settings(lake={"path": stage.place.root})  # type: ignore[arg-type]
+    lake = Lake(stage.place)
+    assert one_query.answer(lake, settings, "SELECT count(*) FROM silver_uno_events")["rows"][0][0] > 0
+    facts = table_facts.answer(lake, settings, "silver_rummy_events")
+    assert {part: facts[part] for part in ("rows", "rules", "rates") if "failed" in str(facts[part])[:20]} == {}
 
 
 def _check_secrets(stage: Stage) -> None:
