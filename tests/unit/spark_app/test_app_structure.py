@@ -41,6 +41,7 @@ ORDER = (
     "references",
     "worker",
     "store",
+    "intake",
     "followers",
     "events",
     "metrics",
