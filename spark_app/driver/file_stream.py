@@ -20,6 +20,7 @@ from spark_app.intake.planning import Plan
 from spark_app.model.errors import ProtolakeError, UnreachableError, last_message_line
 from spark_app.model.events import Event
 from spark_app.model.offsets import Offsets
+from spark_app.model.text import one_line
 from spark_app.ops.log import log
 from spark_app.process.disk_space import StopRequested
 from spark_app.process.run_context import RunContext
@@ -184,7 +185,7 @@ class FileStream:
         source = self._opened_source()
         broken = source.planner.broken
         for key in sorted(broken.keys() - self._named.keys()):
-            said = f"The file {key} cannot be taken: {broken[key]}"
+            said = one_line(f"The file {key} cannot be taken: {broken[key]}")
             log.warning("a file cannot be taken", file=key, reason=broken[key], remedy="write it again, or remove it")
             self._status.tell(Event("file", said, "WARN", details={"file": key, "reason": broken[key]}))
         self._named = broken

@@ -152,7 +152,7 @@ class TakenFiles:
         """Store durably what a unit took."""
         rows = pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
         segment = Segment(unit, unit, rows)
-        self._write(segment, "taken")
+        write_durably(self._storage, self._key(segment), _parquet(rows), "taken")
         self._segments.append(segment)
         if len(self._segments) > MOST_SEGMENTS:
             self._merge()
@@ -167,19 +167,20 @@ class TakenFiles:
             total += len(self._segments[at].rows)
         old = self._segments[at:]
         merged = Segment(old[0].first, old[-1].last, _newest(segment.rows for segment in old))
-        self._write(merged, "taken.merge")
+        write_durably(self._storage, self._key(merged), _parquet(merged.rows), "taken.merge")
         self._storage.delete(*map(self._key, old))
         self._segments[at:] = [merged]
 
-    def _write(self, segment: Segment, step: str) -> None:
-        from pyarrow.parquet import write_table
-
-        sink = pa.BufferOutputStream()
-        write_table(segment.rows, sink, compression="zstd")
-        write_durably(self._storage, self._key(segment), memoryview(sink.getvalue()), step)
-
     def _key(self, segment: Segment) -> str:
         return f"{self._folder}/{segment.first:012d}-{segment.last:012d}.parquet"
+
+
+def _parquet(rows: pa.Table) -> memoryview:
+    from pyarrow.parquet import write_table
+
+    sink = pa.BufferOutputStream()
+    write_table(rows, sink, compression="zstd")
+    return memoryview(sink.getvalue())
 
 
 def _newest(tables: Iterable[pa.Table]) -> pa.Table:
