@@ -67,7 +67,21 @@ class FileShare:
         Raises:
             FileFailed
         """
-        return first_records(self._batches(), self.limit)
+        return first_records(self._joined(), self.limit)
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
+        """Few large batches: each costs the pass milliseconds, and a file may have one record."""
+        some: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._batches():
+            full = rows + len(batch) > self.batch_records or size + batch.nbytes > self.batch_bytes
+            if some and (full or batch.schema != some[0].schema):
+                yield pa.concat_batches(some)
+                some, rows, size = [], 0, 0
+            some.append(batch)
+            rows, size = rows + len(batch), size + batch.nbytes
+        if some:
+            yield pa.concat_batches(some)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for part in self.parts:
