@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import random
 from collections import Counter
@@ -9,9 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_app.audit.auditor import audit
 from spark_app.driver.file_stream import FileStream, origin_of
 from spark_app.driver.ingest import Ingest
 from spark_app.intake import taken_files
@@ -72,6 +76,32 @@ def test_parquet_and_json_become_rows_and_nothing_twice(new_parts: NewParts, tmp
     take_all(again)
     assert values_of(again) == one + two + one
     assert again.status.value["source"]["taken"] == 3
+
+
+def test_the_audit_compares_bronze_with_the_files(new_parts: NewParts, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    parts = files_of(new_parts, folder, {"max_records": 300, "max_record_bytes": 200})
+    parts.learn(1)
+    values = events(1, [("rummy", f"g{number}") for number in range(900)])
+    write_parquet(folder / "a.parquet", [*values[:400], None, values[0] + b"x" * 300], group=100)
+    headers = [{"key": "h", "value": base64.b64encode(b"v").decode()}, {"key": "none", "value": None}]
+    line = {"value": base64.b64encode(values[0]).decode(), "headers": headers, "timestamp": "2026-01-01T00:00:00.5Z"}
+    (folder / "b.json").write_text(json.dumps(line) + "\n\nno record\n" + json_text(values[400:]))
+    take_all(parts)
+    verdict = audit(parts.settings)
+    assert (verdict.faults(), verdict.records) == ({}, 904)
+    assert list(verdict.notes) == ["gold tables do not exist yet"]
+    data = (folder / "a.parquet").read_bytes()
+    write_parquet(folder / "a.parquet", values[400:402])
+    verdict = audit(parts.settings)
+    assert (verdict.faults(), sorted(verdict.notes.values())) == ({}, [1, 1, 402])
+    replace_file(folder / "a.parquet", data)
+    bronze = parts.lake.path("bronze_events")
+    rows = DeltaTable(bronze).to_pyarrow_table()
+    values_there = rows["value"].to_pylist()
+    values_there[7] = b"altered"
+    write_deltalake(bronze, rows.set_column(1, "value", pa.array(values_there, pa.binary())), mode="overwrite")
+    assert audit(parts.settings).faults()["altered"][0] == 1  # type: ignore[index]
 
 
 def test_a_file_larger_than_a_batch_is_split_and_its_numbers_go_on(new_parts: NewParts, tmp_path: Path) -> None:
