@@ -162,7 +162,7 @@ class Planner:
                 at += done - stamped.done
             if full:
                 break
-        self._queue = [due for due in self._queue if due[0].key not in self._touched]
+        self._queue = [due for due in self._queue if not self._is_kept_out(due[0])]
         return Plan(start, at, tuple(load.parts), (*files, *self._touched.values())), full
 
     def _uri(self, key: str) -> str:
@@ -183,7 +183,7 @@ class Planner:
     def _scan(self, listed: Listed, entry: TakenFile | None) -> Scan | None:
         """None = the file is not to be taken now."""
         known = self._scans.get(listed.key)
-        if known is not None and known[0] == listed:
+        if known is not None and known[0] == listed and self._folder.look(listed.key) == listed:
             return known[1]
         if self._is_kept_out(listed):
             return None
