@@ -11,7 +11,6 @@ it plans).
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -22,16 +21,13 @@ from typing import Any, NoReturn
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from spark_app.driver import initial_counts, loss
+from spark_app.app.feeds import Feed, feed_of
+from spark_app.driver import initial_counts
 from spark_app.driver.deferred import DeferredDecoder
-from spark_app.driver.ingest import Ingest
 from spark_app.driver.open_lake import OpenLake
-from spark_app.driver.reader import read_kafka
 from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
-from spark_app.driver.streaming import Streaming
-from spark_app.driver.topic_check import TopicCheck
-from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.driver.unit import UnitRunner
 from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
 from spark_app.events.settings_event import keep_settings, settings_event
@@ -42,8 +38,6 @@ from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
 from spark_app.kafka import topics
 from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
-from spark_app.kafka.record_sizes import RecordSizes, sample
-from spark_app.kafka.transactions import OpenTransactions
 from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, UnreachableError
 from spark_app.model.events import Event
 from spark_app.ops.log import log
@@ -65,7 +59,6 @@ DEFERRED_INTERVAL_S = 2.0
 FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
-TRANSACTIONS_EVERY_S = 15.0
 REQUESTS_EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
 
 
@@ -93,7 +86,7 @@ class Pipeline:
         self._unit_lock = threading.Lock()
         self._opened: OpenLake | None = None
         self._spark: SparkSession | None = None
-        self._streaming: Streaming | None = None
+        self._feed: Feed | None = None
         self._gold: FollowerThread | None = None
         self._due: dict[str, float] = {}  # chore -> time of its next run
         self.lake = Lake(settings.place)
@@ -133,7 +126,7 @@ class Pipeline:
     def _sign(self) -> Hashable:
         """A value that changes while records are ingested, and each time a wait is checked again."""
         unit = self._opened.units.manifests.last if self._opened else None
-        query = self._streaming.query if self._streaming else None
+        query = self._feed.query if self._feed else None
         return unit, self.status.told, session.signs(self._spark, query) if self._spark else None
 
     def _gold_progress(self) -> Hashable:
@@ -182,10 +175,9 @@ class Pipeline:
                 self._opened.units.remove_uncommitted_files()
 
     def _run(self, opened: OpenLake) -> ExitCode:
-        topic_check = TopicCheck(opened, topics.Topics(self._settings.kafka))
-        sizes = RecordSizes(self._settings.batch.max_records, self._settings.batch.max_bytes)
+        self._feed = feed = feed_of(self._settings, opened, self._available_now, self._accept_loss)
         with ThreadPoolExecutor(2) as pool:
-            search = pool.submit(self._await, "broker", lambda: self._look_at_kafka(topic_check, opened, sizes))
+            search = pool.submit(self._await, "broker", feed.look)
             schemas = pool.submit(self._await, "registry", lambda: self._load_schemas(opened))
             for asked in (search, schemas):
                 asked.add_done_callback(self._stop_if_failed)
@@ -198,33 +190,19 @@ class Pipeline:
                 self._stop.set()  # otherwise the exit would wait for the broker and the registry
                 if not isinstance(error, StopRequested):
                     raise
-            now = search.result()
+            search.result()
             schemas.result()
         if self._stop.is_set():
             return ExitCode.DONE
         self.status.waiting(None)
-        self._disk.retry(lambda: topic_check.check(now, self._accept_loss))
-        self.status.set_lost(loss.count(opened))
-        self._wire(spark, opened, topic_check, sizes)
-        return self._work(opened, now)
+        self._disk.retry(feed.check)
+        self._wire(spark, opened, feed)
+        return self._work(opened, feed)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
         """If one check fails, do not wait for the other."""
         if asked.exception() is not None:
             self._stop.set()
-
-    def _look_at_kafka(self, topic_check: TopicCheck, opened: OpenLake, sizes: RecordSizes) -> dict[str, topics.Topic]:
-        """The current topics; also estimates the record size."""
-        now, last = topic_check.search(), opened.units.manifests.last_ingest
-        if last is not None:
-            sizes.add_unit(last.counts)
-        else:
-            partitions = {
-                name: [int(p) for p, first in topic.first.items() if first < topic.end[p]]
-                for name, topic in now.items()
-            }
-            sizes.add(*sample(self._settings.kafka, partitions))
-        return now
 
     def _start_spark(self) -> SparkSession:
         while True:
@@ -248,14 +226,11 @@ class Pipeline:
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
         self._compare_schemas(opened)
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, topic_check: TopicCheck, sizes: RecordSizes) -> None:
+    def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed) -> None:
         units = UnitRunner(spark, opened)
         units.check_rules()
-        read = functools.partial(read_kafka, spark, self._settings)
-        run = RunContext(self.status, self._disk, self._stop, self._unit_lock)
-        ingest = Ingest(opened, units, run, read, topic_check.confirm)
-        self.life.describe_batch = lambda: ingest.batch_description
-        self._streaming = Streaming(spark, opened, ingest, topic_check, run, self._available_now, sizes)
+        feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
+        self.life.describe_batch = lambda: feed.batch_description
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         calculator = AggregateComputer(spark, self.lake.storage, self._settings)
         self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)
@@ -269,16 +244,13 @@ class Pipeline:
         self._kept = KeptManifests(opened.units.manifests, followers, most_bytes, self._tell)
         self.status.followers_of = self._kept.describe
 
-    def _work(self, opened: OpenLake, now: dict[str, topics.Topic]) -> ExitCode:
-        assert self._streaming is not None
-        origin = UnitOptions({name: topic.id for name, topic in now.items()}, land_only=self._land_only)
+    def _work(self, opened: OpenLake, feed: Feed) -> ExitCode:
         if not self._available_now:
             for follower in self._followers:
                 follower.start()
-            threading.Thread(target=self._look_for_transactions, name="transactions", daemon=True).start()
         self.status.running()
         try:
-            self._streaming.keep(now, origin, lambda: self._do_chores(opened))
+            feed.keep(self._land_only, lambda: self._do_chores(opened))
             while self._available_now and not self._land_only and not self._stop.is_set():
                 if not self._disk.retry(self._decode_deferred) and not self._disk.retry(self._service.step):
                     break
@@ -349,11 +321,6 @@ class Pipeline:
         if report is not None:
             self.status.deferred_done(report)
         return report is not None
-
-    def _look_for_transactions(self) -> None:
-        transactions = OpenTransactions(self._settings.kafka)
-        while not self._stop.wait(TRANSACTIONS_EVERY_S):
-            self.status.set_blocked_offsets(transactions.look())
 
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
         """Call `ask` until it answers, the timeout is over, or the app is stopped."""

@@ -24,6 +24,7 @@ from spark_app.audit.chunk import Chunk
 from spark_app.audit.offset_index import OffsetIndex
 from spark_app.audit.record_rules import RecordRules
 from spark_app.audit.snapshot import Snapshot
+from spark_app.audit.source_files import Files
 from spark_app.audit.source_records import Records, Source
 from spark_app.audit.verdict import Verdict
 from spark_app.model.offsets import Span
@@ -45,11 +46,11 @@ def audit(
     source: Source | None = None,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verdict:
-    """Compare a lake with Kafka, while the app runs or not.
+    """Compare a lake with Kafka, or with the files that it was made of, while the app runs or not.
 
     Args:
         acks: file in which the producer recorded the acknowledged records.
-        source: where the records are read; None = the brokers of the settings.
+        source: where the records are read; None = the brokers or the files of the settings.
         tell: called with the number of checked offsets and the number of all offsets.
 
     Raises:
@@ -60,7 +61,12 @@ def audit(
     began = time.monotonic()
     snapshot = Snapshot.take(settings, SNAPSHOT_TIMEOUT_S)
     known = read_acks(acks) if acks else Acknowledged()
-    if source is not None:
+    if source is None and settings.source.kind == "files":
+        files = Files(settings)
+        verdict = _Auditor(snapshot, files, known, tell).run()
+        for words, count in files.unproven().items():
+            verdict.note(words, count)
+    elif source is not None:
         verdict = _Auditor(snapshot, source, known, tell).run()
     else:
         with closing(Kafka(settings.kafka, settings.run.connect_timeout_s, settings.batch.max_record_bytes)) as kafka:

@@ -21,7 +21,7 @@ from spark_app.model.record_schemas import OMITTED_SCHEMA
 TIME = pa.timestamp("us", "UTC")
 OMITTED = OMITTED_SCHEMA.names[0]
 
-NO_LONGER = "records are no longer in Kafka: they were compared with bronze instead"
+NO_LONGER = "records are no longer at their source: they were compared with bronze instead"
 OTHER_DEFAULTS = "rows were decoded under another decode.defaults"
 NOT_STRICT = "rows were decoded without decode.strict, and Google's parser reads their payloads differently"
 OTHER_KEYS = "keys were not decoded, perhaps under another decode.framed_keys"

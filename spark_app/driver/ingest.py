@@ -1,6 +1,6 @@
-"""One micro-batch from Kafka:
+"""One micro-batch:
 
-1. Compare the start offsets that Spark planned with the end of the last unit.
+1. Compare the start offsets that Spark planned with the end of the last unit. (`file_stream` plans those of files.)
 2. Record the attempt; after a few failed attempts the batch is written to bronze only.
 3. Run the job; resolve new schema ids and tables, or exit for a bump without committing.
 4. Check that the topics are still the same.
@@ -15,6 +15,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
 
@@ -23,7 +24,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.kafka.consumer.spans import spans_between
-from spark_app.model.errors import ContractError, SchemaBump, UnreachableError, last_message_line
+from spark_app.model.errors import BrokenError, ContractError, SchemaBump, UnreachableError, last_message_line
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
@@ -40,7 +41,7 @@ MAX_LAND_ATTEMPTS = 8  # attempts to write bronze only: then the records cannot 
 
 
 class Ingest:
-    """The body of the streaming query."""
+    """The body of the streaming query, and of the loop over files."""
 
     def __init__(
         self,
@@ -49,9 +50,12 @@ class Ingest:
         run: RunContext,
         read: Callable[[Offsets, Offsets, int], Records],
         confirm: Callable[[dict[str, str]], None] = lambda topic_ids: None,
+        *,
+        replans: bool = False,
     ):
         """
         Args:
+            replans: another attempt at a batch may have another end, so that its start names the batch.
             read: returns the records between two positions, divided among so many tasks.
             confirm: raises if the topics no longer have these ids.
         """
@@ -65,6 +69,7 @@ class Ingest:
         self._stop = run.stop
         self._read = read
         self._confirm = confirm
+        self._replans = replans
         self._attempts = opened.lake.attempts
         self.batch_description = ""  # offsets and attempt number of the current batch
 
@@ -90,17 +95,40 @@ class Ingest:
                 f"the checkpoint does not belong to this lake. {REMEDY}"
             )
         _check_direction(start, end)
+        return self.take(start, end, origin, {"batch": batch_id}, began)
+
+    def take(
+        self, start: Offsets, end: Offsets, origin: UnitOptions, source: dict[str, Any], began: float | None = None
+    ) -> int:
+        """Ingest the records of a planned range; returns their number.
+
+        Args:
+            source: what else the manifest says of the source.
+            began: monotonic time when the batch began.
+
+        Raises:
+            SchemaBump, ContractError, StopRequested, ReadFailed: nothing was committed.
+        """
+        began = time.monotonic() if began is None else began
         report = self._run(start, end, replace(origin, bump_in_place=self._in_place(origin)))
         _check_spans(report, start, end)
         _check_read(report, start, end)
         self._confirm_topics(origin, report)
-        self._opened.commit(
-            report, "ingest", {"batch": batch_id, "start": start, "end": end, "topic_ids": origin.topic_ids}
-        )
+        self._opened.commit(report, "ingest", source | {"start": start, "end": end, "topic_ids": origin.topic_ids})
         self._lake.here.delete(self._attempts)
         self.batch_description = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)
         return report.bronze
+
+    def fail(self, error: BaseException, why: str) -> NoReturn:
+        """
+        Raises:
+            BrokenError: names the records of the current batch; without a batch the error itself is raised.
+        """
+        if not self.batch_description:
+            raise error
+        remedy = 'if this happens repeatedly, see "Exit codes" in docs/operations.md'
+        raise BrokenError(f"the app failed on the {self.batch_description} ({why}): {remedy}") from error
 
     def _confirm_topics(self, origin: UnitOptions, report: Report) -> None:
         """Check after the job that everything it read came from the topics that the unit names."""
@@ -132,7 +160,7 @@ class Ingest:
         while True:
             self._disk.wait()
             self._status.waiting(None)
-            tries = self._count_attempt(end)
+            tries = self._count_attempt(start if self._replans else end)
             self.batch_description = f"batch of {describe_range(start, end)}, attempt {tries}"
             if tries > 1:
                 log.warning("batch is retried", tries=tries, records=describe_range(start, end))
@@ -168,11 +196,11 @@ class Ingest:
                 else:
                     self._stop.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
 
-    def _count_attempt(self, end: Offsets) -> int:
-        """The number of attempts at this batch including this one; survives a crash."""
+    def _count_attempt(self, named: Offsets) -> int:
+        """The number of attempts at the batch with this name, including this one; survives a crash."""
         old = read_json(self._lake.here, self._attempts) or {}
-        tries = int(old["tries"]) + 1 if old.get("end") == end else 1
-        write_quickly(self._lake.here, self._attempts, {"end": end, "tries": tries}, "attempt")
+        tries = int(old["tries"]) + 1 if old.get("end") == named else 1
+        write_quickly(self._lake.here, self._attempts, {"end": named, "tries": tries}, "attempt")
         return tries
 
 

@@ -46,7 +46,7 @@ def limits_of(settings: Schemas) -> SchemaLimits:
 
 def subjects_of(settings: Settings) -> Subjects:
     """The topics' own subjects according to the settings."""
-    return Subjects(tuple(settings.subjects), tuple(settings.kafka.topics), bool(settings.wrapper.payload))
+    return Subjects(tuple(settings.subjects), tuple(settings.topics), bool(settings.wrapper.payload))
 
 
 class SchemaResolver:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import NoReturn
 
 from confluent_kafka import KafkaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -24,7 +23,7 @@ from spark_app.kafka.broker_access import ACCESS_DENIED_TIMEOUT_S
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.kafka.record_sizes import RecordSizes
 from spark_app.kafka.topics import UNANSWERED, BrokerAccessDenied, Topic
-from spark_app.model.errors import BrokenError, ConfigurationError, ProtolakeError, UnreachableError, last_message_line
+from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError, last_message_line
 from spark_app.model.offsets import Offsets
 from spark_app.ops.log import log
 from spark_app.process.disk_space import StopRequested
@@ -110,7 +109,7 @@ class Streaming:
             except (Py4JError, OSError) as error:
                 if jvm_lives():
                     raise
-                self._break(error, "the JVM has ended")
+                self._ingest.fail(error, "the JVM has ended")
             self._stop.wait(RETRY_S[min(failures, len(RETRY_S) - 1)])
             failures += 1
 
@@ -212,7 +211,7 @@ class Streaming:
         elif not isinstance(outcome, (*UNANSWERED, ReadFailed)) and not spark_source.is_unanswered(text):
             refuse(checkpoint.examine(self._opened.lake, self._manifests.last_ingest))
             if isinstance(outcome, Exception):
-                self._break(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
+                self._ingest.fail(outcome, f"{type(outcome).__name__}: {last_message_line(outcome)}")
             raise error
         if seconds > timeout_s:
             raise UnreachableError(f"{problem}, for {seconds:.0f} s: {first_line(text)}")
@@ -244,17 +243,6 @@ class Streaming:
         said = "Spark missed records, but Kafka has all that were not ingested: they are planned again"
         checkpoint.forget(self._opened.lake, f"{said} ({why})")
         return said
-
-    def _break(self, error: Exception, why: str) -> NoReturn:
-        """
-        Raises:
-            BrokenError: names the records of the current batch; without a batch the error itself is raised.
-        """
-        description = self._ingest.batch_description
-        if not description:
-            raise error
-        remedy = 'if this happens repeatedly, see "Exit codes" in docs/operations.md'
-        raise BrokenError(f"the app failed on the {description} ({why}): {remedy}") from error
 
 
 def _next_offsets(end: Offsets, now: Mapping[str, Topic]) -> Offsets:

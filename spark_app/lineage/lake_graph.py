@@ -66,7 +66,7 @@ class LakeGraph:
         """The topics of the records in bronze; before the first record those of the settings."""
         manifests = Manifests(self._lake, self._layout)
         last = manifests.last_ingest.source["end"] if manifests.last_ingest else {}
-        return sorted({*manifests.began().get("start", {}), *last}) or sorted(self._settings.kafka.topics)
+        return sorted({*manifests.began().get("start", {}), *last}) or sorted(self._settings.topics)
 
     def overview(self) -> Graph:
         """All tables without their columns. Which tables a reference table is joined to, only their rows tell."""

@@ -82,6 +82,7 @@ class Status:
             "references": old.get("references", {}),
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
+            "source": None,  # of files, see `set_source`
             "followers": old.get("followers", {}),
             "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
@@ -114,6 +115,11 @@ class Status:
         """Set the number of accepted lost ranges, and of their offsets."""
         with self._lock:
             self.value["lost"] = counts
+
+    def set_source(self, source: dict[str, Any]) -> None:
+        """Set what `OpenedSource.describe` says of a source of files."""
+        with self._lock:
+            self.value["source"] = source
 
     def running(self) -> None:
         with self._lock:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spark_app.model.text import one_line
+
 BY_ACTION = {"warn": "warned", "drop": "dropped", "quarantine": "quarantined"}  # action of the rules -> heading
 
 
@@ -50,6 +52,7 @@ def notes(value: Mapping[str, Any]) -> list[str]:
         *(_reference(name, one) for name, one in _items(value, "references")),
         *_schema_warnings(value.get("schema_warnings") or {}),
         *_behind(value),
+        *_source(value.get("source")),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
     ]
 
@@ -117,6 +120,15 @@ def _behind(value: Mapping[str, Any]) -> list[str]:
         for name, one in _items(value, "followers")
         if one["lag"]
     ]
+
+
+def _source(source: Mapping[str, Any] | None) -> list[str]:
+    """A source of files, and those of its files that cannot be taken."""
+    if not source:
+        return []
+    counts = f"{source['taken']:,} taken, {source['waiting']:,} waiting, {source['broken']:,} cannot be taken"
+    named = [f"            {one_line(key)}: {one_line(why)}" for key, why in source["named"].items()]
+    return [f"files       {counts}; {source['path']}", *named]
 
 
 def _or_dash(number: float | None) -> str:

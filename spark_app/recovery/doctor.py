@@ -255,6 +255,8 @@ def _paused(patient: LakeUnderCheck) -> list[Finding]:
 
 def _topics(patient: LakeUnderCheck) -> list[Finding]:
     """Records that Kafka has lost. `doctor` cannot repair this; `run --accept-loss` accepts the loss."""
+    if patient.settings.source.kind == "files":
+        return []
     brokers = patient.settings.kafka.brokers
     try:
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))

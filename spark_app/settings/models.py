@@ -20,6 +20,7 @@ from spark_app.settings.references import Reference, ReferenceName, joined_names
 from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
+from spark_app.settings.sources import Source
 from spark_app.settings.storing import LakeSettings, Store
 from spark_app.settings.watching import Alerts, Page
 
@@ -259,6 +260,7 @@ class Settings(BaseSettings):
     )
 
     kafka: KafkaSettings = KafkaSettings()
+    source: Source = Source()
     registry: RegistrySettings = RegistrySettings()
     event: Event = Event()
     decode: Decode = Decode()
@@ -338,13 +340,18 @@ class Settings(BaseSettings):
         return Place(self.lake.path, *reached, store.local_path, store.lease_s)
 
     @property
+    def topics(self) -> list[str]:
+        """What the tables show as topics: those of Kafka, or the name of the file source."""
+        return [self.source.name] if self.source.kind == "files" else self.kafka.topics
+
+    @property
     def subject(self) -> str:
-        return self.registry.subject or f"{self.kafka.topics[0]}-value"
+        return self.registry.subject or f"{self.topics[0]}-value"
 
     @property
     def subjects(self) -> list[str]:
         """Subjects whose versions are resolved before the first batch; the subject of the values is first."""
-        keys = [self.registry.key_subject or f"{self.kafka.topics[0]}-key"] if self.decode.framed_keys else []
+        keys = [self.registry.key_subject or f"{self.topics[0]}-key"] if self.decode.framed_keys else []
         return [self.subject, *keys]
 
     @classmethod

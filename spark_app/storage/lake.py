@@ -67,6 +67,7 @@ class Lake:
     status = f"{STATE}/status.json"
     scratch = f"{STATE}/scratch.json"
     rebuild = f"{STATE}/rebuild"
+    taken = f"{STATE}/taken"
     references = reference_files.FOLDER
     torn = f"{STATE}/torn"
     aside = f"{STATE}/aside"

@@ -32,7 +32,7 @@ COLUMNS: list[dict[str, Any]] = [
 def show(context: PageContext) -> None:
     """Figures, troubles, the graph, two charts, and the list of all tables."""
     observed = context.observed
-    topics = context.settings.kafka.topics
+    topics = context.settings.topics
     heading("Flow", 1)
     figures = _Figures()
     troubles = ui.column().classes("full-width")

@@ -15,11 +15,21 @@ ROOT = Path(__file__).parents[3]
 APP = ROOT / "spark_app"
 MAY_USE_SPARK = (
     {"spark/session.py", "spark/jvm.py", "spark/daemon.py", "kafka/spark_source.py", "gold/compute.py"}
-    | {f"app/{name}.py" for name in ("pipeline", "shell", "training")}
+    | {f"app/{name}.py" for name in ("feeds", "pipeline", "shell", "training")}
     | {"gold/worker_tasks.py"}
     | {
         f"driver/{name}.py"
-        for name in ("ingest", "deferred", "unit", "reader", "job_input", "query_lag", "size_backoff", "streaming")
+        for name in (
+            "file_stream",
+            "ingest",
+            "deferred",
+            "unit",
+            "reader",
+            "job_input",
+            "query_lag",
+            "size_backoff",
+            "streaming",
+        )
     }
     | {
         f"recovery/{name}.py"
@@ -41,6 +51,7 @@ ORDER = (
     "references",
     "worker",
     "store",
+    "intake",
     "followers",
     "events",
     "metrics",
@@ -158,6 +169,7 @@ NOT_OF_A_LAKE = {
     "app/training.py": "the class archive",
     "audit/acks.py": "the acks of a producer",
     "driver/schema_check.py": "the .proto file that somebody wants to register",
+    "intake/source_folder.py": "the folder of files that are taken in",
     "page/frame.py": "links to views",
     "page/views/schema_decision.py": "a dialog",
     "page/views/schema_list.py": "links to views",

@@ -1,0 +1,248 @@
+"""A source of files as the audit reads it: by the ledger and the manifests, with code of its own."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_app.audit.frames import Header
+from spark_app.audit.source_records import NO_TYPE, Records, headers_of
+from spark_app.model.errors import ContractError
+from spark_app.model.offsets import Span
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from spark_app.storage.state_files import read_durable
+
+IDENTITY = "files"
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MICROSECOND = datetime.timedelta(microseconds=1)
+LATEST_MS = 2**63 // 1000 - 1
+CHUNK = 1 << 20
+
+GONE = "files were taken and are gone or replaced since: their records were compared with bronze instead"
+
+
+@dataclass
+class _File:
+    key: str
+    digest: str
+    first: int
+    done: int
+    time: int  # microseconds since 1970
+    intact: bool | None = field(default=None, compare=False)  # None = not looked at yet
+
+
+@dataclass(frozen=True)
+class _Row:
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    time: int | None
+    blank: bool = False  # a line without a record
+
+
+class Files:
+    """The files of the settings' source."""
+
+    def __init__(self, settings: Settings):
+        """
+        Raises:
+            ContractError: the ledger is damaged.
+        """
+        self._source = settings.source
+        self._folder = Path(settings.source.path)
+        self._most = settings.batch.max_record_bytes
+        lake = Lake(settings.place)
+        found: dict[str, dict[str, Any]] = {}
+        for entry in _ledger(lake):
+            if entry["done"] >= found.get(entry["key"], entry)["done"]:
+                found[entry["key"]] = entry
+        ordered = sorted(found.values(), key=lambda entry: int(entry["first"]))
+        self._files = [_File(e["key"], e["digest"], e["first"], e["done"], e["time"] // 1000) for e in ordered]
+        self._firsts = [file.first for file in self._files]
+        self._open: tuple[_File, int, Iterator[_Row]] | None = None  # with the row that comes next
+
+    def topic_id(self, topic: str) -> str | None:
+        return IDENTITY if topic == self._source.name else None
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether records may be gone: then bronze is compared with itself where their files are."""
+        return any(not self._is_intact(file) for file in self._files)
+
+    def kept(self, topic: str, partition: int) -> int:
+        return 0
+
+    def ends(self, topic: str) -> dict[int, int]:
+        return {0: max((file.first + file.done for file in self._files), default=0)}
+
+    def unproven(self) -> dict[str, int]:
+        """What the audit cannot prove -> its number of files."""
+        gone = sum(not self._is_intact(file) for file in self._files)
+        return {GONE: gone} if gone else {}
+
+    def read(self, spans: Sequence[Span], most_bytes: int) -> tuple[Records, list[Span]]:
+        records, read = Records(), []
+        for span in spans:
+            at = span.start
+            while at < span.end and most_bytes > 0:
+                file = self._file_of(at)
+                end = min(span.end, file.first + file.done) if file else span.end
+                if file is not None and self._is_intact(file):
+                    end, most_bytes = self._add(records, file, (at, end), most_bytes)
+                at = end
+            read.append(Span(span.topic, span.partition, span.start, at))
+        return records, read
+
+    def _file_of(self, number: int) -> _File | None:
+        place = bisect_right(self._firsts, number) - 1
+        return self._files[place] if place >= 0 else None
+
+    def _is_intact(self, file: _File) -> bool:
+        if file.intact is None:
+            digest = hashlib.sha256()
+            try:
+                with (self._folder / file.key).open("rb") as opened:
+                    while chunk := opened.read(CHUNK):
+                        digest.update(chunk)
+                file.intact = digest.hexdigest() == file.digest
+            except (OSError, ValueError):
+                file.intact = False
+        return file.intact
+
+    def _add(self, records: Records, file: _File, numbers: tuple[int, int], most_bytes: int) -> tuple[int, int]:
+        """Add rows of a file; returns (the number after the last one, bytes that are left)."""
+        start, end = numbers[0] - file.first, numbers[1] - file.first
+        at, rows = self._rows_from(file, start)
+        while at < end and most_bytes > 0:
+            row = next(rows, None)
+            if row is None:
+                break
+            if not row.blank:
+                self._add_row(records, file, at, row)
+                most_bytes -= len(row.value or b"") + len(row.key or b"")
+            at += 1
+        self._open = (file, at, rows)
+        return file.first + at, most_bytes
+
+    def _rows_from(self, file: _File, row: int) -> tuple[int, Iterator[_Row]]:
+        """(row, the rows from it on); goes on in the file that was read last."""
+        at, rows = 0, None
+        if self._open is not None and self._open[0] is file and self._open[1] <= row:
+            _, at, rows = self._open
+        rows = rows if rows is not None else self._rows(file)
+        while at < row and next(rows, None) is not None:
+            at += 1
+        return row, rows
+
+    def _add_row(self, records: Records, file: _File, at: int, row: _Row) -> None:
+        records.partition.append(0)
+        records.offset.append(file.first + at)
+        records.key.append(row.key)
+        records.value.append(row.value)
+        records.headers.append(row.headers)
+        records.time.append(file.time if row.time is None else row.time)
+        records.time_type.append(NO_TYPE if row.time is None else 0)
+        if row.value is not None and len(row.value) > self._most:
+            records.leave_out(len(records) - 1)
+
+    def _rows(self, file: _File) -> Iterator[_Row]:
+        path = self._folder / file.key
+        if file.key.lower().endswith(".parquet"):
+            with pq.ParquetFile(path) as parquet:
+                for batch in parquet.iter_batches(1000, use_threads=False):
+                    for values in batch.to_pylist():
+                        yield self._of_parquet(values, parquet.schema_arrow)
+        else:
+            with path.open("rb") as lines:
+                for line in lines:
+                    yield self._of_line(line.removesuffix(b"\n"))
+
+    def _of_parquet(self, values: dict[str, Any], schema: pa.Schema) -> _Row:
+        source = self._source
+        moment = values.get(source.timestamp)
+        time = None if moment is None else _limited(moment) if isinstance(moment, int) else _micros(moment)
+        given = values.get(source.headers)
+        headers: Sequence[Header] | None = ()
+        if isinstance(given, str):
+            headers = headers_of(given)
+            headers = [(source.headers, given.encode())] if headers is None else headers
+        elif given:
+            headers = [(one["key"], _bytes(one.get("value"))) for one in given]
+        return _Row(_unpacked(values.get(source.key)), _unpacked(values.get(source.value)), headers or (), time)
+
+    def _of_line(self, line: bytes) -> _Row:
+        if not line.strip():
+            return _Row(None, None, (), None, blank=True)
+        source = self._source
+        try:
+            found = json.loads(line)
+            value, key = found[source.value], found.get(source.key)
+            given, moment = found.get(source.headers), found.get(source.timestamp)
+            given = json.loads(given) if isinstance(given, str) else given
+            headers = [(str(one["key"]), _decoded(one.get("value"))) for one in given or ()]
+            return _Row(_decoded(key), _decoded(value), headers, _time_of(moment))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return _Row(None, line, (), None)
+
+
+def _ledger(lake: Lake) -> Iterator[dict[str, Any]]:
+    """The entries of taken files; of a split file there may be several."""
+    names = [key for key in lake.storage.list(lake.taken) if key.endswith(".parquet")]
+    spans = [tuple(map(int, key.rsplit("/", 1)[-1].removesuffix(".parquet").split("-"))) for key in names]
+    for key in names:
+        try:
+            yield from pq.read_table(lake.path(key)).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise ContractError(f"{lake.storage.uri(key)} is damaged ({error}): restore it from a backup") from None
+    newest = max((last for _, last in spans), default=0)
+    for number in lake.units():
+        if number > newest:
+            stored = read_durable(lake.storage, f"{lake.manifests}/{number:012d}.json") or {}
+            yield from json.loads(stored.get("manifest", "{}")).get("source", {}).get("files", ())
+
+
+def _unpacked(value: bytes | str | None) -> bytes | None:
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        return value.encode()
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _time_of(value: Any) -> int | None:
+    if isinstance(value, str):
+        moment = datetime.datetime.fromisoformat(value)
+        return _micros(moment)
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise TypeError
+    return _limited(value)
+
+
+def _limited(millis: int) -> int:
+    return max(min(millis, LATEST_MS), -LATEST_MS) * 1000
+
+
+def _micros(moment: datetime.datetime) -> int:
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+    return (moment - EPOCH) // MICROSECOND

@@ -1,0 +1,149 @@
+"""A Delta table of framed records as a source: its log names the new files, and the version is the cursor.
+
+The table must only be appended to. Files that a compaction writes (dataChange = false) have no new records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_app.intake.planning import Due
+from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.taken_files import TakenFile, TakenFiles
+from spark_app.model.errors import ContractError
+from spark_app.storage.state_files import read_durable, write_durably, write_quickly
+from spark_app.storage.storage import Storage
+
+LOG = "_delta_log"
+REMEDY = "take the table into a new lake, or restore its log"
+
+
+class DeltaListing:
+    """Which files of a Delta table are due.
+
+    Attributes:
+        version: all files that the log adds up to this version are taken.
+        gone: key -> why a file that the log names cannot be taken.
+    """
+
+    def __init__(self, folder: SourceFolder, taken: TakenFiles, storage: Storage, state: str, version: int):
+        """
+        Args:
+            state: folder of the lake that holds the cursor.
+            version: as the last unit with records says it; -1 = not said.
+
+        Raises:
+            ContractError: the table cannot be read.
+        """
+        self._folder = folder
+        self._taken = taken
+        self._storage = storage
+        self._began, self._seen = f"{state}/began.json", f"{state}/version.json"
+        self.resting: Collection[str] = ()
+        self.gone: dict[str, str] = {}
+        began = read_durable(storage, self._began)
+        if began is None:
+            began = {"version": DeltaTable(folder.path).version()}
+            write_durably(storage, self._began, json.dumps(began), "taken.began")
+        stored = (read_durable(storage, self._seen) or {}).get("version", -1)
+        self.version = max(version, stored)
+        self._read = self.version  # the last version whose files are in `_due`
+        self._due: dict[str, int] = {}  # key -> version that adds it, in the order of the log
+        if self.version < began["version"]:
+            self._begin_with(began["version"])
+
+    def _begin_with(self, version: int) -> None:
+        """The files of one version, because earlier ones may be gone."""
+        try:
+            paths = DeltaTable(self._folder.path, version=version).get_add_actions(flatten=True)["path"].to_pylist()
+        except DeltaError as error:
+            raise ContractError(f"{self._folder.path}: version {version} cannot be read ({error})", REMEDY) from None
+        for path in sorted(paths):
+            self._add({"path": path}, version)
+        self._read = version
+
+    def _add(self, action: Mapping[str, Any], version: int) -> None:
+        key = unquote(action["path"])
+        if action.get("deletionVector"):
+            raise ContractError(
+                f"{self._folder.path}: version {version} marks rows of {key} as deleted, and only a table that rows "
+                "are added to can be taken",
+                REMEDY,
+            )
+        try:
+            self._folder.uri(key)
+        except ValueError as error:
+            self.gone[action["path"]] = str(error)
+        else:
+            self._due[key] = version
+
+    def known(self, keys: Iterable[str]) -> dict[str, TakenFile]:
+        return self._taken.look_up(list(keys))
+
+    def taken(self, files: Iterable[TakenFile]) -> None:
+        for file in files:
+            if file.done == file.rows:
+                self._due.pop(file.key, None)
+        self._move()
+
+    def _move(self) -> None:
+        """Move the cursor up to the first version that has files left."""
+        done = min(self._due.values(), default=self._read + 1) - 1
+        if done > self.version:
+            self.version = done
+            write_quickly(self._storage, self._seen, {"version": done}, None)
+
+    def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]:
+        """The files that the log added since, in its order.
+
+        Raises:
+            ContractError: the log changes or deletes rows, or a part of it is missing.
+            OSError: it cannot be read.
+        """
+        for version in self._new_versions():
+            self._read_version(version)
+            self._read = version
+        entries, found = self._taken.look_up(list(self._due)), list[Due]()
+        for key in list(self._due):
+            one = self._folder.look(key)
+            if (entry := entries.get(key)) is not None and entry.done == entry.rows:
+                del self._due[key]
+            elif one is None:
+                self.gone[key] = "the log names it, but it is not there"
+            elif not skip(one):
+                self.gone.pop(key, None)
+                found.append((one, entry))
+        self._move()
+        return found
+
+    def _new_versions(self) -> list[int]:
+        names = self._folder.names(LOG)
+        there = sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
+        new = [number for number in there if number > self._read]
+        if new and new[0] != self._read + 1:
+            raise ContractError(
+                f"{self._folder.path}: the log has no version {self._read + 1} any more, so it cannot be said which "
+                f"files were added before version {new[0]}",
+                REMEDY,
+            )
+        return new
+
+    def _read_version(self, version: int) -> None:
+        for line in self._folder.get(f"{LOG}/{version:020d}.json").splitlines():
+            action = json.loads(line)
+            removed = action.get("remove")
+            if removed and removed.get("dataChange", True):
+                raise ContractError(
+                    f"{self._folder.path}: version {version} changes or deletes rows of {removed.get('path')}, and "
+                    "only a table that rows are added to can be taken",
+                    REMEDY,
+                )
+            added = action.get("add")
+            if added and added.get("dataChange", True):
+                self._add(added, version)

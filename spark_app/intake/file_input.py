@@ -1,0 +1,132 @@
+"""The input of one task from files: the worker opens them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_app.intake.columns_of_source import SourceColumns, leave_out
+from spark_app.intake.scanning import JSON, Piece
+from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.offsets import Span
+from spark_app.worker.bronze import first_records
+
+
+@dataclass
+class FileFailed(ReadFailed):
+    """A planned file could not be read, or is not the planned one any more.
+
+    Attributes:
+        unreadable: its content is at fault, so that another attempt fails, too.
+    """
+
+    key: str = ""
+    unreadable: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a file that is due.
+
+    Attributes:
+        first: the running number of the piece's first row.
+    """
+
+    file: Listed
+    format: str
+    piece: Piece
+    first: int
+
+
+@dataclass(frozen=True)
+class FileShare:
+    """The part of a unit's input that one task reads; limits as in the share of Kafka."""
+
+    folder: SourceFolder
+    columns: SourceColumns
+    topic: str
+    parts: tuple[Part, ...]
+    batch_records: int
+    batch_bytes: int
+    record_bytes: int
+    limit: int | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(Span(self.topic, 0, part.first, part.first + part.piece.rows) for part in self.parts)
+
+    def limited(self, most: int) -> FileShare:
+        return replace(self, limit=most)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The records as batches of `SOURCE_SCHEMA`.
+
+        Raises:
+            FileFailed
+        """
+        return first_records(self._joined(), self.limit)
+
+    def _joined(self) -> Iterator[pa.RecordBatch]:
+        """Few large batches: each costs the pass milliseconds, and a file may have one record."""
+        some: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._batches():
+            full = rows + len(batch) > self.batch_records or size + batch.nbytes > self.batch_bytes
+            if some and (full or batch.schema != some[0].schema):
+                yield pa.concat_batches(some)
+                some, rows, size = [], 0, 0
+            some.append(batch)
+            rows, size = rows + len(batch), size + batch.nbytes
+        if some:
+            yield pa.concat_batches(some)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for part in self.parts:
+            try:
+                self._check(part)
+                for batch in self._read_lines(part) if part.format == JSON else self._read_group(part):
+                    if len(batch):
+                        yield leave_out(batch, self.record_bytes)
+                self._check(part)
+            except FileNotFoundError:
+                raise _failed(part, "is gone") from None
+            except (OSError, pa.ArrowException) as error:
+                self._check(part)  # a change explains it
+                text = str(error).splitlines()
+                raise _failed(part, f"cannot be read ({text[0][:300] if text else error!r})", True) from None
+
+    def _check(self, part: Part) -> None:
+        now = self.folder.look(part.file.key)
+        if now is None or not now.is_same(part.file.size, part.file.changed):
+            raise _failed(part, "is gone" if now is None else "was changed while it was read")
+
+    def _size(self, piece: Piece) -> int:
+        """Records of an Arrow batch."""
+        return max(1, min(self.batch_records, piece.rows * self.batch_bytes // max(piece.bytes, 1)))
+
+    def _read_group(self, part: Part) -> Iterator[pa.RecordBatch]:
+        from pyarrow.parquet import ParquetFile  # imports pandas, which a worker has blocked by now
+
+        at = part.first
+        with self.folder.open_input(part.file.key) as file, ParquetFile(file) as parquet:
+            names = [name for name in self.columns.names if name in parquet.schema_arrow.names]
+            groups = [part.piece.start]
+            for batch in parquet.iter_batches(self._size(part.piece), groups, names, use_threads=False):
+                yield self.columns.from_parquet(batch, self.topic, at, part.file.time // 1000)
+                at += len(batch)
+
+    def _read_lines(self, part: Part) -> Iterator[pa.RecordBatch]:
+        piece, size = part.piece, self._size(part.piece)
+        with self.folder.open_input(part.file.key) as file:
+            file.seek(piece.start)
+            lines = file.read(piece.end - piece.start).split(b"\n")[:-1]
+        numbered = [(part.first + row, line) for row, line in enumerate(lines) if line.strip()]
+        for at in range(0, len(numbered), size):
+            yield self.columns.from_lines(numbered[at : at + size], self.topic, part.file.time // 1000)
+
+
+def _failed(part: Part, what: str, unreadable: bool = False) -> FileFailed:
+    return FileFailed(ReadFailure.SILENT, f"{part.file.key} {what}", [], part.file.key, unreadable)
