@@ -72,6 +72,7 @@ def doctor(
         own.lease.take(LOCK_S)
         for done in doctor.repair(own, loaded):
             print(f"repaired    {done}", file=sys.stderr, flush=True)
+        own.lease.give_back()
     findings = doctor.examine(own, loaded)
     print("\n".join(result_text.doctor_json(findings) if as_json else result_text.doctor_lines(findings)))
     raise typer.Exit(ExitCode.LOSS if any(finding.fatal for finding in findings) else ExitCode.DONE)

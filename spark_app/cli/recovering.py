@@ -161,6 +161,7 @@ def _ask(settings: Settings, request: Request) -> dict[str, Any]:
 
             _submit(lake, request, "the app does not run, so this command starts its own Spark session")
             result = execute(settings, lake, request)
+            lake.lease.give_back()
         else:
             _submit(lake, request, "the app runs: it executes the request between two batches")
             result = requests.wait_for_result(lake, request, settings.run.connect_timeout_s)

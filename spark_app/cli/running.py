@@ -83,6 +83,7 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
         code, reason = ExitCode.BUG, str(error)
     with failpoints.around("leave"):
         pipeline.life.end(code, reason)
+    pipeline.lake.lease.give_back()
     if code.held:
         pipeline.lake.lease.release()
     return code, reason

@@ -59,6 +59,10 @@ class Lease(ABC):
         """
 
     @abstractmethod
+    def give_back(self) -> None:
+        """Write nothing more: another machine may take the lease at once. On this machine the locks stay."""
+
+    @abstractmethod
     def release(self) -> None:
         """Let another process take it at once."""
 
@@ -93,6 +97,9 @@ class FileLease(Lease):
 
     def check(self) -> None:
         """The kernel keeps the lock."""
+
+    def give_back(self) -> None:
+        """There is no other machine."""
 
     def release(self) -> None:
         if self._held is not None:
@@ -186,12 +193,15 @@ class ObjectLease(Lease):
             "now: this process writes nothing more"
         )
 
-    def release(self) -> None:
+    def give_back(self) -> None:
         with self._asking:
             if not self._ended.is_set() and self.epoch:
                 self._ended.set()
                 with contextlib.suppress(OSError, UnreachableError):  # whoever comes next waits for its end
                     self._write(0)
+
+    def release(self) -> None:
+        self.give_back()
         self._own.release()
 
 

@@ -150,6 +150,7 @@ class Manifests:
         if manifest.kind == "ingest" and self.last_ingest is None:
             self.begin(manifest.source.get("start", {}), manifest.source.get("topic_ids"))
         self._storage.make_durable(*map(self._lake.table, manifest.tables), "")  # "": for the folder of a new table
+        self._lake.lease.check()  # the number of a manifest that was forgotten could be taken once more
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
         with failpoints.around(f"{manifest.kind}.manifest"):
             self._put(self._key(manifest.sequence), json.dumps(stored))
