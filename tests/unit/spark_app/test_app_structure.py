@@ -20,6 +20,7 @@ MAY_USE_SPARK = (
     | {
         f"driver/{name}.py"
         for name in (
+            "file_rows",
             "file_stream",
             "ingest",
             "deferred",
