@@ -52,12 +52,19 @@ def read_bronze(
     return Records(session, tuple(bronze.Share(storage, own, ranges, *bounds) for own in pieces or [()]))
 
 
-def read_table(session: SparkSession, opened: OpenLake, name: str) -> DataFrame | None:
-    """The current content of a table; None if the table does not exist."""
+def read_table(
+    session: SparkSession, opened: OpenLake, name: str, wanted: Iterable[str] | None = None
+) -> DataFrame | None:
+    """The current content of a table; None if the table does not exist.
+
+    Args:
+        wanted: names of the columns to read; None = all.
+    """
     opened.units.refresh(name)
     columns = opened.units.committer.tables.columns(name)
     if columns is None:
         return None
+    columns = columns if wanted is None else pa.schema([columns.field(one) for one in wanted])
     keys = opened.units.committer.tables.files(name)
     return read_rows(session, opened.lake.storage, keys, from_arrow_schema(columns)).drop(FOLDER)
 

@@ -151,7 +151,7 @@ class Rebuild:
         return Report(), {}
 
     def _plan(self) -> Found:
-        bronze = read_table(self._session, self._opened, self._layout.bronze)
+        bronze = read_table(self._session, self._opened, self._layout.bronze, COORDINATES)
         if bronze is None:
             return Found()
         keys = ["topic", "topic_id", "partition"]
@@ -352,7 +352,7 @@ class Rebuild:
         if rows is None:
             return
         rows = rows.where(~classification.within(ranges))
-        bronze = read_table(self._session, self._opened, self._layout.bronze)
+        bronze = read_table(self._session, self._opened, self._layout.bronze, COORDINATES)
         if bronze is not None:
             rows = rows.join(bronze.where(~classification.within(ranges)), COORDINATES, "left_anti")
         phantoms = rows.limit(MAX_EXTRA_ROWS).toArrow()
