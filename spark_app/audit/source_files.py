@@ -201,7 +201,8 @@ def _ledger(lake: Lake) -> Iterator[dict[str, Any]]:
     spans = [tuple(map(int, key.rsplit("/", 1)[-1].removesuffix(".parquet").split("-"))) for key in names]
     for key in names:
         try:
-            yield from pq.read_table(lake.path(key)).to_pylist()
+            with lake.storage.open_input(key) as file:
+                yield from pq.read_table(file).to_pylist()
         except (OSError, pa.ArrowException) as error:
             raise ContractError(f"{lake.storage.uri(key)} is damaged ({error}): restore it from a backup") from None
     newest = max((last for _, last in spans), default=0)

@@ -145,7 +145,7 @@ class FileStream:
         now = time.monotonic()
         self._unanswered_since = self._unanswered_since or now
         seconds, most = now - self._unanswered_since, self._settings.run.connect_timeout_s
-        said = f"source.path {self._settings.source.path} cannot be read: {error.strerror or error}"
+        said = f"source.path {self._settings.source.path} cannot be read: {error}"
         if seconds > most:
             raise UnreachableError(f"{said}, for {seconds:.0f} s")
         self._status.waiting(f"{said}; the app retries for {most:.0f} s")

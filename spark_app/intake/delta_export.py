@@ -17,7 +17,7 @@ from spark_app.intake.planning import Due
 from spark_app.intake.source_folder import Listed, SourceFolder
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.model.errors import ContractError
-from spark_app.storage.state_files import read_durable, write_durably, write_quickly
+from spark_app.storage.state_files import read_durable, read_json, write_durably, write_quickly
 from spark_app.storage.storage import Storage
 
 LOG = "_delta_log"
@@ -49,9 +49,11 @@ class DeltaListing:
         self.gone: dict[str, str] = {}
         began = read_durable(storage, self._began)
         if began is None:
-            began = {"version": DeltaTable(folder.path).version()}
+            if taken.unit and version < 0:
+                raise ContractError(f"{storage.uri(self._began)} is missing", "restore it from a backup of the lake")
+            began = {"version": version if taken.unit else DeltaTable(folder.path).version()}
             write_durably(storage, self._began, json.dumps(began), "taken.began")
-        stored = (read_durable(storage, self._seen) or {}).get("version", -1)
+        stored = (read_json(storage, self._seen) or {}).get("version", -1)
         self.version = max(version, stored)
         self._read = self.version  # the last version whose files are in `_due`
         self._due: dict[str, int] = {}  # key -> version that adds it, in the order of the log

@@ -19,7 +19,7 @@ from spark_app.intake.source_folder import Listed, SourceFolder
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.settings.sources import Source
 
-LOOKED_UP = 10_000  # keys at once
+LOOKED_UP = 100_000  # keys at once
 MOST_FOUND = 100_000  # files of one list, for the sake of memory
 LIST_SHARE = 20  # a list of everything is made after at least this multiple of the time that it took
 

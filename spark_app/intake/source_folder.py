@@ -56,8 +56,8 @@ class SourceFolder:
         return os.path.exists(self.uri(key) if key else self.path)
 
     def files(self, after: str = "") -> Iterator[Listed]:
-        """The files whose keys come after `after` in the order of keys, in no order. A file that is removed meanwhile
-        is left out.
+        """The files whose keys come after `after` in the order of keys, in no order. What is removed meanwhile is left
+        out, and linked folders are.
 
         Raises:
             OSError: a folder cannot be read.
@@ -65,16 +65,21 @@ class SourceFolder:
         folders = [""]
         while folders:
             folder = folders.pop()
-            with os.scandir(self.uri(folder) if folder else self.path) as entries:
-                for entry in entries:
-                    key = f"{folder}/{entry.name}" if folder else entry.name
-                    if entry.name.startswith(HIDDEN):
-                        continue
-                    if entry.is_dir():
-                        if f"{key}0" > after:  # "0" is the character after "/"
-                            folders.append(key)
-                    elif key > after and (found := self.look(key)) is not None:
-                        yield found
+            try:
+                entries = list(os.scandir(self.uri(folder) if folder else self.path))
+            except FileNotFoundError:
+                if not folder:
+                    raise
+                continue
+            for entry in entries:
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.name.startswith(HIDDEN):
+                    continue
+                if entry.is_dir(follow_symlinks=False):  # links could make a circle
+                    if f"{key}0" > after:  # "0" is the character after "/"
+                        folders.append(key)
+                elif key > after and entry.is_file() and (found := self.look(key)) is not None:
+                    yield found
 
     def look(self, key: str) -> Listed | None:
         """The file as it is now; None if it does not exist."""

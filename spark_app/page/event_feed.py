@@ -23,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "schemas": ("schema_resolved", "schema_refused", "schema_waiting", "schema_changed"),
     "tables": ("table_admitted", "columns_added", "paused"),
     "followers": ("follower", "gap"),
+    "files": ("file",),
     "rules and quarantine": ("rule", "quarantine"),
     "units and upkeep": ("unit", "table_rows", "gold", "maintenance"),
     "other": (),

@@ -6,20 +6,25 @@ import base64
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.audit.auditor import audit
 from spark_app.driver.file_stream import FileStream, origin_of
 from spark_app.driver.ingest import Ingest
+from spark_app.driver.job_input import Records
+from spark_app.driver.unit import UnitOptions
 from spark_app.intake import taken_files
 from spark_app.model.errors import ContractError
+from spark_app.model.reports import Report
 from spark_app.process.run_context import RunContext
 from spark_app.storage import failpoints
 from tests.spark.parts import Killed, Parts, events
@@ -156,6 +161,82 @@ def test_a_table_of_delta_is_followed_by_its_log(new_parts: NewParts, tmp_path: 
     DeltaTable(folder).delete("value is not null")
     with pytest.raises(ContractError, match="changes or deletes rows"):
         take_all(files_of(new_parts, folder))
+
+
+def test_the_ledger_is_made_again_from_the_manifests_or_the_start_is_refused(
+    new_parts: NewParts, tmp_path: Path
+) -> None:
+    folder, values = tmp_path / "in", events(1, PLAYERS)
+    parts = files_of(new_parts, folder, {"max_records": 3})
+    parts.learn(1)
+    for name in ("a.json", "b.json"):
+        write_json(folder / name, values)
+    take_all(parts)
+    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    take_all(files_of(new_parts, folder))
+    assert values_of(parts) == values + values
+    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    parts.lake.path(parts.lake.manifests).joinpath("000000000001.json").unlink()
+    with pytest.raises(ContractError, match="has 3 rows of taken files, but the last unit ended at 6"):
+        take_all(files_of(new_parts, folder))
+
+
+def test_a_table_of_delta_without_its_beginning_goes_on_where_the_manifests_say_or_is_refused(
+    new_parts: NewParts, tmp_path: Path
+) -> None:
+    folder, values = tmp_path / "in", events(1, [("uno", f"g{number}") for number in range(6)])
+    write_deltalake(folder, parquet_table(values[:2]))
+    parts = files_of(new_parts, folder)
+    parts.learn(1)
+    take_all(parts)
+    shutil.rmtree(parts.lake.path(parts.lake.taken))
+    write_deltalake(folder, parquet_table(values[2:4]), mode="append")
+    DeltaTable(folder).optimize.compact()
+    with pytest.raises(ContractError, match=r"began\.json is missing"):
+        take_all(files_of(new_parts, folder))
+
+
+def test_a_file_whose_content_is_damaged_is_named_and_the_others_are_taken(new_parts: NewParts, tmp_path: Path) -> None:
+    folder, values = tmp_path / "in", events(1, [("uno", f"g{number}") for number in range(100)])
+    parts = files_of(new_parts, folder)
+    parts.learn(1)
+    pq.write_table(parquet_table(values), folder / "a.parquet", compression="zstd")
+    write_json(folder / "b.json", values)
+    whole = (folder / "a.parquet").read_bytes()
+    (folder / "a.parquet").write_bytes(whole[:4] + bytes(1000) + whole[1004:])
+    take_all(parts)
+    assert values_of(parts) == values
+    assert "cannot be read" in parts.status.value["source"]["named"]["a.parquet"]
+    replace_file(folder / "a.parquet", whole)
+    take_all(files_of(new_parts, folder))
+    assert values_of(parts) == values + values
+
+
+def test_a_batch_that_fails_too_often_lands_also_over_restarts(
+    new_parts: NewParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although more files come meanwhile, so that the batch ends elsewhere."""
+    folder, values = tmp_path / "in", events(1, PLAYERS)
+    folder.mkdir()
+    for tried in range(4):
+        write_json(folder / f"{tried}.json", values)
+        parts = files_of(new_parts, folder, {"max_attempts": 3})
+        parts.learn(1)
+        run = parts.units.run
+
+        def broken(taken: Records, sequence: int, origin: UnitOptions) -> Report:
+            if not origin.land_only:
+                raise Killed
+            return run(taken, sequence, origin)  # noqa: B023
+
+        monkeypatch.setattr(parts.units, "run", broken)
+        if tried < 3:
+            with pytest.raises(Killed):
+                take_all(parts)
+        else:
+            take_all(parts)
+    assert values_of(parts) == values * 4
+    assert sorted(parts.lake.tables()) == ["bronze_events", "deferred_events"]
 
 
 def test_rows_that_are_no_records_are_quarantined_with_their_bytes(new_parts: NewParts, tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ FILE_CALLS |= {"unlink", "rmdir", "rmtree", "remove", "rename", "link", "hardlin
 NOT_OF_A_LAKE = {
     "app/training.py": "the class archive",
     "audit/acks.py": "the acks of a producer",
+    "audit/source_files.py": "the folder of files that are taken in",
     "driver/schema_check.py": "the .proto file that somebody wants to register",
     "intake/source_folder.py": "the folder of files that are taken in",
     "page/frame.py": "links to views",
