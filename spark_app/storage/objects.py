@@ -106,8 +106,8 @@ class ObjectStorage(Storage):
     def list(self, folder: str, prefix: str = "") -> list[str]:
         found = self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
         keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
-        start = len(folder) + 1 if folder else 0
-        return sorted(key for key in keys if key[start:].startswith(prefix))
+        within = f"{folder}/" if folder else ""  # some stores list an empty folder as an object in itself
+        return sorted(key for key in keys if key > within and key.startswith(f"{within}{prefix}"))
 
     def exists(self, key: str) -> bool:
         try:
