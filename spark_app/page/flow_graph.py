@@ -117,8 +117,8 @@ def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
 
 def _files(reading: Reading, name: str, row: float) -> Node:
     taken, waiting, broken = (reading.number("source", part) or 0 for part in ("taken", "waiting", "broken"))
-    lines = (f"{amount(taken)} files taken", f"{amount(waiting)} waiting")
-    lines = (*lines, f"{amount(broken)} cannot be taken") if broken else lines
+    some = [f"{amount(broken)} cannot be taken"] if broken else []
+    lines = (f"{amount(taken)} files taken", f"{amount(waiting)} waiting", *some)
     return Node("topic", name, lines, "warn" if broken else "accent", COLUMN["topic"], row)
 
 
