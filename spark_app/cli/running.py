@@ -20,7 +20,7 @@ def run(
     settings: SettingsFile = None,
     lake: LakeFolder = None,
     available_now: Annotated[
-        bool, typer.Option(help="ingest the records that Kafka has now, then exit with code 0")
+        bool, typer.Option(help="ingest the records that Kafka, or the source of files, has now; then exit with code 0")
     ] = False,
     land_only: Annotated[bool, typer.Option(help="write records to bronze only; a later run decodes them")] = False,
     accept_loss: Annotated[
@@ -30,7 +30,7 @@ def run(
         bool, typer.Option(help="let the events go on after the units whose manifests are gone at this start")
     ] = False,
 ) -> None:
-    """Ingest records from Kafka into bronze, silver and gold."""
+    """Ingest records from Kafka, or from files, into bronze, silver and gold."""
     stays_up = config.should_hold(settings)
     try:
         loaded = load_to_write(settings, lake)

@@ -85,6 +85,7 @@ class FileStream:
         Raises:
             ProtolakeError: a unit raised it, a taken file was replaced, or the folder cannot be read for too long.
         """
+        self._status.lag_of = self._lag
         chores = time.monotonic() + IDLE_S
         while not self._stop.is_set():
             began = time.monotonic()
@@ -101,6 +102,11 @@ class FileStream:
                 return
             self._idle(began, every_second)
             chores = time.monotonic() + IDLE_S
+
+    def _lag(self) -> int | None:
+        """Records that wait: none, or an unknown number."""
+        waits = self._source is None or self._source.planner.waiting
+        return None if waits else 0
 
     def _idle(self, began: float, every_second: Callable[[], None]) -> None:
         """Wait until the interval of batches is over."""

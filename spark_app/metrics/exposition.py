@@ -36,6 +36,8 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("newest_row_timestamp_seconds", "when the newest visible row was produced", lambda r: r.newest_at),
     ("waiting_records", "records in bronze that wait to be decoded", lambda r: r.number("deferred")),
     ("dropped_records", "records that expectations keep out of all tables", lambda r: r.number("dropped")),
+    ("waiting_files", "files of a source that are listed and not yet taken", lambda r: r.number("source", "waiting")),
+    ("broken_files", "files of a source that cannot be taken", lambda r: r.number("source", "broken")),
     ("blocked_offsets", "offsets behind open transactions", lambda r: _sum(r, "held_back")),
     ("progress_age_seconds", "seconds without any sign of progress", lambda r: r.number("quiet_s")),
     ("last_unit_seconds", "duration of the last unit of Kafka's records", lambda r: r.number("batch", "seconds")),
@@ -49,6 +51,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
 )
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("records", "records in bronze", lambda r: r.number("bronze")),
+    ("taken_files", "files of a source that are taken", lambda r: r.number("source", "taken")),
     ("units", "number of the newest committed unit", lambda r: r.units),
     ("starts", "starts of the app", lambda r: r.number("starts")),
     ("bumps", "starts that a new schema caused", lambda r: r.number("bumps")),

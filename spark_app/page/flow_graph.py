@@ -107,10 +107,19 @@ def _topic(observed: Observations, topics: Sequence[str], row: float) -> Node:
     reading = observed.newest
     lag = reading.number("lag") if reading.is_up else None
     name = topics[0] if len(topics) == 1 else f"{len(topics)} topics"
+    if reading.objects("source"):
+        return _files(reading, name, row)
     waits = "lag unknown" if lag is None else f"lag {amount(lag)}"
     blocked = sum(reading.counts("held_back").values())
     lines = (waits, f"{amount(blocked)} offsets blocked") if blocked else (waits,)
     return Node("topic", name, lines, "warn" if blocked else "accent", COLUMN["topic"], row)
+
+
+def _files(reading: Reading, name: str, row: float) -> Node:
+    taken, waiting, broken = (reading.number("source", part) or 0 for part in ("taken", "waiting", "broken"))
+    some = [f"{amount(broken)} cannot be taken"] if broken else []
+    lines = (f"{amount(taken)} files taken", f"{amount(waiting)} waiting", *some)
+    return Node("topic", name, lines, "warn" if broken else "accent", COLUMN["topic"], row)
 
 
 def _bronze(observed: Observations, layout: TableNames, row: float) -> Node:

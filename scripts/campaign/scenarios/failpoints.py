@@ -32,6 +32,7 @@ OF_REQUESTS = ("request", "progress", "answer")
 OF_LOSSES = ("loss", "aside")  # scenario `offsets` uses these
 OF_BUCKETS = ("takeover", "round")
 OF_OLD_LAKES = ("properties",)  # a new table has them from its creation; a unit test uses it
+OF_FILES = ("taken",)  # of a source of files; tests/spark/test_spark_files.py uses them
 RULES: dict[str, dict[str, Any]] = {
     "known": {"check": "gamer_id <> ''", "action": "quarantine"},
     "early": {"check": "event_timestamp <= _kafka_timestamp + INTERVAL 1 HOUR", "action": "warn"},
@@ -232,7 +233,7 @@ def _points(*steps: str) -> list[str]:
 def _others() -> list[str]:
     """Steps of normal work that belong to no kind of unit."""
     of_units = ("ingest", "deferred", "replay", "rebuild", "renew", "resume", "checkpoint", "mend", "leave")
-    special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS, *OF_BUCKETS)
+    special = (*of_units, *OF_LOSSES, *OF_OLD_LAKES, *OF_FILES, *OF_REQUESTS, *OF_BUCKETS)
     return sorted({p.rsplit(".", 1)[0] for p in POINTS if not p.startswith(special)})
 
 

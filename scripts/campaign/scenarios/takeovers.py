@@ -15,7 +15,7 @@ from obstore.store import S3Store
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
-from scripts.campaign.scenarios.failpoints import OF_LOSSES, OF_OLD_LAKES, OF_REQUESTS
+from scripts.campaign.scenarios.failpoints import OF_FILES, OF_LOSSES, OF_OLD_LAKES, OF_REQUESTS
 from scripts.campaign.stage import Stage, kill, wait_for
 from spark_app.model.errors import ExitCode
 from spark_app.storage.failpoints import POINTS
@@ -74,7 +74,7 @@ def play(lab: Lab, points: list[str]) -> Outcome:
 
 
 def _points() -> list[str]:
-    special = (*NEVER, *BY_CHANCE, *OF_LOSSES, *OF_OLD_LAKES, *OF_REQUESTS, "takeover")
+    special = (*NEVER, *BY_CHANCE, *OF_LOSSES, *OF_OLD_LAKES, *OF_FILES, *OF_REQUESTS, "takeover")
     return [point for point in POINTS if not point.startswith(special)]
 
 

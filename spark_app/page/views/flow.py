@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from spark_app.model.text import one_line
 from spark_app.page import charts
 from spark_app.page.context import PageContext
 from spark_app.page.flow_graph import FlowGraph, ShownTables, flow_graph
@@ -141,6 +142,8 @@ def _troubles(context: PageContext) -> list[str]:
             found.append(f"{name} is paused: {pause_text(pause)}")
     for key, said in sorted(reading.objects("schema_warnings", "stopped").items()):
         found.append(f"Schema {key} is kept out: {said}")
+    for file, why in sorted(reading.objects("source", "named").items()):
+        found.append(one_line(f"The file {file} cannot be taken: {why}"))
     for gold, why in sorted(reading.objects("gold_failed").items()):
         found.append(f"{gold} failed, and is recomputed later: {why}")
     return found

@@ -42,6 +42,14 @@ def value(reading: Reading, name: str, **labels: str) -> float | None:
     return scrape(reading).get((f"protolake_{name}", tuple(sorted(labels.items()))))
 
 
+def test_a_source_of_files_is_counted_and_kafka_has_none() -> None:
+    source = {"kind": "files", "path": "/in", "taken": 5, "waiting": 2, "broken": 1, "named": {"a": "half"}}
+    reading = Reading(status_of(source=source), NOW)
+    found = [value(reading, name) for name in ("taken_files_total", "waiting_files", "broken_files")]
+    assert found == [5, 2, 1]
+    assert value(Reading(status_of(source=None), NOW), "waiting_files") is None
+
+
 def test_a_running_app_is_what_its_status_says() -> None:
     found = scrape(Reading(status_of(tables=2, lag=7), NOW, units=12, free=1 << 30))
     expected: dict[str, float] = {

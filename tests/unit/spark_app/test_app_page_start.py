@@ -14,6 +14,7 @@ import pytest
 from spark_app.alerts.alarm import Alarm
 from spark_app.model.errors import ConfigurationError, ExitCode
 from spark_app.model.table_names import TableNames
+from spark_app.ops.status_text import status_lines
 from spark_app.page.flow_graph import flow_graph
 from spark_app.page.observations import Observations
 from spark_app.page.own_folders import make_folders
@@ -138,6 +139,20 @@ def test_the_views_tell_a_new_lake_from_a_dead_app(new_lake: Lake) -> None:
     write_status(new_lake, at=time.time() - 100)
     observed.step()
     assert observed.state == "dead"
+
+
+def test_the_graph_and_status_show_a_source_of_files(new_lake: Lake) -> None:
+    named = {"a\n.parquet": "it is empty"}
+    source = {"kind": "files", "path": "/in", "taken": 5, "waiting": 2, "broken": 1, "named": named}
+    value = write_status(new_lake, at=time.time(), source=source)
+    observed = Observations(new_lake)
+    observed.step()
+    topic = flow_graph(observed, ["plays"], TableNames(), ()).nodes[0]
+    assert (topic.name, topic.colour) == ("plays", "warn")
+    assert topic.lines == ("5 files taken", "2 waiting", "1 cannot be taken")
+    lines = status_lines(value)
+    assert "files       5 taken, 2 waiting, 1 cannot be taken; /in" in lines
+    assert "            a\\n.parquet: it is empty" in lines
 
 
 def test_status_says_where_the_page_is_and_keeps_it_from_programs(lake: Lake) -> None:
