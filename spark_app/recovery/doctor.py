@@ -209,7 +209,8 @@ def _checkpoint(patient: LakeUnderCheck) -> list[Finding]:
 def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
     storage, folder = patient.lake.storage, patient.lake.rebuild
-    left = [key for key in storage.list(folder) if basename(key) not in asked]
+    there = (key for key in storage.list(folder) if storage.exists(key))  # some object stores list empty folders
+    left = [key for key in there if basename(key) not in asked]
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
     finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
     return [finding] if left else []

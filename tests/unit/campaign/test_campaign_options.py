@@ -40,9 +40,14 @@ def test_wrong_usage_is_one_line_and_64(arguments: list[str], said: str) -> None
 
 
 def test_without_names_the_tier_decides() -> None:
-    for tier in TIERS:
-        assert parse(["--tier", tier]).names == tuple(name for name, entry in ENTRIES.items() if entry.times[tier])
-    assert parse(["--tier", "release"]).names == tuple(ENTRIES)
+    for storage in ("local", "s3"):
+        here = [name for name, entry in ENTRIES.items() if entry.storage in ("", storage)]
+        for tier in TIERS:
+            names = tuple(name for name in here if ENTRIES[name].times[tier])
+            assert parse(["--tier", tier, "--storage", storage]).names == names
+        assert parse(["--tier", "release", "--storage", storage]).names == tuple(here)
+    with pytest.raises(LocalError, match="takeovers: add --storage s3"):
+        parse(["takeovers"])
 
 
 def test_every_row_has_an_anchor() -> None:
