@@ -203,8 +203,7 @@ class ObjectStorage(Storage):
                 self._overwrite(key, bytes(data))
                 return
             tag = self._known_tag(key)
-            if durable:
-                self.fence()
+            self.fence()  # the tag alone would not do: a thread of this process may have read what another one wrote
             self._swap(key, bytes(data), tag)
 
     def swap(self, key: str, data: bytes) -> None:

@@ -128,5 +128,5 @@ def test_what_a_paused_app_still_does_after_a_takeover_is_seen_by_nobody(
     tmp_path: Path, kafka: Kafka, registry: Registry, seaweedfs: ObjectStore
 ) -> None:
     lab = Lab(tmp_path, kafka, registry, seaweedfs)
-    found = takeovers.play(lab, ["ingest.manifest.before", "ingest.commit.middle.before", "gold.state.before"])
+    found = takeovers.play(lab, ["ingest.manifest.before", "ingest.commit.middle.before", "compact.before"])
     assert (dict(found.faults), found.figures["met"]) == ({}, 3)
