@@ -202,7 +202,7 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     """The transaction comes last: `delta_log` takes it as proof that the entry is complete. Whoever applies a unit to a
     table writes the same bytes."""
-    change, now = manifest.tables[name], manifest.at // 1000
+    change, now = manifest.tables[name], manifest.at // 1000 or int(time.time() * 1000)
     mode = "Overwrite" if replaced else "Append"
     operation = {"operation": "WRITE", "operationParameters": {"mode": mode, "partitionBy": "[]"}}
     yield {"commitInfo": {"timestamp": now, **operation, "engineInfo": "protolake", **unit_metadata(manifest)}}

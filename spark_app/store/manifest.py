@@ -177,8 +177,9 @@ class Manifests:
             source = {"pauses": {name: vars(pause) for name, pause in self.pauses.items()}} if self.pauses else {}
             try:
                 return self.commit(Manifest(self.last + 1, "takeover", source, {}, counts))
-            except TakenOver:  # that process was faster: its unit counts
-                self._look()
+            except TakenOver:
+                self._lake.lease.check()  # a third process may have the lease by now
+                self._look()  # else the process before was faster: its unit counts
 
     def begin(self, start: Offsets, topic_ids: dict[str, str] | None) -> None:
         """Store where ingest begins."""

@@ -18,6 +18,7 @@ from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.objects import ObjectStorage
 from spark_app.store import inventory
+from spark_app.store.manifest import Manifests
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.store_proxy import Fault, Request, StoreProxy
@@ -154,6 +155,20 @@ def test_a_process_that_was_taken_over_commits_nothing(
     del new.kafka.batches[3:]
     play(new, 2)
     check(new)
+
+
+def test_a_takeover_counts_a_unit_that_came_just_before_and_ends_if_it_is_taken_over_itself(
+    two: tuple[SmallLake, SmallLake],
+) -> None:
+    old, new = two
+    units = new.opened.units
+    counts = units.manifests.read(units.manifests.last).counts
+    faster = Manifests(new.lake)
+    units.manifests.take_over(counts)
+    faster.take_over(counts | {"run": "another"})
+    assert [faster.read(number).kind for number in faster.numbers()[-3:]] == ["takeover"] * 3
+    with pytest.raises(TakenOver, match="was taken over by"):
+        Manifests(old.lake).take_over(counts)
 
 
 def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLake]) -> None:
