@@ -35,7 +35,7 @@ class Stage:
 
     Attributes:
         lake: the folder of the lake, or of its files on this machine if the lake is in a bucket.
-        place: where the lake is.
+        place: where the lake is; another `lake` may be set before the start.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Stage:
         **settings: str,
     ):
         self.lake = folder / "lake"
-        self.place = objects.place(topic, self.lake) if objects else Place(str(self.lake))
+        self._in_bucket = objects.place(topic, self.lake) if objects else None
         self.topic = topic
         self.brokers = kafka.bootstrap
         self.log = folder / "app.log"
@@ -81,6 +81,10 @@ class Stage:
             "PRODUCER_RATE": "0",
             "PRODUCER_ACKS": str(self.acks),
         }
+
+    @property
+    def place(self) -> Place:
+        return self._in_bucket or Place(str(self.lake))
 
     def produce(self, records: int, **options: str) -> None:
         """Set up topic and subject if necessary, and send `records` events."""
