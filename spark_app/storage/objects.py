@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PART_BYTES = 64 << 20  # a larger file is sent in parts
-CONFLICT_S = 0.1  # before a request is repeated after a conflict
+AGAIN_S = 0.1  # before a request is repeated that the library does not repeat
 MOST_TAGS = 10_000
 CUT = "HTTP error"  # so obstore's texts begin about a connection, and otherwise they give the answer's status
 AT_ONCE = 16  # files that are moved side by side
@@ -195,7 +195,7 @@ class ObjectStorage(Storage):
                 return found
             if time.monotonic() > deadline:
                 raise failed(self.uri(key), "its creation is in conflict with another one", self.place.endpoint)
-            time.sleep(CONFLICT_S)
+            time.sleep(AGAIN_S)
 
     def replace(self, key: str, data: bytes | memoryview, durable: bool = True, owned: bool = False) -> None:
         with self._turn(key):
@@ -343,14 +343,16 @@ class ObjectStorage(Storage):
 
 
 def _ask_again_if_cut(request: Callable[[], T]) -> T:
-    """The library repeats a request that got no answer, but often not one whose answer was cut in the middle."""
-    start = time.monotonic()
-    try:
-        return request()
-    except BaseError as error:
-        if CUT not in str(error) or time.monotonic() > start + clients.RETRY_S:
-            raise
-    return request()
+    """The library repeats a request that got no answer, but often not one whose answer was cut in the middle, or came
+    too late."""
+    deadline = time.monotonic() + clients.RETRY_S
+    while True:
+        try:
+            return request()
+        except BaseError as error:
+            if CUT not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(AGAIN_S)
 
 
 def _missing(uri: str) -> FileNotFoundError:

@@ -124,7 +124,7 @@ class StoreProxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A connection has one request: clients open another after its "Connection: close"."""
-        with suppress(OSError, EOFError):
+        with suppress(OSError, EOFError, asyncio.CancelledError):  # the client, the store or the proxy may end
             head, body = await _read_request(reader, writer)
             await self._answer(head, body, writer)
         with suppress(OSError):
