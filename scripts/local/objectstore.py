@@ -24,11 +24,8 @@ REGION = "us-east-1"  # any is right
 VOLUME_MB = 64  # the store reserves files in this size
 
 
-class ObjectStore(Server):
-    """The object store; it is ready when its bucket takes requests with the keys of its own folder."""
-
-    name = "objects"
-    option = "--object-store-port"
+class StoreServer(Server):
+    """A server with S3's API, and the file of its keys."""
 
     @property
     def url(self) -> str:
@@ -38,6 +35,13 @@ class ObjectStore(Server):
     def credentials_file(self) -> Path:
         """The keys, as AWS's own tools keep them."""
         return self.folder / "credentials"
+
+
+class ObjectStore(StoreServer):
+    """The object store; it is ready when its bucket takes requests with the keys of its own folder."""
+
+    name = "objects"
+    option = "--object-store-port"
 
     def place(self, prefix: str, local: Path) -> Place:
         """A lake in the bucket. `local` is its folder on this machine."""
@@ -66,7 +70,7 @@ class ObjectStore(Server):
                 "actions": actions,
             }
             _write(self._identities, json.dumps({"identities": [identity]}))
-            _write(self.credentials_file, f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+            write_credentials(self.credentials_file, key, secret)
 
     def command(self) -> list[str]:
         ports = {"s3.port": self.port, "s3.port.iceberg": 0, "s3.port.lance": 0, **self._ports}
@@ -100,6 +104,10 @@ class ObjectStore(Server):
         except Exception:  # of any kind, while it starts
             return False
         return True
+
+
+def write_credentials(path: Path, key: str, secret: str) -> None:
+    _write(path, f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,12 +9,12 @@ import rlcompleter
 from typing import Any
 
 import duckdb
-from deltalake import DeltaTable
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.queries.locked_tables import view_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.store.opened_table import open_table
 
 
 def start(settings: Settings) -> None:
@@ -32,7 +32,7 @@ def start(settings: Settings) -> None:
     con = duckdb.connect()
     con.sql("SET TimeZone = 'UTC'")
     register(con, lake)
-    scope: dict[str, Any] = {"con": con, "sql": con.sql, "delta": lambda name: _delta(lake, name)}
+    scope: dict[str, Any] = {"con": con, "sql": con.sql, "delta": lambda name: open_table(lake, name)}
     scope["tables"] = lambda: register(con, lake)
     readline.set_completer(rlcompleter.Completer(scope).complete)
     readline.parse_and_bind("tab: complete")
@@ -45,10 +45,6 @@ def register(con: duckdb.DuckDBPyConnection, lake: Lake) -> list[str]:
         con.execute(f'DROP VIEW IF EXISTS "{name}"')
         view_of(con, lake, name)
     return lake.tables()
-
-
-def _delta(lake: Lake, name: str) -> DeltaTable:
-    return DeltaTable(lake.storage.uri(lake.table(name)), storage_options=lake.storage.delta_options)
 
 
 def _banner(settings: Settings, lake: Lake, names: list[str]) -> str:

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from spark_app.audit.renamed_fields import RenamedFields
 from spark_app.audit.schemas import Schemas
-from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError, UnreachableError, first_message_line
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
@@ -136,7 +136,7 @@ class Table:
                     f"files of table {self.name} were removed while the audit read it, because no newer version needs "
                     "them: run the audit again, or keep such files longer (lake.log_retention_hours)"
                 ) from None
-            words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            words = first_message_line(error)
             raise ContractError(
                 f"table {self.name} cannot be read ({words}): restore its files from a backup"
             ) from None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from spark_app.model.errors import ContractError, UnreachableError
+from spark_app.model.errors import ContractError, UnreachableError, first_message_line
 from spark_app.storage.storage import Storage
 
 BATCH_RECORDS = 1 << 17
@@ -49,7 +49,7 @@ def scan(
                 "run the command again, or keep such files longer (lake.log_retention_hours)"
             ) from None
         except (OSError, pa.ArrowException) as error:
-            words = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+            words = first_message_line(error)
             raise ContractError(
                 f"{storage.uri(key)} cannot be read ({words})", "run `doctor`, which says how to restore it"
             ) from None

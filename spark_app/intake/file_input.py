@@ -11,6 +11,7 @@ from spark_app.intake.columns_of_source import SourceColumns, leave_out
 from spark_app.intake.scanning import JSON, Piece
 from spark_app.intake.source_folder import Listed, SourceFolder
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
+from spark_app.model.errors import first_message_line
 from spark_app.model.offsets import Span
 from spark_app.worker.bronze import first_records
 
@@ -95,8 +96,7 @@ class FileShare:
                 raise _failed(part, "is gone") from None
             except (OSError, pa.ArrowException) as error:
                 self._check(part)  # a change explains it
-                text = str(error).splitlines()
-                raise _failed(part, f"cannot be read ({text[0][:300] if text else error!r})", True) from None
+                raise _failed(part, f"cannot be read ({first_message_line(error)})", True) from None
 
     def _check(self, part: Part) -> None:
         now = self.folder.look(part.file.key)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.model.errors import first_message_line
 
 CHUNK_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20  # of JSON lines
@@ -72,8 +73,7 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
     except FileNotFoundError:
         raise Changed(listed.key) from None
     except (OSError, pa.ArrowException) as error:
-        text = str(error).splitlines()
-        raise Unreadable(text[0][:300] if text else type(error).__name__) from None
+        raise Unreadable(first_message_line(error)) from None
     now = folder.look(listed.key)
     if now is None or not now.is_same(listed.size, listed.changed):
         raise Changed(listed.key)

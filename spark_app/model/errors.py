@@ -87,6 +87,11 @@ class SchemaBump(ProtolakeError):
     exit_code = ExitCode.BUMP
 
 
+def first_message_line(error: BaseException) -> str:
+    """The first line of an error's text, at most 300 characters; without a text its class."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
 def last_message_line(error: Exception) -> str:
     """The last line before Java's stack trace, at most 450 characters: the message of the Python or Java error."""
     lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]

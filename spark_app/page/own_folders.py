@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from spark_app.alerts.book import WRITER
 from spark_app.events import spool
-from spark_app.model.errors import ConfigurationError
 from spark_app.storage.disk import is_full
 from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
@@ -25,4 +24,4 @@ def make_folders(lake: Lake) -> None:
     except OSError as error:
         if is_full(error):
             raise
-        raise ConfigurationError(f"lake.path: cannot write to {lake.address} ({lake.why_not(error)}") from None
+        raise lake.not_writable(error) from None

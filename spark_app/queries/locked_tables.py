@@ -9,11 +9,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from spark_app.queries.parquet_rows import rows_of
 from spark_app.queries.quoting import quoted
 from spark_app.storage.lake import Lake
+from spark_app.store.opened_table import open_table
 
 MEMORY = "512MB"
 
@@ -97,7 +97,7 @@ def open_tables(con: duckdb.DuckDBPyConnection, lake: Lake, names: Iterable[str]
 def view_of(con: duckdb.DuckDBPyConnection, lake: Lake, name: str) -> list[str]:
     """Make a table a view of its current files, whose keys are returned."""
     storage = lake.storage
-    table = DeltaTable(storage.uri(lake.table(name)), storage_options=storage.delta_options)
+    table = open_table(lake, name)
     keys = [f"{name}/{path}" for path in table.get_add_actions()["path"].to_pylist()]
     empty = con.from_arrow(pa.schema(table.schema()).empty_table())
     if keys:

@@ -13,6 +13,7 @@ from spark_app.store.commit import TableCommitter
 from spark_app.store.findings import Finding
 from spark_app.store.maintenance import sweep
 from spark_app.store.manifest import Manifests
+from spark_app.store.opened_table import open_table
 
 MOST_NAMED = 5
 
@@ -66,7 +67,7 @@ def _drop_files(lake: Lake, name: str, keys: list[str]) -> str:
     for key in keys:
         if lake.storage.exists(key):
             lake.set_aside(key)
-    DeltaTable(lake.storage.uri(name), storage_options=lake.storage.delta_options).repair()
+    open_table(lake, name).repair()
     return f"removed {len(keys)} files from {name}"
 
 
@@ -98,5 +99,5 @@ def _left(lake: Lake, name: str, files: int) -> Finding:
 
 
 def _sweep(lake: Lake, name: str) -> str:
-    removed = sweep(lake, name, DeltaTable(lake.storage.uri(name), storage_options=lake.storage.delta_options))
+    removed = sweep(lake, name, open_table(lake, name))
     return f"removed {len(removed)} files of {name}"

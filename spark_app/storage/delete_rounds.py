@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from posixpath import basename
 
 from spark_app.model.errors import TakenOver
 from spark_app.storage import failpoints
 from spark_app.storage.lease import Lease
+from spark_app.storage.state_files import numbers_of
 from spark_app.storage.storage import Storage
 
 KEPT = 1000  # rounds: a process that sleeps while so many pass, right before it writes its own, is not noticed
@@ -34,12 +34,12 @@ class DeleteRounds:
     def begin(self) -> None:
         """Complete the round of a process that has not released the lease, and take the next number from it."""
         if not self._storage.is_local and self._lease.took_over:
-            numbers = self._numbers()
+            numbers = numbers_of(self._storage, self._folder)
             if numbers:
                 self._storage.delete(*json.loads(self._storage.get(self._key(numbers[-1])))["keys"])
-            self.delete([], even_none=True)
+            self._delete([])
 
-    def delete(self, keys: Collection[str], even_none: bool = False) -> None:
+    def delete(self, keys: Collection[str]) -> None:
         """
         Raises:
             TakenOver: another process writes the lake.
@@ -47,11 +47,11 @@ class DeleteRounds:
         if self._storage.is_local:
             return self._storage.delete(*keys)
         wanted = sorted(keys)
-        for start in range(0, len(wanted), PER_ROUND) or ([0] if even_none else []):
+        for start in range(0, len(wanted), PER_ROUND):
             self._delete(wanted[start : start + PER_ROUND])
 
     def _delete(self, keys: list[str]) -> None:
-        numbers = self._numbers() if self._last is None else []
+        numbers = numbers_of(self._storage, self._folder) if self._last is None else []
         self._last = (max(numbers, default=0) if self._last is None else self._last) + 1
         text = json.dumps({"epoch": self._lease.epoch, "keys": keys})
         self._lease.check()
@@ -63,10 +63,6 @@ class DeleteRounds:
                 f"{self._storage.uri(self._key(self._last))} exists already: another process writes this lake now"
             ) from None
         self._storage.delete(*keys, *(self._key(n) for n in numbers if n < self._last - KEPT))
-
-    def _numbers(self) -> list[int]:
-        names = (basename(key).removesuffix(".json") for key in self._storage.list(self._folder))
-        return sorted(int(name) for name in names if name.isdecimal())
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"

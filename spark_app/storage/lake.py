@@ -22,7 +22,7 @@ from spark_app.storage.disk import is_full
 from spark_app.storage.lease import FileLease, Lease, ObjectLease
 from spark_app.storage.local import LocalStorage
 from spark_app.storage.opening import local_folder, open_storage, place_of
-from spark_app.storage.state_files import write_durably
+from spark_app.storage.state_files import numbers_of, write_durably
 from spark_app.storage.storage import Storage
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Lake:
 
     state = STATE
     id = f"{STATE}/id"
-    held = f"{STATE}/lease.json"
+    leased = f"{STATE}/lease.json"
     rules = f"{STATE}/rules.json"
     manifests = f"{STATE}/manifests"
     schemas = f"{STATE}/schemas"
@@ -82,7 +82,7 @@ class Lake:
     @cached_property
     def lease(self) -> Lease:
         own = FileLease(self.here.path(STATE), self.address)
-        return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.held, own)
+        return own if self.storage is self.here else ObjectLease(cast("ObjectStorage", self.storage), self.leased, own)
 
     @cached_property
     def deletes(self) -> DeleteRounds:
@@ -125,8 +125,7 @@ class Lake:
 
     def units(self) -> list[int]:
         """Numbers of the existing manifests, ascending."""
-        names = (basename(key).removesuffix(".json") for key in self.storage.list(self.manifests))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return numbers_of(self.storage, self.manifests)
 
     def files_from(self, sequence: int) -> dict[str, list[str]]:
         """Table -> files of the units from number `sequence` on."""
@@ -160,22 +159,23 @@ class Lake:
             OSError: the disk is full.
         """
         try:
-            self.here.create_folders(self.state)
+            if self.here is not self.storage:
+                self.here.create_folders(self.state)
             self.storage.create_folders(self.manifests, self.schemas, self.requests, self.spool)
             self.storage.probe(f"{self.state}/.probe-{os.getpid()}")
         except OSError as error:
             if is_full(error) or isinstance(error, UnreachableError):
                 raise  # the settings are right: the caller waits for free disk space
-            raise ConfigurationError(f"lake.path: cannot write to {self.root} ({self.why_not(error)}") from error
+            raise self.not_writable(error) from error
 
-    def why_not(self, error: OSError) -> str:
-        """Why this process may not write, and what to do."""
-        if not self.storage.is_local:
-            return f"{error}): name a bucket that exists, and keys that may read, write, list and delete in it"
-        return (
-            f"{error.strerror}); choose a folder that user {os.getuid()} may write to, or with Docker set "
-            "PROTOLAKE_UID and PROTOLAKE_GID to its owner"
-        )
+    def not_writable(self, error: OSError) -> ConfigurationError:
+        """The error that says why this process may not write, and what to do."""
+        why = error.strerror if self.storage.is_local else error
+        remedy = "name a bucket that exists, and keys that may read, write, list and delete in it"
+        if self.storage.is_local:
+            remedy = f"choose a folder that user {os.getuid()} may write to, or with Docker set PROTOLAKE_UID and "
+            remedy += "PROTOLAKE_GID to its owner"
+        return ConfigurationError(f"lake.path: cannot write to {self.address} ({why}); {remedy}")
 
     def mark_statistics(self) -> None:
         """Record that all files have correct statistics."""
@@ -200,7 +200,7 @@ class Lake:
         if not self.storage.exists(self.id):
             if self.tables():
                 raise ContractError(
-                    f"{path} is missing although {self.root} has tables",
+                    f"{path} is missing although {self.address} has tables",
                     "restore it from a backup, or run `doctor --repair`, which finds the id in bronze",
                 )
             self.mark_statistics()  # the lake is new: no earlier release has written to it

@@ -8,7 +8,6 @@ meant to be created is there, with the content of this process. Such an answer i
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import functools
 import os
@@ -27,7 +26,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from obstore.exceptions import UnauthenticatedError as NoCredentialsError
 from obstore.store import ObjectStore
 
-from spark_app.model.errors import ConfigurationError, TakenOver
+from spark_app.model.errors import ConfigurationError, TakenOver, first_message_line
 from spark_app.model.place import Place
 from spark_app.storage import object_clients as clients
 from spark_app.storage.storage import Storage
@@ -124,7 +123,7 @@ class ObjectStorage(Storage):
 
     def changed_at(self, key: str) -> int | None:
         meta = self._meta(key)
-        return None if meta is None else int(_micros(meta["last_modified"])) * 1000
+        return None if meta is None else int(meta["last_modified"].timestamp() * 1e6) * 1000
 
     def _meta(self, key: str) -> Any:
         try:
@@ -154,7 +153,7 @@ class ObjectStorage(Storage):
         except OSError as error:
             if "ACCESS_DENIED" in str(error):
                 raise denied(self.uri(key)) from None
-            raise failed(self.uri(key), _first_line(error), self.place.endpoint) from None
+            raise failed(self.uri(key), first_message_line(error), self.place.endpoint) from None
 
     def map_input(self, key: str) -> pa.NativeFile:
         import pyarrow as pa
@@ -336,7 +335,7 @@ class ObjectStorage(Storage):
         except (PermissionDeniedError, NoCredentialsError):
             raise denied(self.uri(key)) from None
         except BaseError as error:
-            raise failed(self.uri(key), _first_line(error), self.place.endpoint) from None
+            raise failed(self.uri(key), first_message_line(error), self.place.endpoint) from None
 
     def _no_bucket(self, key: str) -> Exception:
         return failed(self.uri(key), f"there is no bucket {self.place.bucket}", self.place.endpoint)
@@ -357,11 +356,3 @@ def _ask_again_if_cut(request: Callable[[], T]) -> T:
 
 def _missing(uri: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
-
-
-def _micros(moment: datetime.datetime) -> float:
-    return moment.timestamp() * 1e6
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]

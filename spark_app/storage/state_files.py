@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from posixpath import basename
 from typing import Any
 
 from spark_app.model.errors import ContractError
@@ -30,6 +31,12 @@ def write_quickly(storage: Storage, key: str, value: Any, step: str | None, owne
     """
     with failpoints.around(step) if step else contextlib.nullcontext():
         storage.replace(key, json.dumps(value).encode(), durable=False, owned=owned)
+
+
+def numbers_of(storage: Storage, folder: str) -> list[int]:
+    """The numbers that name the JSON files of a folder, ascending."""
+    names = (basename(key).removesuffix(".json") for key in storage.list(folder))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def read_json(storage: Storage, key: str) -> Any:

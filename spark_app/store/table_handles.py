@@ -23,6 +23,7 @@ from spark_app.store import log_entry
 from spark_app.store.column_ids import ColumnIds
 from spark_app.store.delta_log import entry_key
 from spark_app.store.manifest import Manifest
+from spark_app.store.opened_table import open_table
 from spark_app.store.table_schema import columns_of
 from spark_app.worker import files
 
@@ -83,7 +84,7 @@ class Tables:
                 self.storage.is_local and not DeltaTable.is_deltatable(self.uri(name))
             ):
                 return None
-            self._handles[name] = self._load(name)
+            self._handles[name] = open_table(self.lake, name)
         return self._handles[name]
 
     def create_from_unit(
@@ -217,11 +218,11 @@ class Tables:
             self._checkpoints[name] = self._pool.submit(self._make_checkpoint, name)
 
     def _make_checkpoint(self, name: str) -> None:
-        table = self._handles.get(name) or self._load(name)
+        table = self._handles.get(name) or open_table(self.lake, name)
         table.update_incremental()
         table.create_checkpoint()
         # A handle keeps 25 KB for each entry that it has read: more than a gigabyte for a thousand tables.
-        self._handles[name] = self._load(name)
+        self._handles[name] = open_table(self.lake, name)
 
     def _await_checkpoint(self, name: str) -> None:
         if name in self._checkpoints:
@@ -258,9 +259,6 @@ class Tables:
             for path, first, last in zip(actions["path"].to_pylist(), *bounds, strict=True)
             if first is None or last is None or (first <= high and last >= low)
         ]
-
-    def _load(self, name: str) -> DeltaTable:
-        return DeltaTable(self.uri(name), storage_options=self.storage.delta_options)
 
     def uri(self, name: str) -> str:
         """The name under which delta-rs and Spark open the table."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from spark_app.storage.storage import Storage
+from spark_app.worker.table_batches import read_batches
 from spark_app.worker.table_rows import TIMESTAMP
 
 ROWS, BYTES = 1 << 15, 16 << 20  # of a chunk: the most rows, and about the most bytes
@@ -92,19 +92,7 @@ class Grouping(NamedTuple):
 
     def _read(self, storage: Storage, key: str) -> Iterator[pa.RecordBatch]:
         """The fields of a file in batches, with the types of the table."""
-        with storage.open_input(key) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
-            there = set(file.schema_arrow.names) & set(map(source_of, self.fields))
-            groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-            widest = max((-(-group.total_byte_size // max(group.num_rows, 1)) for group in groups), default=1)
-            size = max(1, min(ROWS, BYTES // max(widest, 1)))
-            for batch in file.iter_batches(
-                size, columns=[n for n in dict.fromkeys(map(source_of, self.fields)) if n in there], use_threads=False
-            ):
-                columns = [
-                    batch[name].cast(field.type) if name in there else pa.nulls(len(batch), field.type)
-                    for field, name in zip(self.fields, map(source_of, self.fields), strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=self.fields)
+        return read_batches(storage, key, self.fields, [source_of(field) for field in self.fields], ROWS, BYTES)
 
     def _of_rows(self, rows: pa.Table) -> pa.Table:
         """The key column, then the input column of each aggregate."""

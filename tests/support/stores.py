@@ -12,31 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from scripts.local.objectstore import REGION, ObjectStore
+from scripts.local.objectstore import BUCKET, REGION, ObjectStore, StoreServer, write_credentials
 from scripts.local.ports import HOST
-from scripts.local.server import Server
 from spark_app.model.place import Place
 from spark_app.storage.objects import ObjectStorage
 from spark_app.storage.opening import open_storage
 from spark_app.storage.storage import Storage
 from tests.support.store_proxy import StoreProxy
 
-BUCKET = "lake"
 
-
-class Moto(Server):
+class Moto(StoreServer):
     """S3's API in memory, for fast tests. It takes any keys."""
 
     name = "moto"
     option = "none"
-
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def credentials_file(self) -> Path:
-        return self.folder / "credentials"
 
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,11 +42,6 @@ class Moto(Server):
             return connection.getresponse().status == 200
         except OSError:
             return False
-
-
-def write_credentials(path: Path, key: str, secret: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
 
 
 def place_in(server: Moto | ObjectStore, endpoint: str = "") -> Place:

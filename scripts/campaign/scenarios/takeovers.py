@@ -10,7 +10,6 @@ from random import Random
 from subprocess import Popen
 
 import obstore
-from obstore.store import S3Store
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
@@ -20,7 +19,7 @@ from scripts.campaign.stage import Stage, kill, wait_for
 from spark_app.model.errors import ExitCode
 from spark_app.storage.failpoints import POINTS
 from spark_app.storage.lake import Lake
-from spark_app.storage.store_keys import read_credentials
+from spark_app.storage.object_clients import open_store
 from spark_app.store.manifest import read_manifest
 
 GAMES = ["euchre", "hearts", "rummy", "uno"]
@@ -96,7 +95,7 @@ def _pause(stage: Stage, point: str, version: int, pauses: Pauses) -> None:
         if old.poll() != ExitCode.UNREACHABLE:
             pauses.faults[f"{point}: exit code"] = old.poll()
         changed = _changed(before, _contents(stage))
-        orphans = {key for key in changed if is_data(key)} - _named(stage)
+        orphans = {key for key in changed if _is_data(key)} - _named(stage)
         pauses.left += len(orphans)
         if wrong := [key for key in changed if key not in orphans]:
             pauses.faults[f"{point}: changed"] = wrong[:5]
@@ -130,12 +129,8 @@ def _start(stage: Stage, **settings: str) -> Popen[bytes]:
 
 def _contents(stage: Stage) -> dict[str, str]:
     """Key -> tag, of all but the lease."""
-    place = stage.place
-    keys = {name.removeprefix("aws_"): text for name, text in read_credentials(place.credentials_file).items()}
-    config = {"endpoint": place.endpoint, "region": place.region, **keys}
-    store = S3Store(place.bucket, prefix=place.prefix, config=config, client_options={"allow_http": True})  # type: ignore[arg-type]
-    found = [one for chunk in obstore.list(store) for one in chunk]
-    return {one["path"]: str(one["e_tag"]) for one in found if not one["path"].endswith("lease.json")}
+    found = [one for chunk in obstore.list(open_store(stage.place)) for one in chunk]
+    return {one["path"]: str(one["e_tag"]) for one in found if one["path"] != Lake.leased}
 
 
 def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
@@ -154,5 +149,5 @@ def _named(stage: Stage) -> set[str]:
     return named
 
 
-def is_data(key: str) -> bool:
+def _is_data(key: str) -> bool:
     return key.endswith(".parquet") and "_delta_log" not in key

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deltalake import DeltaTable
-
 from spark_app.lineage.graph import Edge, Graph
 from spark_app.lineage.lake_graph import LakeGraph
 from spark_app.lineage.row_origins import RowOrigins
@@ -17,6 +15,7 @@ from spark_app.page.child.plain_values import shortened
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.store.opened_table import open_table
 
 MOST_VERSIONS = 6  # that a text names
 LONGEST_TEXT = 400
@@ -52,9 +51,7 @@ def _newest(lake: Lake, settings: Settings, table: str) -> RowOrigins:
         silver = layout.silver_of(table.removeprefix(before).removesuffix(after))
     if not lake.has_table(silver):
         return RowOrigins()
-    files = files_of(
-        DeltaTable(lake.storage.uri(lake.table(silver)), storage_options=lake.storage.delta_options), silver
-    )
+    files = files_of(open_table(lake, silver), silver)
     number = next((file.bounds["_definition"] for file in files), None)
     return RowOrigins(definitions={number or 0: frozenset()})
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from deltalake import DeltaTable
-
 from spark_app.page.child.newest_rows import files_of
 from spark_app.queries.locked_tables import connect
 from spark_app.queries.parquet_rows import rows_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.store.opened_table import open_table
 
 MOST_BYTES = 32 << 20  # of files
 MOST_FILES = 400
@@ -34,7 +33,7 @@ def rule_rates(lake: Lake, settings: Settings, table: str) -> dict[str, list[tup
     events = settings.tables.layout.events
     if not lake.has_table(events):
         return {}
-    opened = DeltaTable(lake.storage.uri(lake.table(events)), storage_options=lake.storage.delta_options)
+    opened = open_table(lake, events)
     chosen: list[str] = []
     size = 0
     for file in files_of(opened, events)[:MOST_FILES]:

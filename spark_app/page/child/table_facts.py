@@ -17,6 +17,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_json
 from spark_app.store.delta_log import SEQUENCE, UNIT
 from spark_app.store.numbered_definitions import rules_of_table
+from spark_app.store.opened_table import open_table
 
 MOST_COMMITS = 20
 MOST_COLUMNS = 2000
@@ -32,7 +33,7 @@ def answer(lake: Lake, settings: Settings, table: str) -> dict[str, Any]:
     """
     if table not in lake.tables():
         return {"unknown": True}
-    opened = DeltaTable(lake.storage.uri(lake.table(table)), storage_options=lake.storage.delta_options)
+    opened = open_table(lake, table)
     files = files_of(opened, table)
     hidden = table in hidden_tables(lake, settings)
     return {

@@ -16,7 +16,7 @@ from spark_app.model.errors import ConfigurationError, TakenOver, UnreachableErr
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.storage.objects import ObjectStorage
+from spark_app.storage.object_clients import open_store
 from spark_app.store import inventory
 from spark_app.store.manifest import Manifests
 from tests.support.frames import batch_of
@@ -61,10 +61,8 @@ def place(moto: Moto) -> Place:
 
 def contents(lake: Lake) -> dict[str, str]:
     """Key -> tag, of all that a reader or another process may look at."""
-    storage = lake.storage
-    assert isinstance(storage, ObjectStorage)
-    found = [one for chunk in obstore.list(storage._store) for one in chunk]
-    return {one["path"]: str(one["e_tag"]) for one in found if not one["path"].endswith("lease.json")}
+    found = [one for chunk in obstore.list(open_store(lake.place)) for one in chunk]
+    return {one["path"]: str(one["e_tag"]) for one in found if one["path"] != Lake.leased}
 
 
 def test_a_lake_is_audited_compacted_and_opened_again(place: Place, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -143,23 +143,33 @@ def test_arrow_reads_what_the_storage_names(storage: Storage) -> None:
     assert pq.read_table("t/part-1.parquet", filesystem=storage.arrow()).num_rows == 2
 
 
+def race(attempt: Callable[[int], None], lost: type[Exception]) -> int:
+    """The client, of many at the same moment, whose attempt succeeds."""
+    barrier = threading.Barrier(CLIENTS)
+
+    def run(client: int) -> bool:
+        barrier.wait()
+        try:
+            attempt(client)
+        except lost:
+            return False
+        return True
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        won = list(pool.map(run, range(CLIENTS)))
+    assert sum(won) == 1
+    return won.index(True)
+
+
 def test_one_of_many_creates_a_file(storage: Storage) -> None:
     for number in range(ROUNDS):
-        barrier = threading.Barrier(CLIENTS)
+        clients = [pickle.loads(pickle.dumps(storage)) for _ in range(CLIENTS)]
 
-        def create(client: int, key: str = f"race/{number}", barrier: threading.Barrier = barrier) -> bool:
-            own = pickle.loads(pickle.dumps(storage))
-            barrier.wait()
-            try:
-                own.put_if_absent(key, f"client {client}".encode())
-            except FileExistsError:
-                return False
-            return True
+        def create(client: int, key: str = f"race/{number}", clients: Sequence[Storage] = clients) -> None:
+            clients[client].put_if_absent(key, f"client {client}".encode())
 
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            won = list(pool.map(create, range(CLIENTS)))
-        assert sum(won) == 1
-        assert storage.get(f"race/{number}") == f"client {won.index(True)}".encode()
+        winner = race(create, FileExistsError)
+        assert storage.get(f"race/{number}") == f"client {winner}".encode()
 
 
 def bucket(store: Moto | ObjectStore) -> ObjectStorage:
@@ -173,20 +183,12 @@ def test_one_of_many_replaces_a_file(store: Moto | ObjectStore) -> None:
         clients = [ObjectStorage(first.place) for _ in range(CLIENTS)]
         for client in clients:
             client.get("lease")
-        barrier = threading.Barrier(CLIENTS)
 
-        def swap(which: int, clients: list[ObjectStorage] = clients, barrier: threading.Barrier = barrier) -> bool:
-            barrier.wait()
-            try:
-                clients[which].swap("lease", f"{number} {which}".encode())  # noqa: B023
-            except TakenOver:
-                return False
-            return True
+        def swap(which: int, clients: Sequence[ObjectStorage] = clients, number: int = number) -> None:
+            clients[which].swap("lease", f"{number} {which}".encode())
 
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            won = list(pool.map(swap, range(CLIENTS)))
-        assert sum(won) == 1
-        assert ObjectStorage(first.place).get("lease") == f"{number} {won.index(True)}".encode()
+        winner = race(swap, TakenOver)
+        assert ObjectStorage(first.place).get("lease") == f"{number} {winner}".encode()
 
 
 def test_a_file_that_another_process_changed_or_removed_is_not_replaced(store: Moto | ObjectStore) -> None:
