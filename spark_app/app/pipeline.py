@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
+from spark_app.app.executor_watch import ExecutorWatch
 from spark_app.app.feeds import Feed, feed_of
 from spark_app.driver import initial_counts
 from spark_app.driver.deferred import DeferredDecoder
@@ -28,6 +29,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.unit import UnitRunner
+from spark_app.driver.worker_check import check_workers
 from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
 from spark_app.events.settings_event import keep_settings, settings_event
@@ -49,13 +51,14 @@ from spark_app.process.run_context import RunContext
 from spark_app.recovery.executor import RequestExecutor
 from spark_app.schemas.registry import RegistryAccessDenied, RegistryUnreachable
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm, session
+from spark_app.spark import cluster, jvm, session
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.store import checkpoint, inventory, statistics
 from spark_app.store.findings import refuse
 
 DEFERRED_INTERVAL_S = 2.0
+EXECUTORS_EVERY_S = 5.0
 FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
@@ -185,7 +188,10 @@ class Pipeline:
                 self._spark = spark = self._start_spark()
                 self.life.reinstall_signal_handlers()
                 jvm.lock_lake_in_jvm(spark, self.lake)
-                session.prepare_workers(spark)
+                if self._settings.spark.on_cluster:
+                    check_workers(spark, self.lake)
+                else:
+                    session.prepare_workers(spark)
             except BaseException as error:
                 self._stop.set()  # otherwise the exit would wait for the broker and the registry
                 if not isinstance(error, StopRequested):
@@ -208,6 +214,9 @@ class Pipeline:
         while True:
             self._disk.wait()
             try:
+                self._await("master", lambda: cluster.look_for_master(self._settings.spark.master))
+                if self._stop.is_set():
+                    raise StopRequested
                 return session.start(self._settings)
             except ConfigurationError:
                 if not self._disk.shortage():  # a JVM that cannot start does not report a full disk
@@ -231,6 +240,7 @@ class Pipeline:
         units.check_rules()
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self.life.describe_batch = lambda: feed.batch_description
+        self._executors = ExecutorWatch(spark, self._settings, self.status)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         calculator = AggregateComputer(spark, self.lake.storage, self._settings)
         self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)
@@ -277,6 +287,8 @@ class Pipeline:
 
     def _do_chores(self, opened: OpenLake) -> None:
         """The main thread's work while the query runs, called about once a second."""
+        if self._is_due("executors", EXECUTORS_EVERY_S):
+            self._executors.look()
         if self._is_due("deferred", DEFERRED_INTERVAL_S):
             self._disk.retry(self._deferred.merge)
             if not self._land_only:
@@ -325,8 +337,9 @@ class Pipeline:
     def _await(self, what: str, ask: Callable[[], Any]) -> Any:
         """Call `ask` until it answers, the timeout is over, or the app is stopped."""
         deadline, refused_since = time.monotonic() + self._settings.run.connect_timeout_s, None
-        where = self._settings.kafka.brokers if what == "broker" else self._settings.registry.url
-        reason = None
+        settings = self._settings
+        wheres = {"broker": settings.kafka.brokers, "registry": settings.registry.url, "master": settings.spark.master}
+        where, reason = wheres[what], None
         while not self._stop.is_set():
             try:
                 answer = ask()
@@ -335,7 +348,7 @@ class Pipeline:
                 return answer
             except RegistryAccessDenied as error:
                 self._give_up(f"{what} {where}", error)
-            except (*topics.UNANSWERED, RegistryUnreachable) as error:
+            except (*topics.UNANSWERED, RegistryUnreachable, cluster.MasterUnreachable) as error:
                 now = time.monotonic()
                 refused_since = (refused_since or now) if isinstance(error, topics.BrokerAccessDenied) else None
                 if now > deadline or (refused_since is not None and now - refused_since > ACCESS_DENIED_TIMEOUT_S):

@@ -26,6 +26,8 @@ app = typer.Typer(
 COMMANDS = (
     (running.run, "protolake run --settings mine.toml --available-now"),
     (running.page, "protolake page --lake ./lake"),
+    (running.spark_master, "protolake spark-master --secret-file ./secret --folder ./master"),
+    (running.spark_worker, "protolake spark-worker spark://127.0.0.1:7077 --secret-file ./secret --folder ./worker"),
     (examining.status, "protolake status --lake ./lake"),
     (examining.audit, "protolake audit --lake ./lake --json"),
     (examining.doctor, "protolake doctor --lake ./lake --repair"),

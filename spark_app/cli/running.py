@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,9 @@ from spark_app.settings import config
 from spark_app.settings.models import Settings
 from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
+
+SecretFile = Annotated[Path, typer.Option(help="file with the secret of the cluster, as spark.auth_secret_file")]
+Host = Annotated[str, typer.Option(help="address to listen on")]
 
 
 def run(
@@ -65,6 +69,33 @@ def page(
     from spark_app.page.server import serve
 
     serve(loaded)
+
+
+def spark_master(
+    secret_file: SecretFile,
+    folder: Annotated[Path, typer.Option(help="where it keeps which apps and workers there are")],
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 7077,
+) -> None:
+    """Run the master of a Spark cluster, for spark.master = spark://host:port."""
+    from spark_app.spark.standalone import run_master
+
+    run_master(host, port, folder, str(secret_file))
+
+
+def spark_worker(
+    master: Annotated[str, typer.Argument(help="such as spark://127.0.0.1:7077")],
+    secret_file: SecretFile,
+    folder: Annotated[Path, typer.Option(help="where executors run, and their logs are")],
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0 = any")] = 0,
+    cores: Annotated[int, typer.Option(min=1, help="cores to give to executors")] = 1,
+    memory: Annotated[str, typer.Option(help="memory to give to executors")] = "2g",
+) -> None:
+    """Run a worker of a Spark cluster, which runs executors on its machine."""
+    from spark_app.spark.standalone import run_worker
+
+    run_worker(master, (host, port), cores, memory, folder, str(secret_file))
 
 
 def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:

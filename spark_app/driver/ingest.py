@@ -24,11 +24,19 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.kafka.consumer.spans import spans_between
-from spark_app.model.errors import BrokenError, ContractError, SchemaBump, UnreachableError, last_message_line
+from spark_app.model.errors import (
+    BrokenError,
+    ConfigurationError,
+    ContractError,
+    SchemaBump,
+    UnreachableError,
+    last_message_line,
+)
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.process.run_context import RunContext
+from spark_app.spark.cluster import is_broken
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.store_errors import is_store_error
@@ -173,14 +181,14 @@ class Ingest:
             except SchemaBump:
                 self._lake.here.delete(self._attempts)
                 raise
-            except ReadFailed:  # the failure is Kafka's, not caused by the records
+            except (ReadFailed, ConfigurationError):  # the failure is Kafka's or a worker's, not caused by the records
                 self._lake.here.delete(self._attempts)
                 self.batch_description = ""
                 raise
             except ConnectionError:
                 raise  # the JVM is gone, so this process exits; the attempt stays counted
             except (PySparkException, OSError) as error:
-                if is_store_error(error):
+                if is_store_error(error) or is_broken(error):
                     self._lake.here.delete(self._attempts)
                     raise UnreachableError(last_message_line(error)) from None
                 full = is_full(error)

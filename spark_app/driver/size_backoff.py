@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from spark_app.model.errors import UnreachableError, last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
+from spark_app.spark.cluster import is_broken
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.storage import Storage
@@ -52,7 +53,7 @@ class SizeBackoff:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
-            if is_store_error(error):
+            if is_store_error(error) or is_broken(error):
                 self._note(self._limit, self._tries)
                 raise UnreachableError(last_message_line(error)) from None
             log.error(

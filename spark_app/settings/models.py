@@ -21,6 +21,7 @@ from spark_app.settings.renamed import in_environment
 from spark_app.settings.schema_changes import Changes
 from spark_app.settings.silver import Silver, folded
 from spark_app.settings.sources import Source
+from spark_app.settings.spark_cluster import SparkSettings
 from spark_app.settings.storing import LakeSettings, Store
 from spark_app.settings.watching import Alerts, Page
 
@@ -217,17 +218,6 @@ class Gold(Section):
     def columns(self) -> dict[str, Aggregate]:
         """The configured aggregates, or those of the demo if there are none."""
         return self.aggregates or DEMO_AGGREGATES
-
-
-class SparkSettings(Section):
-    """This section sets the Spark session and its JVM."""
-
-    master: str = Field("local[2,4]", description="local[cores, attempts of a task]")
-    driver_memory: str = Field("1g", description="size of the JVM's heap")
-    jars: str = Field("", description="folder of the jars that Spark does not ship; empty = Spark's own folder")
-    class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
-    ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
-    ui_host: str = Field("127.0.0.1", description="address the UI listens on")
 
 
 class Run(Section):

@@ -81,6 +81,12 @@ def lock_lake_in_jvm(session: SparkSession, lake: Lake) -> None:
     session._protolake_lock = channel.lock()  # type: ignore[attr-defined]  # py4j frees objects without a reference
 
 
+def executors(session: SparkSession) -> int:
+    """The number of executors that are there now; the driver is none."""
+    scala: Any = session.sparkContext._jsc.sc()
+    return int(scala.getExecutorMemoryStatus().size()) - 1
+
+
 def count_rows(session: SparkSession, rows: int) -> None:
     """Report the batch's number of rows to Spark's listeners and UI: Spark only counts rows that pass through its
     source, and here workers read the records directly."""

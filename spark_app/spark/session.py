@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import sys
 import threading
@@ -19,18 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_app.model.errors import ConfigurationError
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm
+from spark_app.spark import cluster, jvm
 from spark_app.storage.disk import temporary_folders
 
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
-LOCAL = re.compile(r"local(\[[^\]]*\])?")
-# In local mode Spark makes a secret per start, which stays in the JVM's memory. On a cluster the secret is configured.
-AUTHENTICATION = {
-    "spark.authenticate": "true",
-    "spark.network.crypto.enabled": "true",
-    "spark.network.crypto.saslFallback": "false",
-}
 LOGGING = Path(__file__).with_name("log4j2.properties")
+PACKAGE = Path(__file__).parents[2]
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 JVM_OPTIONS = f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={LOGGING}"
 JVM_OPTIONS += " -XX:-UsePerfData"  # it maps a file in the temporary folder, and a full one would end the JVM
 # Workers read, decode and write: the JVM has too little work for the second compiler to pay off.
@@ -41,36 +35,44 @@ REPEATERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def start(settings: Settings, name: str = "protolake", quiet: bool = False, queries: bool = False) -> SparkSession:
-    """A local session with Delta's reader and the Kafka source.
+    """A session with Delta's reader and the Kafka source.
 
     Args:
         queries: for interactive use: the JVM's optimising compiler is on; it makes the start slower.
 
     Raises:
-        ConfigurationError: there is no Java, or the jars are not where the settings say.
+        ConfigurationError: there is no Java, the jars are not where the settings say, or the cluster refuses this app.
+        UnreachableError: there is no master.
     """
+    cluster.look_for_master(settings.spark.master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark's default may be another folder
     for repeater in REPEATERS:
         PySparkLogger.getLogger(repeater).disabled = True
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in _options(settings, queries).items():
         builder = builder.config(key, value)
-    session = _create(builder)
+    with cluster.secret_for_jvm(settings.spark):
+        session = _create(builder, settings.spark.master if settings.spark.on_cluster else "")
     jvm.guard_callbacks(session)
     if quiet:
         session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _create(builder: Any) -> SparkSession:
+def _create(builder: Any, cluster_master: str) -> SparkSession:
     """Start the JVM. Retry once: a JVM that dies during its start may have been killed."""
     for last in (False, True):
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]
         except Exception as error:
+            if cluster_master and jvm.jvm_lives():
+                raise ConfigurationError(
+                    f"the cluster {cluster_master} does not take this app: {_reason(error)} Compare the secret "
+                    "(spark.auth_secret_file) and the version of Spark, and see whether it reaches spark.driver_host"
+                ) from error
             if last or jvm.jvm_lives():
                 home = os.environ.get("JAVA_HOME")
                 raise ConfigurationError(
@@ -94,8 +96,6 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
     spark, batch = settings.spark, settings.batch
     options = {
         "spark.driver.memory": spark.driver_memory,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": _java_options(settings, queries),
         "spark.hadoop.fs.permissions.umask-mode": settings.lake.umask,  # Hadoop ignores the process's umask
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
@@ -126,13 +126,23 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": str(_holds_sockets(temporary_folders()[0])).lower(),
         "spark.cleaner.periodicGC.interval": "10min",
     }
-    if LOCAL.fullmatch(spark.master):
-        options |= AUTHENTICATION
+    options |= cluster.AUTHENTICATION  # in local mode Spark makes a secret per start, which stays in the JVM's memory
+    options |= cluster.options(settings, PACKAGE) if spark.on_cluster else LOOPBACK
     if spark.ui_port:
         options |= {"spark.ui.port": str(spark.ui_port), "spark.ui.host": spark.ui_host}
     if spark.jars:
         options["spark.driver.extraClassPath"] = os.pathsep.join(_jars(Path(spark.jars)))
-    return options
+    return _with_own(options, spark.options)
+
+
+def _with_own(options: dict[str, str], own: dict[str, str]) -> dict[str, str]:
+    """
+    Raises:
+        ConfigurationError: a setting would replace what the app depends on.
+    """
+    if taken := sorted({"spark.master", *options} & own.keys()):
+        raise ConfigurationError(f"spark.options: the app sets {taken[0]} itself: remove it")
+    return options | own
 
 
 def _holds_sockets(folder: Path) -> bool:

@@ -162,11 +162,15 @@ class Lake:
             if self.here is not self.storage:
                 self.here.create_folders(self.state)
             self.storage.create_folders(self.manifests, self.schemas, self.requests, self.spool)
-            self.storage.probe(f"{self.state}/.probe-{os.getpid()}")
+            self.storage.probe(self.trial(str(os.getpid())))
         except OSError as error:
             if is_full(error) or isinstance(error, UnreachableError):
                 raise  # the settings are right: the caller waits for free disk space
             raise self.not_writable(error) from error
+
+    def trial(self, name: str) -> str:
+        """The key with which a process tries whether it may write."""
+        return f"{self.state}/.probe-{name}"
 
     def not_writable(self, error: OSError) -> ConfigurationError:
         """The error that says why this process may not write, and what to do."""

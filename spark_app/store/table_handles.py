@@ -220,6 +220,7 @@ class Tables:
     def _make_checkpoint(self, name: str) -> None:
         table = self._handles.get(name) or open_table(self.lake, name)
         table.update_incremental()
+        self.lake.lease.check()
         table.create_checkpoint()
         # A handle keeps 25 KB for each entry that it has read: more than a gigabyte for a thousand tables.
         self._handles[name] = open_table(self.lake, name)

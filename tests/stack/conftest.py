@@ -1,6 +1,10 @@
-"""A lake and a topic of its own for each test, on the shared broker and registry."""
+"""A lake and a topic of its own for each test, on the shared broker and registry; the wheel of the app."""
 
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +12,7 @@ import pytest
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.stage import Stage
+from scripts.local.artifacts import ROOT
 from scripts.local.kafka import Kafka
 from scripts.local.registry import Registry
 
@@ -22,3 +27,20 @@ def new_stage(tmp_path: Path, kafka: Kafka, registry: Registry, request: pytest.
 def lab(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, registry: Registry) -> Lab:
     """What scenarios of the campaign work in. One for all tests: it numbers the topics."""
     return Lab(tmp_path_factory.mktemp("lab"), kafka, registry)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "spark_app", source / "spark_app", ignore=shutil.ignore_patterns("__pycache__"))
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source)], check=True)
+    [wheel] = folder.glob("protolake-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"

@@ -1,9 +1,7 @@
 """The wheel that `pip install .` makes: it has the command and all that the app reads beside its code."""
 
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,23 +12,6 @@ from spark_app.storage.lake import Lake
 from tests.support.pages import first_view
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "spark_app", source / "spark_app", ignore=shutil.ignore_patterns("__pycache__"))
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", str(folder), str(source)], check=True)
-    [wheel] = folder.glob("protolake-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "installed")
-    return folder / "installed"
 
 
 def test_the_command_runs_without_the_clone(installed: Path, tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""The Spark session, and the executors that it has."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator, model_validator
+
+from spark_app.settings.connections import Section
+
+LOCAL = re.compile(r"local(\[[^\]]*\])?")
+CLUSTERS = re.compile(r"spark://[^\s/?#@]+:\d+(,[^\s/?#@]+:\d+)*|k8s://\S+|yarn")
+SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|jaas|keystore[.]key")
+
+
+class SparkSettings(Section):
+    """This section sets the Spark session, its JVM, and on a cluster its executors."""
+
+    master: str = Field(
+        "local[2,4]", description="local[cores, attempts of a task], or a cluster: spark://host:port, k8s://..., yarn"
+    )
+    driver_memory: str = Field("1g", description="size of the JVM's heap")
+    jars: str = Field("", description="folder of the jars that Spark does not ship; empty = Spark's own folder")
+    class_archive: str = Field("", description="JVM class archive that makes the start faster; empty = none")
+    ui_port: int = Field(0, ge=0, le=65535, description="port of Spark's UI on ui_host; 0 = no UI")
+    ui_host: str = Field("127.0.0.1", description="address the UI listens on")
+    driver_host: str = Field("127.0.0.1", description="address at which executors find the app")
+    bind_address: str = Field("", description="address the app listens on for executors; empty = driver_host")
+    executor_python: str = Field(
+        "", description="Python of the executors, with Protolake installed; empty = the app's, at the same path there"
+    )
+    auth_secret_file: str = Field(
+        "", description="file with the secret of the cluster, open to nobody else; a cluster needs one"
+    )
+    options: dict[str, str] = Field(
+        {}, description='further options of Spark, such as { "spark.executor.memory" = "2g" }; no secrets'
+    )
+
+    @field_validator("master")
+    @classmethod
+    def _known_master(cls, master: str) -> str:
+        if not (LOCAL.fullmatch(master) or CLUSTERS.fullmatch(master)):
+            raise ValueError("is neither local[cores,attempts] nor spark://host:port, k8s://... or yarn")
+        return master
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if not name.startswith("spark."):
+                raise ValueError(f"{name[:64]} is no option of Spark: each begins with spark.")
+            if SECRET.search(name):
+                raise ValueError(f"{name[:64]} may be a secret, which options show: use auth_secret_file")
+        return options
+
+    @model_validator(mode="after")
+    def _authenticated(self) -> SparkSettings:
+        if self.master.startswith("spark:") and not self.auth_secret_file:
+            raise ValueError(
+                "auth_secret_file is empty: without a secret everybody who reaches the cluster could run code in it"
+            )
+        return self
+
+    @property
+    def on_cluster(self) -> bool:
+        return not LOCAL.fullmatch(self.master)

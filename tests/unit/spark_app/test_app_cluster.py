@@ -1,0 +1,115 @@
+"""Settings of a cluster, its secret, and errors of executors that no record is the cause of."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from spark_app.model.errors import ConfigurationError
+from spark_app.model.versions import PACKAGES, differences, own_versions
+from spark_app.settings import config
+from spark_app.spark import cluster
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    path.write_text("0123456789abcdef\n")
+    return path
+
+
+def load(tmp_path: Path, text: str) -> config.Settings:
+    path = tmp_path / "settings.toml"
+    path.write_text(f"[spark]\n{text}\n")
+    return config.load(path)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
+def test_a_local_master_is_no_cluster(tmp_path: Path, master: str) -> None:
+    assert not load(tmp_path, f'master = "{master}"').spark.on_cluster
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077", "spark://a:7077,b:7077", "k8s://https://a:6443", "yarn"])
+def test_a_cluster_listens_on_the_loopback_unless_asked(tmp_path: Path, master: str) -> None:
+    settings = load(tmp_path, f'master = "{master}"\nauth_secret_file = "/a"')
+    assert settings.spark.on_cluster
+    options = cluster.options(settings, Path("/app"))
+    assert (options["spark.driver.host"], options["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+    assert options["spark.executorEnv.PYTHONPATH"] == "/app"
+    far = load(tmp_path, f'master = "{master}"\nauth_secret_file = "/a"\ndriver_host = "b"\nexecutor_python = "/p"')
+    options = cluster.options(far, Path("/app"))
+    assert (options["spark.driver.host"], options["spark.driver.bindAddress"]) == ("b", "b")
+    assert options["spark.pyspark.python"] == "/p"
+    assert "spark.executorEnv.PYTHONPATH" not in options
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('master = "mesos://a:1"', "spark.master"),
+        ('master = "spark://a"', "spark.master"),
+        ('master = "spark://a:7077"', "auth_secret_file is empty"),
+        ('options = { "executor.memory" = "2g" }', "each begins with spark."),
+        ('options = { "spark.authenticate.secret" = "x" }', "use auth_secret_file"),
+        ('options = { "spark.hadoop.fs.s3a.access.key" = "x" }', "may be a secret"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        load(tmp_path, text)
+
+
+def test_a_secret_is_given_in_a_file_that_is_gone_afterwards(secret: Path, tmp_path: Path) -> None:
+    spark = load(tmp_path, f'master = "spark://a:7077"\nauth_secret_file = "{secret}"').spark
+    with cluster.secret_for_jvm(spark):
+        arguments = os.environ[cluster.SUBMIT].split()
+        given = Path(arguments[1])
+        assert given.read_text() == "spark.authenticate.secret 0123456789abcdef\n"
+        assert given.stat().st_mode & 0o077 == 0
+    assert not given.exists()
+    assert cluster.SUBMIT not in os.environ
+
+
+def test_a_secret_that_is_none_is_refused(secret: Path, tmp_path: Path) -> None:
+    assert cluster.read_secret(str(secret)) == "0123456789abcdef"
+    secret.chmod(0o640)
+    with pytest.raises(ConfigurationError, match=f"chmod 600 {secret}"):
+        cluster.read_secret(str(secret))
+    secret.chmod(0o600)
+    secret.write_text("short")
+    with pytest.raises(ConfigurationError, match="fewer than 16 characters"):
+        cluster.read_secret(str(secret))
+    with pytest.raises(ConfigurationError, match="No such file"):
+        cluster.read_secret(str(tmp_path / "none"))
+
+
+def test_one_master_of_several_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        cluster.look_for_master(f"spark://127.0.0.1:9,127.0.0.1:{port}")
+    with pytest.raises(cluster.MasterUnreachable, match="is it up"):
+        cluster.look_for_master(f"spark://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("said", "broken"),
+    [
+        ("java.lang.ClassNotFoundException: org.apache.spark.sql.kafka010.X", True),
+        ("ModuleNotFoundError: No module named 'spark_app'", True),
+        ("Job 3 cancelled because SparkContext was shut down", True),
+        ("Python worker exited unexpectedly (crashed)", False),
+        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", False),
+    ],
+)
+def test_only_what_a_record_cannot_cause_is_no_attempt(said: str, broken: bool) -> None:
+    assert cluster.is_broken(RuntimeError(said)) is broken
+
+
+def test_differences_name_what_is_other() -> None:
+    own = own_versions()
+    assert set(own) == {"protolake", "python", *PACKAGES}
+    assert differences(own, own) == ""
+    other = own | {"pyarrow": "1.0"}
+    assert differences(own, other) == f"pyarrow 1.0 instead of {own['pyarrow']}"
