@@ -55,7 +55,7 @@ def _question(lake: Lake, wanted: dict[str, str]) -> Callable[[Iterable[int]], I
     return ask
 
 
-def _try(storage: Storage, trial: str, id_key: str, identity: str | None) -> str:
+def _try(storage: Storage, trial: str, id_key: str, identity: str) -> str:
     """What is wrong with the lake as the worker sees it."""
     try:
         if storage.get(id_key).decode().strip() != identity:
