@@ -43,7 +43,7 @@ def main() -> None:
             view = _run([*sys.argv[1:], *arguments])
     lines = list(_lines_of_start(said.getvalue()))
     shown = replace(
-        view, lake=CLONE / "lake", logs=CLONE / "local" / "logs", page=f"http://127.0.0.1:8085/?token={TOKEN}"
+        view, lake=str(CLONE / "lake"), logs=CLONE / "local" / "logs", page=f"http://127.0.0.1:8085/?token={TOKEN}"
     )
     PICTURE.write_text(draw(lines, shown))
 

@@ -3,8 +3,10 @@
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
+from scripts.local import lakes
 from scripts.local.errors import LocalError
 from scripts.local.options import Options, parse
 
@@ -28,6 +30,7 @@ def run(options: Options) -> int:
     from scripts.local.acceptance import accept_loss
     from scripts.local.bump import bump, note
     from scripts.local.claim import Claim
+    from scripts.local.environment import without_proxy
     from scripts.local.fresh import move_aside
     from scripts.local.stack import Stack
     from scripts.local.watch import watch
@@ -38,8 +41,11 @@ def run(options: Options) -> int:
     if not claim.acquire():
         return bump(options, claim.holder() or 0)
     if options.fresh:
-        move_aside(options.lake, options.state, options.yes)
+        move_aside(Path(options.lake), options.state, options.yes)
     note(options)
+    if options.starts_store:
+        lakes.note(options.place, options.state)
+        os.environ |= lakes.variables(options.place) | without_proxy(os.environ)  # this process reads the lake, too
     stack = Stack(options, claim)
     try:
         stack.up()

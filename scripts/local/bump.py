@@ -18,6 +18,7 @@ FIXED = (
     "lake",
     "kafka_port",
     "registry_port",
+    "object_store_port",
     "topic",
     "brokers",
     "registry",

@@ -10,11 +10,13 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.local import java
+from scripts.local import java, lakes
 from scripts.local.downloads import ensure
+from scripts.local.environment import without_proxy
 from scripts.local.errors import LocalError
 from scripts.local.options import LAKE_VARIABLE, SETTINGS_VARIABLE, lake_of
 
+WITHOUT_LAKE = {"settings"}
 WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell"}
 
 
@@ -41,15 +43,36 @@ def spark_variables() -> dict[str, str]:
 
 def lake_variable(arguments: Sequence[str]) -> dict[str, str]:
     """The lake of the environment, of the command's settings file, or of this clone; `--lake` is an option of the
-    command itself."""
+    command itself. A lake in a store that a stack has started comes with what reaches the store."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--settings", default=os.environ.get(SETTINGS_VARIABLE))
+    parser.add_argument("--lake")
     try:
-        file = parser.parse_known_args(arguments)[0].settings
-        lake = lake_of(tomllib.loads(Path(file).read_text()) if file else {}, os.environ)
+        given = parser.parse_known_args(arguments)[0]
+        lake = lake_of(tomllib.loads(Path(given.settings).read_text()) if given.settings else {}, os.environ)
     except (argparse.ArgumentError, OSError, ValueError, TypeError, AttributeError):
         return {}  # the command itself says what is wrong with its settings file
-    return {LAKE_VARIABLE: str(lake)}
+    return {LAKE_VARIABLE: lake} | _store_variables(arguments, given.lake or lake, given.settings)
+
+
+def _store_variables(arguments: Sequence[str], lake: str, file: str | None) -> dict[str, str]:
+    """How the command reaches the store of a lake, if a stack has started it and no setting names another."""
+    found = lakes.recall(lake) if lakes.is_address(lake) else {}
+    if not found or _is_store_named(file):
+        return {}
+    if arguments[0] not in WITHOUT_LAKE and "--help" not in arguments:
+        lakes.require_store(lake)
+    return found | without_proxy(os.environ)
+
+
+def _is_store_named(file: str | None) -> bool:
+    from spark_app.model.errors import ConfigurationError
+    from spark_app.settings import config  # as long to load as the command itself, and rarely needed
+
+    try:
+        return lakes.names_store(config.load(file).store)
+    except ConfigurationError:
+        return True  # the command itself says what is wrong
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from scripts.local.artifacts import ROOT
 from scripts.local.downloads import shipped_jars
 from scripts.local.java import Java
+from scripts.local.lakes import variables
 from scripts.local.options import DEMO, SETTINGS_VARIABLE, TOPIC, Options
 
 RETENTION_HOURS = 24
@@ -17,9 +18,16 @@ LOOPBACK = "127.0.0.1,localhost"
 
 
 def shared(user: Mapping[str, str]) -> dict[str, str]:
-    """Variables for every program of the stack. No proxy is used between programs of one machine."""
-    proxies = {name: ",".join(filter(None, (user.get(name), LOOPBACK))) for name in ("NO_PROXY", "no_proxy")}
-    return {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **proxies}
+    """Variables for every program of the stack."""
+    return {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **without_proxy(user)}
+
+
+def without_proxy(user: Mapping[str, str]) -> dict[str, str]:
+    """No proxy is used between programs of one machine."""
+    return {
+        name: ",".join(filter(None, (user.get(name, "").removesuffix(LOOPBACK).rstrip(","), LOOPBACK)))
+        for name in ("NO_PROXY", "no_proxy")
+    }
 
 
 def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: str) -> dict[str, str]:
@@ -31,9 +39,11 @@ def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: st
         "PYSPARK_PYTHON": sys.executable,
         "PROTOLAKE_KAFKA__BROKERS": brokers,
         "PROTOLAKE_REGISTRY__URL": registry,
-        "PROTOLAKE_LAKE__PATH": str(options.lake),
+        "PROTOLAKE_LAKE__PATH": options.lake,
         "PROTOLAKE_SPARK__JARS": str(jars),
     }
+    if options.starts_store:
+        found |= variables(options.place)
     if options.topic:
         found["PROTOLAKE_KAFKA__TOPIC"] = options.topic
     if options.demo:

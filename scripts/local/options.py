@@ -8,12 +8,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from scripts.local import lakes
 from scripts.local.arguments import Parser
 from scripts.local.artifacts import ROOT
 from scripts.local.errors import USAGE, LocalError
+from spark_app.model.place import Place
+
+if TYPE_CHECKING:
+    from spark_app.settings.models import Settings
 
 TOPIC = "protobuf_game_stream"
 DEMO = ROOT / "scripts" / "local" / "demo.toml"  # the rules of the demo
@@ -23,6 +28,8 @@ ABOUT = """\
 Runs Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
 
 With --brokers and --registry (or a settings file that names both) it uses your own servers and starts none.
+With --lake s3://BUCKET/PREFIX the lake is in a bucket of the store that the settings name (store.endpoint, store.region
+or store.credentials_file). If they name none, an object store is started too, with its data in ./local/objects.
 PRODUCER_* and PROTOLAKE_* variables are passed to the producer and the app. While a stack runs, a second
 `PRODUCER_SCHEMA_VERSION=3 ./scripts/run` restarts its producer with the new variables: a schema bump."""
 NO_LAKE = re.compile(r"[\[\]{}|^\\]")  # the rule of the app's lake.path
@@ -34,9 +41,10 @@ CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unrea
 @dataclass(frozen=True)
 class Options:
     """The command line options. `brokers` and `registry` are None for the embedded servers. `demo`: the app has the
-    rules of the demo, and the producer breaks them. `page_port`: None = that of the settings."""
+    rules of the demo, and the producer breaks them. `page_port`: None = that of the settings. `starts_store`: the lake
+    is in a bucket of a store that the stack starts."""
 
-    lake: Path
+    place: Place
     state: Path
     kafka_port: int
     registry_port: int
@@ -52,6 +60,13 @@ class Options:
     demo: bool = False
     page: bool = True
     page_port: int | None = None
+    object_store_port: int = 8333
+    starts_store: bool = False
+
+    @property
+    def lake(self) -> str:
+        """The folder of the lake, or its address."""
+        return self.place.root
 
     @property
     def is_embedded(self) -> bool:
@@ -62,21 +77,21 @@ def parse(arguments: Sequence[str]) -> Options:
     """The options, checked against each other; a LocalError names what is missing."""
     given = _parser().parse_args(arguments)
     _check_addresses(given.brokers, given.registry, given.topic)
-    named = _read_settings(given.settings)
+    named, settings = _read_settings(given.settings)
     lake = given.lake or lake_of(named, os.environ)
-    _check_folders(lake, given.state)
+    starts_store = lake.startswith("s3://") and not lakes.names_store(settings.store)
+    place = _place(lake, given, settings, starts_store)
     brokers = given.brokers or named.get("kafka", {}).get("brokers")
     registry = given.registry or named.get("registry", {}).get("url")
     if bool(brokers) != bool(registry):
         missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
         raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
-    if not brokers and given.kafka_port == given.registry_port:
-        raise LocalError(f"--kafka-port and --registry-port are both {given.kafka_port}: give each its own port", USAGE)
+    _check_ports(given, not brokers, starts_store)
     producer = given.producer if given.producer is not None else brokers is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
     return Options(
-        lake=lake.absolute(),
+        place=place,
         state=given.state.absolute(),
         kafka_port=given.kafka_port,
         registry_port=given.registry_port,
@@ -92,18 +107,49 @@ def parse(arguments: Sequence[str]) -> Options:
         yes=given.yes,
         page=given.page,
         page_port=given.page_port,
+        object_store_port=given.object_store_port,
+        starts_store=starts_store,
     )
 
 
-def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> Path:
+def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> str:
     """The lake where no --lake is given: that of the environment, of the settings file, or of this clone."""
-    return Path(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or ROOT / "lake")
+    return os.fspath(user.get(LAKE_VARIABLE) or named.get("lake", {}).get("path") or str(ROOT / "lake"))
 
 
-def _check_folders(lake: Path, state: Path) -> None:
-    for name, folder in (("--lake", lake), ("--state", state)):
-        if folder.exists() and not folder.is_dir():
-            raise LocalError(f"{name} {folder} is not a folder", USAGE)
+def _place(lake: str, given: argparse.Namespace, settings: "Settings", starts_store: bool) -> Place:
+    """Where the lake is, checked."""
+    state = given.state.absolute()
+    _check_folder("--state", state)
+    if not lakes.is_address(lake):
+        _check_lake(Path(lake), given.state)
+        return Place(str(Path(lake).absolute()))
+    if given.fresh:
+        lakes.refuse_fresh(lake)
+    lakes.check_address(lake)
+    address = lake.rstrip("/")
+    if starts_store:
+        return lakes.started_place(address, state, given.object_store_port)
+    return lakes.own_place(address, settings)
+
+
+def _check_ports(given: argparse.Namespace, is_embedded: bool, starts_store: bool) -> None:
+    names = [*(("kafka", "registry") if is_embedded else ()), *(("object-store",) if starts_store else ())]
+    ports: dict[int, str] = {}
+    for name in names:
+        port = getattr(given, f"{name.replace('-', '_')}_port")
+        if port in ports:
+            raise LocalError(f"--{ports[port]}-port and --{name}-port are both {port}: give each its own port", USAGE)
+        ports[port] = name
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise LocalError(f"{name} {folder} is not a folder", USAGE)
+
+
+def _check_lake(lake: Path, state: Path) -> None:
+    _check_folder("--lake", lake)
     if NO_LAKE.search(str(lake)):
         raise LocalError(rf"--lake {lake}: the path of a lake must not contain any of []{{}}|^\ in it", USAGE)
     if lake.resolve() == state.resolve():
@@ -152,7 +198,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="./scripts/run", description=ABOUT, epilog=CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--lake", type=_folder, metavar="DIR", help="folder of the tables (default: the file's lake.path, or ./lake)")
+    add(
+        "--lake",
+        type=_lake,
+        metavar="DIR",
+        help="folder or s3://BUCKET/PREFIX (default: the file's lake.path, or ./lake)",
+    )
     add("--state", type=_folder, default=ROOT / "local", metavar="DIR", help="server data and logs (default: ./local)")
     add("--fresh", action="store_true", help="move the old lake and state aside to lake.<time> first")
     add("--yes", action="store_true", help="do not ask before --fresh moves them")
@@ -160,6 +211,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--records", type=_positive, metavar="N", help="produce N records, wait until all are in the lake, then stop")
     add("--kafka-port", type=_port, default=9092, metavar="PORT", help="port of the embedded broker (default: 9092)")
     add("--registry-port", type=_port, default=8081, metavar="PORT", help="port of the local registry (default: 8081)")
+    add(
+        "--object-store-port",
+        type=_port,
+        default=8333,
+        metavar="PORT",
+        help="port of the object store that is started for a lake in a bucket (default: 8333)",
+    )
     add("--brokers", metavar="HOST:PORT", help="your own brokers, comma-separated")
     add("--registry", metavar="URL", help="your own registry (Confluent's API)")
     add("--topic", metavar="NAME", help=f"topic to read (default: {TOPIC})")
@@ -180,6 +238,10 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _lake(text: str) -> str:
+    return text if lakes.is_address(text) else str(_folder(text))
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
@@ -196,9 +258,9 @@ def _page_port(text: str) -> int:
     return 0 if text == "0" else _port(text)
 
 
-def _read_settings(path: Path | None) -> dict[str, Any]:
-    """The content of the settings file. The file and the app's variables are checked now, because the app would reject
-    them only after everything else has started."""
+def _read_settings(path: Path | None) -> "tuple[dict[str, Any], Settings]":
+    """The content of the settings file, and the settings in force. The file and the app's variables are checked now,
+    because the app would reject them only after everything else has started."""
     try:
         named = tomllib.loads(path.read_text()) if path else {}
     except OSError as error:
@@ -209,7 +271,6 @@ def _read_settings(path: Path | None) -> dict[str, Any]:
     from spark_app.settings import config
 
     try:
-        config.load(path)
+        return named, config.load(path)
     except ConfigurationError as error:
         raise LocalError(str(error)) from None
-    return named

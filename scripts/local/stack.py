@@ -1,8 +1,9 @@
 """Starts, observes and stops the stack of one ./scripts/run.
 
-Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start both
-servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself); 3. create topic
-and subject; 4. start the page and the producer. `down` is the reverse, and the attendants keep this order when this
+Order of `up`: 1. create everything that must be on disk, also the class archive, and check the ports; 2. start the
+servers and the Spark app together (its JVM takes longest, and the app waits for the broker by itself), but the app only
+when the object store is ready, if its lake is there; 3. create topic and subject; 4. start the page and the producer.
+`down` is the reverse, and the attendants keep this order when this
 process dies.
 """
 
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.local import environment, java, status
@@ -18,14 +20,16 @@ from scripts.local.claim import Claim
 from scripts.local.downloads import ensure
 from scripts.local.errors import UNREACHABLE, LocalError
 from scripts.local.kafka import Kafka
+from scripts.local.objectstore import ObjectStore
 from scripts.local.options import Options
 from scripts.local.program import HEALTHY_AFTER_S, Exit, Process, Program, quick_exits, read_exits
 from scripts.local.registry import Registry
+from scripts.local.reports import Reports
 from scripts.local.server import START_SECONDS, Server, last_line
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
-from spark_app.model.errors import ConfigurationError
+from spark_app.model.errors import ConfigurationError, ProtolakeError, UnreachableError
 from spark_app.page.own_folders import make_folders
 from spark_app.settings import config
 from spark_app.storage.lake import Lake
@@ -44,8 +48,10 @@ class Stack:
         self.options, self._claim = options, claim
         self.started, self.first_silver = time.time(), None
         self.supervisor = Supervisor(options.state)
-        self._before = status.read(options.lake)
-        self._servers: list[Server] = []
+        self._lake, self._before = Lake(options.place), status.Status()
+        self._reports = Reports(self._lake)
+        self._stores: list[Server] = []
+        self._servers: list[Server] = []  # that the app waits for by itself
 
     first_silver: float | None
 
@@ -56,27 +62,24 @@ class Stack:
 
     def up(self) -> None:
         """Start everything; a LocalError names the part that failed."""
-        _require_folder(self.options.lake)
+        if not self.options.starts_store:
+            self._look_at_lake()
         found, jars = java.find(), ensure("spark")
-        if self.options.is_embedded:
-            self._servers = [
-                Registry(self.options.state, self.options.registry_port, found),
-                Kafka(self.options.state, self.options.kafka_port, found),
-            ]
-            for server in self._servers:
-                server.check_port()
-                ensure(server.name)
-                server.prepare()
+        self._prepare(found)
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
         train(app)
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
-        servers = "".join(f"{server.name}, " for server in reversed(self._servers))
+        servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
         self.started = time.time()  # downloads and training are over: the programs' own time to start counts from here
-        self.supervisor.start(programs, shared, self._claim.file.fileno(), later=["producer", "page"])
-        self._await_servers()
+        self.supervisor.start(programs, shared, self._claim.file.fileno(), later=self._later())
+        if self._stores:
+            self._await(self._stores)
+            self._look_at_lake()
+            self.supervisor.launch("spark")
+        self._await(self._servers)
         if self.options.page:
             self._start_page()
         if self.options.producer:
@@ -86,6 +89,7 @@ class Stack:
 
     def down(self) -> None:
         """Stop everything in order; does nothing if nothing was started."""
+        self._reports.end()
         self.supervisor.stop(_Stopping(self).look if self.supervisor.processes() else lambda: None)
 
     def look(self) -> View:
@@ -100,7 +104,7 @@ class Stack:
             troubles=self._troubles(processes, report),
             up=now - self.started,
             first_silver=self.first_silver,
-            page=PageFiles(Lake(self.options.lake)).address(),
+            page=PageFiles(self._lake).address(),
             lake=self.options.lake,
             logs=self.supervisor.logs,
             had_silver=self._before.silver > 0,
@@ -108,7 +112,7 @@ class Stack:
 
     def report(self) -> status.Status:
         """The app's status; of an earlier run only the row counts are used."""
-        found = status.read(self.options.lake)
+        found = self._reports.latest()
         return found if found.updated_at >= self.started else status.stale(found)
 
     def code_of(self, name: str) -> int | None:
@@ -122,6 +126,39 @@ class Stack:
         """Time (Unix) of the program's last exit."""
         return max((one.at for one in self._exits(name)), default=0.0)
 
+    def _look_at_lake(self) -> None:
+        """Check that the lake can be written, and read what an earlier run has left in it."""
+        if self._lake.storage.is_local:
+            _require_folder(Path(self.options.lake))
+        else:
+            _require_bucket(self._lake)
+        self._before = status.read(self._lake)
+
+    def _prepare(self, found: java.Java) -> None:
+        """Create what the servers need on disk."""
+        state = self.options.state
+        if self.options.starts_store:
+            self._stores = [ObjectStore(state, self.options.object_store_port, self.options.place.bucket)]
+        if self.options.is_embedded:
+            self._servers = [
+                Registry(state, self.options.registry_port, found),
+                Kafka(state, self.options.kafka_port, found),
+            ]
+        for server in self._all_servers():
+            server.check_port()
+        for server in self._servers:
+            ensure(server.name)
+        for server in self._all_servers():
+            server.prepare()
+
+    def _all_servers(self) -> list[Server]:
+        """In the order of their start, so the store ends after everything that writes to it."""
+        return [*self._stores, *self._servers]
+
+    def _later(self) -> list[str]:
+        """Programs that are not started at once."""
+        return ["producer", "page", *(["spark"] if self._stores else [])]
+
     def _addresses(self) -> tuple[str, str]:
         if self.options.brokers and self.options.registry:
             return self.options.brokers, self.options.registry
@@ -133,7 +170,7 @@ class Stack:
         spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=SPARK_STOP_S)
         page = Program("page", [sys.executable, "-m", "spark_app", "page", *settings], self._for_page(app), grace=2.0)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
-        servers = [server.program() for server in self._servers]
+        servers = [server.program() for server in self._all_servers()]
         pages = [page] if self.options.page else []
         return [*servers, spark, *pages, *([sender] if self.options.producer else [])]
 
@@ -146,15 +183,15 @@ class Stack:
         with it, which does not concern the rest of the stack."""
         before = os.umask(int(config.load(self.options.settings).lake.umask, 8))
         try:
-            make_folders(Lake(self.options.lake))
-        except (OSError, ConfigurationError):
+            make_folders(self._lake)
+        except (OSError, ConfigurationError, UnreachableError):
             pass
         finally:
             os.umask(before)
         self.supervisor.launch("page")
 
-    def _await_servers(self) -> None:
-        waiting = list(self._servers)
+    def _await(self, servers: Sequence[Server]) -> None:
+        waiting = list(servers)
         while waiting:
             for server in [one for one in waiting if one.is_ready()]:
                 waiting.remove(server)
@@ -243,6 +280,16 @@ def _require_folder(lake: Path) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:  # the app waits for free disk space
             raise LocalError(f"cannot write {lake} ({error.strerror}): name another folder with --lake") from None
+
+
+def _require_bucket(lake: Lake) -> None:
+    """Check the bucket and the keys now, as for a folder."""
+    try:
+        lake.storage.probe(f"{lake.state}/.probe-{os.getpid()}")
+    except ProtolakeError as error:
+        raise LocalError(str(error), error.exit_code) from None
+    except OSError as error:
+        raise LocalError(str(lake.not_writable(error))) from None
 
 
 def _tell(line: str) -> None:

@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+from spark_app.model.errors import ProtolakeError
 from spark_app.ops.status_text import notes, rows_by_version, table_rows
+from spark_app.storage.lake import Lake
 
 COUNTS = ("bronze", "deferred", "dropped", "lost", "quarantine", "tables", "versions")
 KEPT = (*COUNTS, "paused", "schema_warnings")  # of an earlier run
@@ -59,11 +60,11 @@ class Status:
         return sum(self.quarantine.values())
 
 
-def read(lake: Path) -> Status:
-    """The current status; an empty one if there is none."""
+def read(lake: Lake) -> Status:
+    """The current status; an empty one if there is none, or it cannot be read."""
     try:
-        found = json.loads((lake / "_protolake" / "status.json").read_text())
-    except (OSError, ValueError):
+        found = json.loads(lake.storage.get(lake.status))
+    except (OSError, ValueError, ProtolakeError):
         return Status()
     return parse(found) if isinstance(found, dict) else Status()
 

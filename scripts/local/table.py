@@ -35,7 +35,7 @@ class View:
     troubles: list[str]
     up: float
     first_silver: float | None
-    lake: Path
+    lake: str
     logs: Path
     had_silver: bool = False  # an earlier run wrote rows
     page: str | None = None
