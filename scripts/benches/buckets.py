@@ -78,7 +78,7 @@ class Pair:
                 counted.append(counting.take(BY_THE_CLOCK))
             stand.opened.units.committer.close()
             stand.opened.lake.lease.release()
-        self.requests = _by_verb(counted[WARMING:])
+        self.requests = by_verb(counted[WARMING:])
 
     def ratios(self) -> list[float]:
         """Seconds of each batch in the bucket as a multiple of those on disk."""
@@ -117,11 +117,11 @@ class Pair:
             yield Figure.of(f"{target.what}, {suffix}", values, target)
 
 
-def _by_verb(counted: list[Counter[str]]) -> dict[str, list[int]]:
-    for requests in counted:
-        requests["DELETE"] += requests.pop("DELETES", 0)
-    verbs = [*VERBS, *sorted(set().union(*counted) - set(VERBS))]
-    return {verb: [requests[verb] for requests in counted] for verb in verbs}
+def by_verb(counted: list[Counter[str]]) -> dict[str, list[int]]:
+    """Verb -> number of requests of each batch."""
+    merged = [Counter({**one, "DELETE": one["DELETE"] + one["DELETES"], "DELETES": 0}) for one in counted]
+    others = {verb for one in merged for verb, times in one.items() if times} - set(VERBS)
+    return {verb: [one[verb] for one in merged] for verb in (*VERBS, *sorted(others))}
 
 
 def run(options: Options) -> Finding:
