@@ -6,6 +6,7 @@ result       figures with their verdicts, a table on the terminal, a JSON line i
 page, plots  the published results: RESULTS.md and its pictures, from results.jsonl
 stand        a Spark session and lakes with the app's parts, for measurements without Kafka
 servers      the app as a process, on a broker and a registry of the bench
+cases        batches into a lake of a stand, timed; counting counts requests to an object store
 frames       made-up records, framed by the official serializer, for a stand
 events       events with realistic entropy
 topics       records of them in Kafka, of any shape

@@ -39,7 +39,7 @@ ENTRIES = {
     "tables": Entry(
         "scripts.benches.tables",
         "seconds per 100,000-record batch into few and into many silver tables",
-        tuple(targets.BATCH.values()),
+        (*targets.BATCH.values(), *targets.REQUESTS.values()),
     ),
     "drain": Entry(
         "scripts.benches.drain",
@@ -111,6 +111,7 @@ class Options:
     command: str = ""
     publish: bool = False
     tables: tuple[int, ...] = (7, 50)
+    storage: str = "local"
     records: int = 0
     batches: int = 0
     partitions: int = 4
@@ -197,6 +198,9 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--records", "records per batch", 100_000)
     _add(parser, "--batches", "measured batches per number of tables, after two warm-up batches", 7)
     _add(parser, "--partitions", "Kafka partitions of a batch; one task per partition writes files", 4)
+    storage = "local: lakes on this disk; s3: for each number of tables one on this disk and one in a bucket of a real "
+    storage += "object store take turns, and the requests of a batch are counted (default: local)"
+    parser.add_argument("--storage", choices=("local", "s3"), default="local", help=storage)
 
 
 def _add_drain(parser: argparse.ArgumentParser) -> None:

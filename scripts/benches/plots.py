@@ -47,7 +47,7 @@ def throughput(entries: Iterable[Entry]) -> Lines:
     lines: Lines = defaultdict(dict)
     for entry in entries:
         if entry["bench"] == "tables":
-            for case in entry["cases"]:
+            for case in entry.get("cases", ()):  # none if there are pairs, with a bucket
                 lines[f"app, a batch of {entry['records']:,}"][case["tables"]] = entry["records"] / case["median"]
         elif entry["bench"] == "drain" and entry["topic"].items() >= EVEN.items():
             for label, rate in _rates(entry).items():

@@ -24,6 +24,7 @@ from scripts.benches.servers import app_settings, told
 from scripts.local.registry import Registry
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.model.place import Place
 from spark_app.model.reports import Report
 from spark_app.ops.log import LEVELS, log
 from spark_app.settings import config
@@ -70,14 +71,21 @@ class Workshop:
     settings: Settings
     encoder: Encoder
 
-    def stand(self, tables: int) -> Stand:
-        """A new lake with a limit of so many silver tables; its ledger has the records' schema."""
-        path = Path(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
+    def stand(self, tables: int, place: Place | None = None, **changed: Any) -> Stand:
+        """A lake with a limit of so many silver tables; its ledger has the records' schema.
+
+        Args:
+            place: in a bucket, where this process takes the lease; None = a new folder.
+            changed: settings of the section `lake`.
+        """
+        place = place or Place(tempfile.mkdtemp(prefix="lake-", dir=self.folder))
         capped = self.settings.tables.model_copy(update={"max_tables": max(tables, self.settings.tables.max_tables)})
-        placed = self.settings.lake.model_copy(update={"path": str(path)})
+        placed = self.settings.lake.model_copy(update={"path": place.root, **changed})
         settings = self.settings.model_copy(update={"tables": capped, "lake": placed})
-        lake = Lake(path)
+        lake = Lake(place)
         lake.prepare()
+        if place.scheme:
+            lake.lease.take()
         opened = OpenLake.of(lake, settings)
         opened.schemas.load_subject_versions()
         return Stand(opened, UnitRunner(self.spark, opened))

@@ -33,6 +33,10 @@ def _at_least(what: str, limit: float) -> Target:
 
 # Most tables -> the batch against one into 7 tables.
 BATCH = {n: Target(f"seconds of a batch, {n:,} tables / 7", limit) for n, limit in ((50, 1.5), (200, 2), (1000, 4))}
+REQUESTS = {
+    verb: Target(f"{what} of a batch into a bucket", 0)
+    for verb, what in (("PUT", "PUTs beyond files + tables + 2"), ("HEAD", "HEADs"), ("LIST", "LISTs"))
+}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ artifacts, downloads    jars.lock to verified files in .cache/jars
 java                    the Java for each program
 ports, server           the parts of a server process: a free port, a start that is checked, a stop that is final
 kafka, registry         the two servers; usable separately, as context managers (tests do)
+objectstore             a third one, for lakes in a bucket; store_proxy counts and spoils its requests
 program, attend         one supervised program: its command, and the attendant that runs it
 supervision             all programs of the stack: start, state, stop
 options, environment    command line, and environment of producer and app

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import decode, expectations, gold, idle, result, stages, tables
+from scripts.benches import buckets, cases, decode, expectations, gold, idle, result, stages
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
+from scripts.benches.targets import REQUESTS
 from scripts.local.artifacts import ROOT
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
@@ -20,16 +21,31 @@ def _measure(*arguments: str) -> dict[str, Any]:
     options = parse(arguments)
     assert options.name is not None
     finding = import_module(ENTRIES[options.name].module).run(options)
-    assert all(figure.value > 0 for figure in finding.figures)
+    measured = [figure for figure in finding.figures if figure.target not in REQUESTS.values()]  # which are 0 at best
+    assert all(figure.value > 0 for figure in measured)
     line: dict[str, Any] = json.loads(json.dumps(result.record(options, finding)))
     return line
 
 
 def test_tables_has_every_batch_in_silver() -> None:
-    cases = _measure("tables", "--tables", "3", "5", "--records", "600", "--batches", "1")["cases"]
-    batches = tables.WARMING + 1
-    assert [(case["tables"], case["rows"]) for case in cases] == [(3, 600 * batches), (5, 600 * batches)]
-    assert [case["files"] for case in cases] == [1 + 3, 1 + 5]  # bronze and each silver table: a task for few records
+    found = _measure("tables", "--tables", "3", "5", "--records", "600", "--batches", "1")["cases"]
+    batches = cases.WARMING + 1
+    assert [(case["tables"], case["rows"]) for case in found] == [(3, 600 * batches), (5, 600 * batches)]
+    assert [case["files"] for case in found] == [1 + 3, 1 + 5]  # bronze and each silver table: a task for few records
+
+
+def test_tables_in_a_bucket_have_the_rows_of_those_on_disk_and_count_their_requests() -> None:
+    found = _measure("tables", "--storage", "s3", "--tables", "3", "5", "--records", "600", "--batches", "2")
+    batches = cases.WARMING + 2
+    counted = cases.WARMING + buckets.COUNTED
+    for pair, number in zip(found["pairs"], (3, 5), strict=True):
+        assert pair["disk"]["rows"] == 600 * batches
+        assert pair["bucket"]["rows"] == 600 * (batches + counted)
+        assert [len(pair[side]["seconds"]) for side in ("disk", "bucket")] == [2, 2]
+        assert (pair["tables"], pair["files"], pair["bound"]) == (number, 1 + number, 2 * (1 + number) + 2)
+        assert pair["requests"]["PUT"] == [pair["bound"]] * buckets.COUNTED
+        others = {verb: max(times) for verb, times in pair["requests"].items() if verb not in ("PUT", "GET")}
+        assert others == {"HEAD": 0, "LIST": 0, "DELETE": 0}
 
 
 def test_demux_places_what_bronze_has_in_each_way() -> None:

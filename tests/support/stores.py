@@ -14,11 +14,11 @@ import pytest
 
 from scripts.local.objectstore import BUCKET, REGION, ObjectStore, StoreServer, write_credentials
 from scripts.local.ports import HOST
+from scripts.local.store_proxy import StoreProxy
 from spark_app.model.place import Place
 from spark_app.storage.objects import ObjectStorage
 from spark_app.storage.opening import open_storage
 from spark_app.storage.storage import Storage
-from tests.support.store_proxy import StoreProxy
 
 
 class Moto(StoreServer):

@@ -45,7 +45,10 @@ def test_the_list_says_every_target_below_its_measurement() -> None:
         assert lines[place + 1 : place + 1 + len(expected)] == expected
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], [], ["tables", "--nonsense"], ["drain", "--records", "0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], [], ["tables", "--nonsense"], ["tables", "--storage", "tape"], ["drain", "--records", "0"]],
+)
 def test_what_nobody_can_measure_is_a_usage_error_in_one_line(arguments: list[str]) -> None:
     done = _bench(*arguments)
     assert done.returncode == USAGE

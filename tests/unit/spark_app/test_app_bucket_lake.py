@@ -12,6 +12,7 @@ from typing import Any
 import obstore
 import pytest
 
+from scripts.local.store_proxy import Fault, Request, StoreProxy
 from spark_app.model.errors import ConfigurationError, TakenOver, UnreachableError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
@@ -21,7 +22,6 @@ from spark_app.store import inventory
 from spark_app.store.manifest import Manifests
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
-from tests.support.store_proxy import Fault, Request, StoreProxy
 from tests.support.stores import Moto, place_in
 from tests.unit.spark_app import test_app_pass as kinds
 
