@@ -42,7 +42,7 @@ CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unrea
 class Options:
     """The command line options. `brokers` and `registry` are None for the embedded servers. `demo`: the app has the
     rules of the demo, and the producer breaks them. `page_port`: None = that of the settings. `starts_store`: the lake
-    is in a bucket of a store that the stack starts."""
+    is in a bucket of a store that the stack starts. `cluster`: workers of a Spark cluster that runs the executors."""
 
     place: Place
     state: Path
@@ -62,6 +62,7 @@ class Options:
     page_port: int | None = None
     object_store_port: int = 8333
     starts_store: bool = False
+    cluster: int = 0
 
     @property
     def lake(self) -> str:
@@ -109,6 +110,7 @@ def parse(arguments: Sequence[str]) -> Options:
         page_port=given.page_port,
         object_store_port=given.object_store_port,
         starts_store=starts_store,
+        cluster=given.cluster,
     )
 
 
@@ -217,6 +219,13 @@ def _parser() -> argparse.ArgumentParser:
         default=8333,
         metavar="PORT",
         help="port of the object store that is started for a lake in a bucket (default: 8333)",
+    )
+    add(
+        "--cluster",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="run the app's executors in a Spark cluster of N workers with one core each, which is started too",
     )
     add("--brokers", metavar="HOST:PORT", help="your own brokers, comma-separated")
     add("--registry", metavar="URL", help="your own registry (Confluent's API)")

@@ -4,13 +4,15 @@ without the secret, which only its owner may read, can use them."""
 import contextlib
 import os
 import secrets
+import shutil
 import socket
 import sys
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from scripts.local.java import Java
 from scripts.local.ports import HOST, free_port
-from scripts.local.program import Program
 from scripts.local.server import Server
 
 MEMORY = "2g"  # of a worker, for its executor
@@ -37,9 +39,6 @@ class ClusterServer(Server):
             return True
         return False
 
-    def program(self) -> Program:
-        return Program(self.name, self.command(), grace=5.0, relaunch="always")
-
     def _command(self, name: str, *arguments: str) -> list[str]:
         options = ["--secret-file", str(self.secret_file), "--folder", str(self.folder), "--host", HOST]
         java = f"JAVA_HOME={self.java.spark_home()}"
@@ -50,6 +49,10 @@ class SparkMaster(ClusterServer):
     """The master; apps and workers are known to it again after a restart."""
 
     name = "master"
+
+    def forget(self) -> None:
+        """Forget the apps and workers of an earlier run: a restarted master waits a minute for them."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -79,10 +82,11 @@ class SparkWorker(ClusterServer):
 
     def executors(self) -> list[int]:
         """The process ids of its executors."""
-        import psutil  # type: ignore[import-untyped]
-
-        found = psutil.Process(self.pid).children() if self.pid else []
-        return [child.pid for child in found if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())]
+        running = []
+        for child in psutil.Process(self.pid).children() if self.pid else []:
+            with contextlib.suppress(psutil.Error):  # it has ended
+                running += [child.pid] if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()) else []
+        return running
 
 
 def kill_executor(worker: SparkWorker) -> int:

@@ -26,6 +26,7 @@ from scripts.local.program import HEALTHY_AFTER_S, Exit, Process, Program, quick
 from scripts.local.registry import Registry
 from scripts.local.reports import Reports
 from scripts.local.server import START_SECONDS, Server, last_line
+from scripts.local.spark_cluster import ClusterServer, SparkMaster, SparkWorker
 from scripts.local.supervision import Supervisor
 from scripts.local.table import View
 from scripts.local.training import train
@@ -52,6 +53,8 @@ class Stack:
         self._reports = Reports(self._lake)
         self._stores: list[Server] = []
         self._servers: list[Server] = []  # that the app waits for by itself
+        self._cluster: list[ClusterServer] = []
+        self._on_cluster: dict[str, str] = {}  # settings of the app
 
     first_silver: float | None
 
@@ -69,6 +72,7 @@ class Stack:
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
         train(app)
+        app |= self._on_cluster
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
@@ -79,7 +83,7 @@ class Stack:
             self._await(self._stores)
             self._look_at_lake()
             self.supervisor.launch("spark")
-        self._await(self._servers)
+        self._await([*self._servers, *self._cluster])
         if self.options.page:
             self._start_page()
         if self.options.producer:
@@ -144,6 +148,11 @@ class Stack:
                 Registry(state, self.options.registry_port, found),
                 Kafka(state, self.options.kafka_port, found),
             ]
+        if self.options.cluster:
+            master = SparkMaster(state, java=found)
+            master.forget()
+            self._on_cluster = master.settings()
+            self._cluster = [master, *(SparkWorker(master, n + 1, found) for n in range(self.options.cluster))]
         for server in self._all_servers():
             server.check_port()
         for server in self._servers:
@@ -153,7 +162,7 @@ class Stack:
 
     def _all_servers(self) -> list[Server]:
         """In the order of their start, so the store ends after everything that writes to it."""
-        return [*self._stores, *self._servers]
+        return [*self._stores, *self._servers, *self._cluster]
 
     def _later(self) -> list[str]:
         """Programs that are not started at once."""

@@ -23,8 +23,6 @@ from spark_app.spark import jvm, session
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable
 
-OWN_CORES = {"master": "local[*]", "auth_secret_file": ""}  # a cluster's cores are the app's
-
 
 def start(settings: Settings) -> None:
     """Open the shell.
@@ -37,8 +35,7 @@ def start(settings: Settings) -> None:
         raise ConfigurationError(
             f"lake.path: no tables at {lake.address} yet; start the stack and wait for its first batch"
         )
-    here = settings.model_copy(update={"spark": settings.spark.model_copy(update=OWN_CORES)})
-    spark = session.start(here, "protolake-shell", quiet=True, queries=True)
+    spark = session.start(settings.without_cluster, "protolake-shell", quiet=True, queries=True)
     layout = settings.tables.layout
     names = register(spark, lake, layout)
     make_read_only(spark)

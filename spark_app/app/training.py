@@ -48,7 +48,7 @@ class Noise:
 
 def main() -> int:
     """Write the archive; returns 1 if there is none."""
-    settings = config.load()
+    settings = config.load().without_cluster
     archive = Path(settings.spark.class_archive)
     archive.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -323,6 +323,12 @@ class Settings(BaseSettings):
         return self.silver.touched(name) | joined_names(self.reference)
 
     @property
+    def without_cluster(self) -> Settings:
+        """The same on the cores of this machine: those of a cluster are the app's."""
+        own = self.spark.model_copy(update={"master": SparkSettings().master, "auth_secret_file": ""})
+        return self.model_copy(update={"spark": own}) if self.spark.on_cluster else self
+
+    @property
     def place(self) -> Place:
         """Where the lake is."""
         store = self.store
