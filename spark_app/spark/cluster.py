@@ -58,9 +58,7 @@ def options(settings: Settings, package: Path) -> dict[str, str]:
         # With Unix sockets a job starts 40 ms sooner, but they would be open to other users of a worker's machine.
         "spark.python.unix.domain.socket.enabled": "false",
     }
-    if spark.executor_python:
-        found["spark.pyspark.python"] = spark.executor_python
-    else:
+    if not spark.executor_python:
         found["spark.executorEnv.PYTHONPATH"] = str(package)
     if cache := os.environ.get("NUMBA_CACHE_DIR"):
         found["spark.executorEnv.NUMBA_CACHE_DIR"] = cache

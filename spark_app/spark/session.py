@@ -46,6 +46,8 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
     """
     cluster.look_for_master(settings.spark.master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if settings.spark.on_cluster and settings.spark.executor_python:
+        os.environ["PYSPARK_PYTHON"] = settings.spark.executor_python  # tasks of RDDs read no option
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(temporary_folders()[0]))  # Spark's default may be another folder

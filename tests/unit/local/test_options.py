@@ -31,6 +31,12 @@ def test_the_page_is_there_unless_it_is_not_wanted() -> None:
     assert (parse([]).page, parse([]).page_port) == (True, None)
     assert (parse(["--page-port", "0"]).page, parse(["--page-port", "0"]).page_port) == (True, 0)
     assert parse(["--page-port", "8086"]).page_port == 8086
+
+
+def test_a_cluster_has_as_many_workers_as_asked() -> None:
+    assert (parse([]).cluster, parse(["--cluster", "3"]).cluster) == (0, 3)
+    with pytest.raises(LocalError, match="not a number above 0"):
+        parse(["--cluster", "0"])
     assert not parse(["--no-page"]).page
 
 

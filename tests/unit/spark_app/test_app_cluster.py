@@ -41,7 +41,6 @@ def test_a_cluster_listens_on_the_loopback_unless_asked(tmp_path: Path, master: 
     far = load(tmp_path, f'master = "{master}"\nauth_secret_file = "/a"\ndriver_host = "b"\nexecutor_python = "/p"')
     options = cluster.options(far, Path("/app"))
     assert (options["spark.driver.host"], options["spark.driver.bindAddress"]) == ("b", "b")
-    assert options["spark.pyspark.python"] == "/p"
     assert "spark.executorEnv.PYTHONPATH" not in options
 
 
