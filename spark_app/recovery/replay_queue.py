@@ -1,4 +1,4 @@
-"""The records that a replay has to decode, sorted once by coordinates and stored in a temporary folder.
+"""The records that a replay has to decode, sorted once by coordinates and stored in a temporary file.
 
 Without this list each unit would search all of quarantine for its records.
 """
@@ -6,33 +6,30 @@ Without this list each unit would search all of quarantine for its records.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_app.worker.table_rows import COORDINATES
 
-BATCH = 50_000
+PACKED = pa.schema([("packed", pa.binary())])
 
 
 class ReplayQueue:
-    """Rows in ascending order of their coordinates; the files are removed with the object."""
+    """Rows in ascending order of their coordinates; the file is removed with the object."""
 
     def __init__(self, rows: DataFrame):
-        self._folder = tempfile.TemporaryDirectory(prefix="replay-")
-        folder = Path(self._folder.name) / "rows"
-        rows.orderBy(*COORDINATES).write.parquet(str(folder))
-        self._files = sorted(folder.glob("*.parquet"))
-        self._batches = self._read()
-        self._next = pq.read_schema(self._files[0]).empty_table()
-
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        for path in self._files:
-            with pq.ParquetFile(path) as file:
-                yield from file.iter_batches(BATCH, use_threads=False)
+        schema = to_arrow_schema(rows.schema, timezone="UTC")
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the queue
+        # Through Spark and not as files of the workers, which may be on other machines.
+        with pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as sorted_rows:
+            for row in rows.orderBy(*COORDINATES).mapInArrow(_pack, "packed binary").toLocalIterator():
+                sorted_rows.write_table(pa.ipc.open_stream(row.packed).read_all().cast(schema))
+        self._file.seek(0)
+        self._batches = iter(pa.ipc.open_stream(self._file))
+        self._next = schema.empty_table()
 
     def first(self, count: int) -> pa.Table:
         """The first `count` rows, or all if there are fewer; they stay in the queue."""
@@ -46,3 +43,12 @@ class ReplayQueue:
     def drop(self, count: int) -> None:
         """Remove the first `count` rows."""
         self._next = self._next.slice(count)
+
+
+def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row for each batch."""
+    for batch in batches:
+        packed = pa.BufferOutputStream()
+        with pa.ipc.new_stream(packed, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([packed.getvalue().to_pybytes()], pa.binary())], schema=PACKED)
