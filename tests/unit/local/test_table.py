@@ -36,9 +36,7 @@ REPORT = {
 def view() -> View:
     processes = [Process("kafka", "running", 1, None), Process("producer", "exited", 0, 0)]
     exits = [Exit(1.0, 75, 5.0, False), Exit(2.0, -9, 5.0, False), Exit(3.0, 0, 5.0, True)]
-    return View(
-        status.parse(REPORT), processes, exits, ["spark is down"], 3725.0, 21.4, "/lake", Path("/state/logs")
-    )
+    return View(status.parse(REPORT), processes, exits, ["spark is down"], 3725.0, 21.4, "/lake", Path("/state/logs"))
 
 
 def test_the_report_is_read_from_the_lake(tmp_path: Path) -> None:
