@@ -17,19 +17,23 @@ class Reports:
         self._ended = threading.Event()
         self._reading: threading.Thread | None = None
 
+    def read(self) -> status.Status:
+        """The status of now, however long it takes; an empty one if there is none."""
+        self._found = status.read(self._lake)
+        return self._found
+
     def latest(self) -> status.Status:
-        """An empty one if there is none, or none was read yet."""
+        """The status without a wait: at most some seconds old if the lake is in a bucket."""
         if self._lake.storage.is_local:
-            return status.read(self._lake)
+            return self.read()
         if self._reading is None:
-            self._reading = threading.Thread(target=self._read, name="reports", daemon=True)
+            self._reading = threading.Thread(target=self._read_again, name="reports", daemon=True)
             self._reading.start()
         return self._found
 
     def end(self) -> None:
         self._ended.set()
 
-    def _read(self) -> None:
-        while not self._ended.is_set():
-            self._found = status.read(self._lake)
-            self._ended.wait(EVERY_S)
+    def _read_again(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            self.read()

@@ -136,7 +136,7 @@ class Stack:
             _require_folder(Path(self.options.lake))
         else:
             _require_bucket(self._lake)
-        self._before = status.read(self._lake)
+        self._before = self._reports.read()
 
     def _prepare(self, found: java.Java) -> None:
         """Create what the servers need on disk."""

@@ -26,6 +26,7 @@ def refusal(*arguments: str) -> str:
     ("given", "named"),
     [
         (["--lake", "elsewhere"], "a different --lake:"),
+        (["--lake", "s3://games/other"], "a different --lake:"),
         (["--topic", "scores"], "a different --topic:"),
         (["--page-port", "0", "--no-page"], "a different --page and --page-port:"),
         (["--kafka-port", "9192", "--no-producer"], "a different --kafka-port and --producer:"),
@@ -36,7 +37,7 @@ def test_a_second_run_that_wants_something_else_is_refused(tmp_path: Path, given
     assert named in refusal(*here, *given)
 
 
-@pytest.mark.parametrize("given", [["--topic", "scores"], []])
+@pytest.mark.parametrize("given", [["--topic", "scores"], ["--lake", "s3://games/demo/"], []])
 def test_what_the_running_stack_has_or_nobody_gave_is_no_difference(tmp_path: Path, given: list[str]) -> None:
-    here = begin(tmp_path, "--topic", "scores")
+    here = begin(tmp_path, "--topic", "scores", "--lake", "s3://games/demo")
     assert "its producer does not run" in refusal(*here, *given)

@@ -83,7 +83,7 @@ def test_the_page_is_there_without_the_app_and_ends_with_the_stack(start: Callab
     logs = "".join(log.read_text() for log in (stack.options.state / "logs").glob("*.log"))
     assert "the page listens" in logs
     assert token not in logs
-    lake = stack.options.lake
+    lake = Path(stack.options.lake)
     assert stat.S_IMODE((lake / "_protolake").stat().st_mode) == 0o750
     assert stat.S_IMODE((lake / "_protolake/page/token").stat().st_mode) == 0o600
     stack.down()

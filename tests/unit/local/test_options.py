@@ -23,7 +23,7 @@ def test_the_defaults_are_the_embedded_stack_with_its_producer() -> None:
     options = parse([])
     assert options.is_embedded
     assert options.producer
-    assert (options.lake, options.state) == (ROOT / "lake", ROOT / "local")
+    assert (options.lake, options.state) == (str(ROOT / "lake"), ROOT / "local")
     assert (options.kafka_port, options.registry_port) == (9092, 8081)
 
 
@@ -56,10 +56,10 @@ def test_a_settings_file_may_name_the_servers(tmp_path: Path) -> None:
 def test_a_settings_file_may_name_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[lake]\npath = "orders"\n')
-    assert parse(["--settings", str(file)]).lake == Path.cwd() / "orders"
-    assert parse(["--settings", str(file), "--lake", "mine"]).lake == Path.cwd() / "mine"
+    assert parse(["--settings", str(file)]).lake == str(Path.cwd() / "orders")
+    assert parse(["--settings", str(file), "--lake", "mine"]).lake == str(Path.cwd() / "mine")
     monkeypatch.setenv("PROTOLAKE_LAKE__PATH", "/lakes/other")
-    assert parse(["--settings", str(file)]).lake == Path("/lakes/other")
+    assert parse(["--settings", str(file)]).lake == "/lakes/other"
 
 
 def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: Path) -> None:
