@@ -29,7 +29,6 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.unit import UnitRunner
-from spark_app.driver.worker_check import check_workers
 from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
 from spark_app.events.settings_event import keep_settings, settings_event
@@ -188,8 +187,9 @@ class Pipeline:
                 self._spark = spark = self._start_spark()
                 self.life.reinstall_signal_handlers()
                 jvm.lock_lake_in_jvm(spark, self.lake)
+                self._executors = ExecutorWatch(spark, self._settings, self.status)
                 if self._settings.spark.on_cluster:
-                    check_workers(spark, self.lake)
+                    self._executors.check(self.lake, self._stop)
                 else:
                     session.prepare_workers(spark)
             except BaseException as error:
@@ -240,7 +240,6 @@ class Pipeline:
         units.check_rules()
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self.life.describe_batch = lambda: feed.batch_description
-        self._executors = ExecutorWatch(spark, self._settings, self.status)
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)
         calculator = AggregateComputer(spark, self.lake.storage, self._settings)
         self._aggregator = Aggregator(calculator, opened, self._unit_lock, self._gold_done)

@@ -158,6 +158,22 @@ def test_a_wrong_secret_and_a_master_that_is_down_are_told(
     assert "master spark://127.0.0.1:9" in stage.log.read_text()
 
 
+def test_a_cluster_without_executors_is_told_and_left(new_stage: NewStage, tmp_path: Path) -> None:
+    with SparkMaster(tmp_path / "alone") as master:
+        own = {name.removeprefix("PROTOLAKE_"): value for name, value in master.settings().items()}
+        stage = new_stage(**own, RUN__CONNECT_TIMEOUT_S="25")
+        stage.produce(100, games="uno")
+        app = stage.start()
+        wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
+        assert app.wait(120) == ExitCode.UNREACHABLE
+        app = stage.start(RUN__CONNECT_TIMEOUT_S="600")
+        wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
+        with SparkWorker(master):
+            wait_until(lambda: stage.unit() > 0, "a unit", 180)
+        app.terminate()
+        assert app.wait(60) == 0
+
+
 def test_a_secret_that_others_may_read_is_refused(new_stage: NewStage, cluster: Cluster, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x" * 32)
