@@ -78,6 +78,7 @@ class StoreProxy:
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.port = 0
+        self._running: set[object] = set()
 
     @property
     def url(self) -> str:
@@ -124,12 +125,15 @@ class StoreProxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A connection has one request: clients open another after its "Connection: close"."""
+        task = asyncio.current_task()
+        self._running.add(task)  # nothing else refers to a task whose client asks nothing yet
         with suppress(OSError, EOFError, asyncio.CancelledError):  # the client, the store or the proxy may end
             head, body = await _read_request(reader, writer)
             await self._answer(head, body, writer)
         with suppress(OSError):
             writer.close()
             await writer.wait_closed()
+        self._running.discard(task)
 
     async def _answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         request = _request(head)
