@@ -35,6 +35,7 @@ from spark_app.page.own_folders import make_folders
 from spark_app.settings import config
 from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
+from spark_app.storage.store_keys import read_credentials
 
 SETUP_SECONDS = 120.0
 SPARK_STOP_S = 22.0
@@ -72,7 +73,6 @@ class Stack:
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
         train(app)
-        app |= self._on_cluster
         producer = environment.for_producer(self.options, os.environ, brokers, registry)
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
@@ -176,7 +176,9 @@ class Stack:
 
     def _programs(self, app: dict[str, str], producer: dict[str, str]) -> list[Program]:
         settings = ["--settings", str(self.options.settings)] if self.options.settings else []
-        spark = Program("spark", [sys.executable, "-m", "spark_app", "run", *settings], app, grace=SPARK_STOP_S)
+        spark = Program(
+            "spark", [sys.executable, "-m", "spark_app", "run", *settings], app | self._on_cluster, grace=SPARK_STOP_S
+        )
         page = Program("page", [sys.executable, "-m", "spark_app", "page", *settings], self._for_page(app), grace=2.0)
         sender = Program("producer", [sys.executable, "-m", "producer", "run"], producer, grace=2.0)
         servers = [server.program() for server in self._all_servers()]
@@ -294,7 +296,9 @@ def _require_folder(lake: Path) -> None:
 def _require_bucket(lake: Lake) -> None:
     """Check the bucket and the keys now, as for a folder."""
     try:
-        lake.storage.probe(f"{lake.state}/.probe-{os.getpid()}")
+        if keys := lake.place.credentials_file:
+            read_credentials(keys)  # says what is wrong in the file
+        lake.storage.probe(lake.trial(str(os.getpid())))
     except ProtolakeError as error:
         raise LocalError(str(error), error.exit_code) from None
     except OSError as error:

@@ -189,7 +189,6 @@ NOT_OF_A_LAKE = {
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
     "queries/asking.py": "/proc",
-    "recovery/replay_queue.py": "a temporary folder",
     "references/source_table.py": "tables of other people",
     "schemas/descriptors.py": "the temporary folder of protoc",
     "schemas/rule_options.py": "the bundled options of protovalidate",
