@@ -4,6 +4,7 @@
 that only its owner may read, and that `store.credentials_file` names.
 """
 
+import contextlib
 import http.client
 import json
 import secrets
@@ -22,6 +23,7 @@ from spark_app.storage.store_keys import read_credentials
 
 BUCKET = "lake"
 REGION = "us-east-1"  # any is right
+READY = ".ready"
 VOLUME_MB = 64  # the store reserves files in this size
 
 
@@ -116,7 +118,9 @@ class ObjectStore(StoreServer):
         client, retry = {"allow_http": True}, {"max_retries": 0}
         store = S3Store(self.bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
         try:
-            obstore.put(store, ".ready", b"")
+            with contextlib.suppress(FileNotFoundError):
+                obstore.get(store, READY).bytes()  # of an earlier run: its data cannot be read before it is found
+            obstore.put(store, READY, b"ready")
         except Exception:  # of any kind, while it starts
             return False
         return True
