@@ -13,7 +13,7 @@ import subprocess
 from typing import Any
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -49,6 +49,20 @@ def forget() -> None:
     """Clear PySpark's references to a JVM that has ended."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
+
+
+def avoid_python_in_forks() -> None:
+    """Let PySpark start the JVM without Python code in the forked process.
+
+    PySpark gives such code (`preexec_fn`), which makes the JVM ignore SIGINT. Before it runs, CPython (3.11) waits for
+    a lock that another thread may have held at the fork, such as one of Kafka's client: then the start hangs for ever.
+    A shell does the same without Python.
+    """
+    java_gateway.Popen = _popen_by_shell  # type: ignore[attr-defined, assignment]
+
+
+def _popen_by_shell(command: list[str], preexec_fn: Any = None, **given: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command], **given)
 
 
 def guard_callbacks(session: SparkSession) -> None:

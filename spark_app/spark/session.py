@@ -66,6 +66,7 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
 
 def _create(builder: Any, cluster_master: str) -> SparkSession:
     """Start the JVM. Retry once: a JVM that dies during its start may have been killed."""
+    jvm.avoid_python_in_forks()
     for last in (False, True):
         try:
             return builder.getOrCreate()  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import java_gateway
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -263,6 +265,19 @@ sleep 0.5
 kill -9 $!
 sleep 0.5
 """
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux shows which signals a process ignores")
+def test_the_jvm_ignores_ctrl_c_and_no_python_runs_in_its_fork(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Path(f"/proc/{jvm.jvm_pid()}/status").read_text()
+    ignored = int(re.findall(r"SigIgn:\s*(\w+)", status)[0], 16)
+    assert ignored & 1 << (signal.SIGINT - 1)
+    given: dict[str, object] = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: given.update(how))
+    java_gateway.Popen(["true"], preexec_fn=lambda: None, stdin=subprocess.PIPE)
+    assert given == {"stdin": subprocess.PIPE}
 
 
 @pytest.mark.parametrize("script", [KILLED_AT_ONCE, KILLED_WHEN_CONNECTED])

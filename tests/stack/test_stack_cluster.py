@@ -130,8 +130,7 @@ def test_a_worker_that_cannot_read_records_alike_is_refused(
         (other / "spark_app" / "__init__.py").write_text('__version__ = "0.0.1"\n')
     stage = new_stage(**settings_of(cluster, SPARK__EXECUTOR_PYTHON=python_with(tmp_path, str(other))))
     stage.produce(100, games="uno")
-    app = stage.start("--available-now")
-    assert app.wait(180) == ExitCode.CONFIGURATION
+    assert _code_of(stage.start("--available-now")) == ExitCode.CONFIGURATION
     host = re.escape(socket.gethostname())
     said = {
         "other": rf"worker {host} cannot be used: it has protolake 0.0.1 instead of",
@@ -150,11 +149,11 @@ def test_a_wrong_secret_and_a_master_that_is_down_are_told(
     stage = new_stage(**settings_of(cluster, SPARK__AUTH_SECRET_FILE=str(secret)))
     stage.produce(100, games="uno")
     began = time.monotonic()
-    assert stage.start("--available-now").wait(180) == ExitCode.CONFIGURATION
+    assert _code_of(stage.start("--available-now")) == ExitCode.CONFIGURATION
     assert "does not take this app" in stage.log.read_text()
     assert time.monotonic() - began < 150
     stage = new_stage(**settings_of(cluster, SPARK__MASTER="spark://127.0.0.1:9", RUN__CONNECT_TIMEOUT_S="3"))
-    assert stage.start("--available-now").wait(60) == ExitCode.UNREACHABLE
+    assert _code_of(stage.start("--available-now")) == ExitCode.UNREACHABLE
     assert "master spark://127.0.0.1:9" in stage.log.read_text()
 
 
@@ -163,15 +162,24 @@ def test_a_cluster_without_executors_is_told_and_left(new_stage: NewStage, tmp_p
         own = {name.removeprefix("PROTOLAKE_"): value for name, value in master.settings().items()}
         stage = new_stage(**own, RUN__CONNECT_TIMEOUT_S="25")
         stage.produce(100, games="uno")
-        app = stage.start()
-        wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
-        assert app.wait(120) == ExitCode.UNREACHABLE
+        assert _code_of(stage.start()) == ExitCode.UNREACHABLE
+        assert "gives the app no executor" in stage.log.read_text()
         app = stage.start(RUN__CONNECT_TIMEOUT_S="600")
-        wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
-        with SparkWorker(master):
-            wait_until(lambda: stage.unit() > 0, "a unit", 180)
-        app.terminate()
-        assert app.wait(60) == 0
+        try:
+            wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
+            with SparkWorker(master):
+                wait_until(lambda: stage.unit() > 0, "a unit", 180)
+            app.terminate()
+            assert app.wait(60) == 0
+        finally:
+            kill(app)
+
+
+def _code_of(app: subprocess.Popen[bytes]) -> int:
+    try:
+        return app.wait(180)
+    finally:
+        kill(app)
 
 
 def test_a_secret_that_others_may_read_is_refused(new_stage: NewStage, cluster: Cluster, tmp_path: Path) -> None:
