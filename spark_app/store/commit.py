@@ -37,6 +37,7 @@ SYNC_EVERY_S = 10.0
 TRIES = 10  # attempts at a Delta commit whose version another writer has used
 HISTORY = 100  # Delta commits of a table whose digests `redo` compares
 THREADS = 8
+THREADS_IN_A_BUCKET = 32  # each waits for the store's answer
 MOST_NAMED = 10  # columns
 
 
@@ -64,7 +65,8 @@ class TableCommitter:
         self._digests: dict[str, dict[int, str]] = {}  # table -> unit -> digest, during `redo`
         self._known_schemas: dict[str, set[str]] = {}
         self._gone: set[str] = set()  # tables with a logged warning about missing files
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="commit")
+        threads = THREADS if lake.storage.is_local else THREADS_IN_A_BUCKET
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="commit")
 
     def redo(self) -> int:
         """Apply units that a crash interrupted, independent of rules and registry, and check all commits that may not
@@ -135,7 +137,10 @@ class TableCommitter:
         return any([missing, *(commit.result() for commit in commits)])
 
     def _is_plain(self, manifest: Manifest, name: str) -> bool:
-        """True if the Delta commit writes one small file without delta-rs: threads would only wait for each other."""
+        """True if the Delta commit writes one small file to a disk, without delta-rs: threads would only wait for each
+        other. In a bucket they wait for its answers side by side."""
+        if not self._lake.storage.is_local:
+            return False
         known = self._known_schemas.get(name, set())
         return self.tables.unit(name) is not None and all(e.schema in known for e in manifest.tables[name].adds)
 
