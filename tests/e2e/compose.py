@@ -30,7 +30,9 @@ def missing() -> str | None:
 class Stack:
     """One project of the compose file. `folder` gets the lake, which Docker itself creates, and has a settings file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` of `docker compose` come before its command."""
+        self._options = options
         self.lake = folder / "lake"
         self.settings = folder / "protolake.toml"
         self.settings.write_text("[gold]\ninterval_s = 2.5\n")
@@ -50,7 +52,7 @@ class Stack:
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
         """`docker compose ...`; its standard output. Fails with both outputs."""
         done = subprocess.run(
-            ["docker", "compose", "-p", PROJECT, "--ansi", "never", *arguments],
+            ["docker", "compose", "-p", PROJECT, "--ansi", "never", *self._options, *arguments],
             cwd=ROOT,
             env=self._environment | variables,
             input=stdin or "",
@@ -62,10 +64,15 @@ class Stack:
         return done.stdout
 
     def container(self, service: str) -> dict[str, Any]:
-        """What the engine knows of a service's container."""
-        name = self.run("ps", "-aq", service).strip()
-        done = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True)
-        found: dict[str, Any] = json.loads(done.stdout)[0]
+        """What the engine knows of a service's only container."""
+        (found,) = self.containers(service)
+        return found
+
+    def containers(self, service: str) -> list[dict[str, Any]]:
+        """What the engine knows of a service's containers."""
+        names = self.run("ps", "-aq", service).split()
+        done = subprocess.run(["docker", "inspect", *names], capture_output=True, text=True, check=True)
+        found: list[dict[str, Any]] = json.loads(done.stdout)
         return found
 
     def status(self) -> dict[str, Any]:
