@@ -21,7 +21,7 @@ MEMORY = "2g"  # of a worker, for its executor
 class ClusterServer(Server):
     """The master or a worker. `folder` holds what it keeps; the secret is that of the whole cluster."""
 
-    option = "--cluster-port"
+    option = "--cluster"
 
     @property
     def secret_file(self) -> Path:
@@ -30,8 +30,10 @@ class ClusterServer(Server):
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.secret_file.is_file():
-            self.secret_file.touch(mode=0o600)
-            self.secret_file.write_text(secrets.token_hex(32))
+            new = self.secret_file.with_suffix(".new")
+            new.touch(mode=0o600)
+            new.write_text(secrets.token_hex(32))
+            new.replace(self.secret_file)
 
     def is_ready(self) -> bool:
         with contextlib.suppress(OSError):

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
 from spark_app.driver.worker_check import check_workers
-from spark_app.model.errors import UnreachableError
+from spark_app.model.errors import ExitCode, UnreachableError, last_message_line
 from spark_app.ops.status import Status
 from spark_app.process.disk_space import StopRequested
 from spark_app.settings.models import Settings
-from spark_app.spark import jvm
+from spark_app.spark import cluster, jvm
 from spark_app.storage.lake import Lake
 
 STARTS_S = 15.0  # that an executor takes to start on a busy machine
-LOOK_S = 0.5
+LOOK_S = 3.0
+POLL_S = 0.5
 
 
 class ExecutorWatch:
@@ -30,11 +33,33 @@ class ExecutorWatch:
         self._none_since: float | None = None
         self._told = False
 
+    def start(self, leave: Callable[[ExitCode, str], NoReturn]) -> None:
+        """Look every few seconds in a thread of its own: all others may wait for a job.
+
+        Args:
+            leave: called from that thread if there was no executor for `run.connect_timeout_s`; a new start registers
+                with the cluster anew.
+        """
+
+        def keep() -> None:
+            while True:
+                time.sleep(LOOK_S)
+                try:
+                    self.look()
+                except UnreachableError as error:
+                    leave(ExitCode.UNREACHABLE, str(error))
+                except Exception as error:
+                    if cluster.cause_of(error) is not None and jvm.jvm_lives():
+                        leave(ExitCode.UNREACHABLE, f"the cluster has ended the app ({last_message_line(error)})")
+                    return  # the JVM ends, which the other threads notice
+
+        threading.Thread(target=keep, name="executors", daemon=True).start()
+
     def check(self, lake: Lake, stop: threading.Event) -> None:
-        """Run `check_workers`, which needs executors, and look for them meanwhile.
+        """Run `check_workers`, which needs executors.
 
         Raises:
-            ConfigurationError, UnreachableError: as `check_workers` and `look`.
+            ConfigurationError, UnreachableError: as `check_workers`.
             StopRequested: the app is stopped before there are executors.
         """
         checked: Future[None] = Future()
@@ -49,27 +74,27 @@ class ExecutorWatch:
 
         threading.Thread(target=run, name="workers", daemon=True).start()
         while not checked.done():
-            self.look()
             if stop.is_set():
                 raise StopRequested
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         checked.result()
 
     def look(self) -> None:
         """
         Raises:
-            UnreachableError: there was none for `run.connect_timeout_s`; a new start registers with the cluster anew.
+            UnreachableError: there was none for `run.connect_timeout_s` although a job needs one.
         """
-        if not self._settings.spark.on_cluster:
-            return
-        if jvm.executors(self._session):
+        if jvm.executors(self._session) or not self._session.sparkContext.statusTracker().getActiveStageIds():
             if self._told:
                 self._status.waiting(None)
             self._none_since, self._told = None, False
             return
-        now, master = time.monotonic(), self._settings.spark.master
+        now, spark = time.monotonic(), self._settings.spark
         self._none_since = self._none_since or now
-        reason = f"the cluster {master} gives the app no executor: are its workers up, and has it free cores?"
+        reason = (
+            f"the cluster {spark.master} gives the app no executor: are its workers up, has it free cores, and do "
+            f"executors reach the app at spark.driver_host = {spark.driver_host}?"
+        )
         if now - self._none_since > self._settings.run.connect_timeout_s:
             raise UnreachableError(reason)
         if now - self._none_since > STARTS_S:

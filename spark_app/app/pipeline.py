@@ -57,7 +57,6 @@ from spark_app.store import checkpoint, inventory, statistics
 from spark_app.store.findings import refuse
 
 DEFERRED_INTERVAL_S = 2.0
-EXECUTORS_EVERY_S = 5.0
 FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
@@ -187,9 +186,10 @@ class Pipeline:
                 self._spark = spark = self._start_spark()
                 self.life.reinstall_signal_handlers()
                 jvm.lock_lake_in_jvm(spark, self.lake)
-                self._executors = ExecutorWatch(spark, self._settings, self.status)
                 if self._settings.spark.on_cluster:
-                    self._executors.check(self.lake, self._stop)
+                    watch = ExecutorWatch(spark, self._settings, self.status)
+                    watch.start(self.life.leave)
+                    watch.check(self.lake, self._stop)
                 else:
                     session.prepare_workers(spark)
             except BaseException as error:
@@ -286,8 +286,6 @@ class Pipeline:
 
     def _do_chores(self, opened: OpenLake) -> None:
         """The main thread's work while the query runs, called about once a second."""
-        if self._is_due("executors", EXECUTORS_EVERY_S):
-            self._executors.look()
         if self._is_due("deferred", DEFERRED_INTERVAL_S):
             self._disk.retry(self._deferred.merge)
             if not self._land_only:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from spark_app.driver.job_input import Records
@@ -36,7 +37,7 @@ from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.process.run_context import RunContext
-from spark_app.spark.cluster import is_broken
+from spark_app.spark.cluster import cause_of
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.store_errors import is_store_error
@@ -187,10 +188,11 @@ class Ingest:
                 raise
             except ConnectionError:
                 raise  # the JVM is gone, so this process exits; the attempt stays counted
-            except (PySparkException, OSError) as error:
-                if is_store_error(error) or is_broken(error):
+            except (PySparkException, Py4JJavaError, OSError) as error:
+                cause = UnreachableError(last_message_line(error)) if is_store_error(error) else cause_of(error)
+                if cause is not None:
                     self._lake.here.delete(self._attempts)
-                    raise UnreachableError(last_message_line(error)) from None
+                    raise cause from None
                 full = is_full(error)
                 if full:
                     self._lake.here.delete(self._attempts)

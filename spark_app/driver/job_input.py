@@ -6,7 +6,6 @@ job is an RDD job, because planning a DataFrame job takes 40 ms per unit.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,10 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from spark_app.kafka.consumer.read_failed import ReadFailed
-from spark_app.model.errors import ConfigurationError
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
-from spark_app.model.versions import differences, own_versions
 from spark_app.worker.block_pandas import block_pandas
 
 Batches = Iterator[pa.RecordBatch]
@@ -47,13 +44,6 @@ class Share(Protocol):
 
 
 @dataclass(frozen=True)
-class OtherVersions:
-    """The answer of a worker that must not decode records."""
-
-    said: str
-
-
-@dataclass(frozen=True)
 class Records:
     """The input of one unit."""
 
@@ -73,22 +63,18 @@ class Records:
 
         Raises:
             ReadFailed: a share could not be read; the other tasks are done.
-            ConfigurationError: a worker, which may have come to the cluster only now, has other versions.
         """
-        shares, report, versions = self.shares, Report(), own_versions()
+        shares, report = self.shares, Report()
 
-        def read(numbers: Iterable[int]) -> Iterator[str | ReadFailed | OtherVersions]:
+        def read(numbers: Iterable[int]) -> Iterator[str | ReadFailed]:
             block_pandas()
-            wrong = differences(versions, own_versions())
             for number in numbers:
-                yield OtherVersions(f"{socket.gethostname()} has {wrong}") if wrong else _run(task, shares[number])
+                yield _run(task, shares[number])
 
         job = self.session.sparkContext.parallelize(range(len(shares)), max(1, len(shares))).mapPartitions(read)
         for found in job.collect() if shares else []:
             if isinstance(found, ReadFailed):
                 raise found
-            if isinstance(found, OtherVersions):
-                raise ConfigurationError(f"worker {found.said}: install the same wheel and the same requirements.lock")
             report.merge(Report.from_json(found))
         return report
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from spark_app.model.errors import UnreachableError, last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
-from spark_app.spark.cluster import is_broken
+from spark_app.spark.cluster import cause_of
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.storage import Storage
@@ -49,13 +50,14 @@ class SizeBackoff:
             return run()
         except ConnectionError:
             raise  # the JVM is gone
-        except (PySparkException, OSError) as error:
+        except (PySparkException, Py4JJavaError, OSError) as error:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
-            if is_store_error(error) or is_broken(error):
+            cause = UnreachableError(last_message_line(error)) if is_store_error(error) else cause_of(error)
+            if cause is not None:
                 self._note(self._limit, self._tries)
-                raise UnreachableError(last_message_line(error)) from None
+                raise cause from None
             log.error(
                 "the pass over bronze failed, trying fewer records",
                 records=self._limit,

@@ -23,7 +23,7 @@ from spark_app.driver.own_comments import own_columns
 from spark_app.driver.rule_types import check_rules_fit
 from spark_app.model.catalog import Catalog, read_schema_key
 from spark_app.model.definitions import NO_RULES, Definitions
-from spark_app.model.errors import SchemaBump
+from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
@@ -186,15 +186,30 @@ class UnitRunner:
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
-        catalog = self._share(self.catalog_for(plan))
         try:
+            catalog = self._share(self.catalog_for(plan))
             with failpoints.around("pass"):
-                return records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
+                report = records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
+            self._check_files(report, plan.storage)
+            return report
         except Exception as error:
             remove_files(plan.storage, plan.prefix)
             if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise
+
+    def _check_files(self, report: Report, storage: Storage) -> None:
+        """
+        Raises:
+            ConfigurationError: a worker of a cluster has written to a disk that is not this machine's.
+        """
+        if self._settings.spark.on_cluster and storage.is_local:
+            keys = (f"{self._lake.table(table)}/{e.path}" for table, files in report.files.items() for e in files)
+            if missing := next((key for key in keys if not storage.exists(key)), None):
+                raise ConfigurationError(
+                    f"lake.path: a worker wrote {missing} to a disk that is not this machine's: use a folder that all "
+                    "machines share, or a bucket"
+                )
 
     def catalog_for(self, plan: TaskPlan) -> Catalog:
         """The ledger's catalog, with the field ids for the files of the plan: those of all columns that the tables are

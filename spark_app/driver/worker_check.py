@@ -7,12 +7,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.model.errors import ConfigurationError, UnreachableError, first_message_line, last_message_line
-from spark_app.model.versions import differences, own_versions
 from spark_app.ops.log import log
+from spark_app.spark.cluster import cause_of
 from spark_app.storage.lake import Lake
 from spark_app.storage.storage import Storage
 
@@ -21,13 +22,13 @@ Answer = tuple[str, str]  # host of the worker, and what is wrong with it
 
 
 def check_workers(session: SparkSession, lake: Lake) -> None:
-    """Ask the executors for their versions, and let each try to read and write the lake.
+    """Let each executor that is there try to read and write the lake. Workers with other versions do not begin.
 
     Raises:
         ConfigurationError: a worker cannot be used; the message names its host.
         UnreachableError: the cluster ended the job.
     """
-    context, ask = session.sparkContext, _question(lake, own_versions())
+    context, ask = session.sparkContext, _question(lake)
     try:
         context.parallelize([0], 1).mapPartitions(ask).collect()  # waits for the first executor
         tasks = max(2, context.defaultParallelism)
@@ -42,14 +43,12 @@ def check_workers(session: SparkSession, lake: Lake) -> None:
     log.info("the workers are right", hosts=len({host for host, _ in answers}), cores=tasks)
 
 
-def _question(lake: Lake, wanted: dict[str, str]) -> Callable[[Iterable[int]], Iterator[Answer]]:
+def _question(lake: Lake) -> Callable[[Iterable[int]], Iterator[Answer]]:
     storage, trial, id_key, identity = lake.storage, lake.trial(uuid.uuid4().hex), lake.id, lake.known_identity()
 
     def ask(numbers: Iterable[int]) -> Iterator[Answer]:
         for number in numbers:
-            wrong = differences(wanted, own_versions())
-            wrong = wrong and f"it has {wrong}: install the same wheel and the same requirements.lock there"
-            yield socket.gethostname(), wrong or _try(storage, f"{trial}-{number}", id_key, identity)
+            yield socket.gethostname(), _try(storage, f"{trial}-{number}", id_key, identity)
             time.sleep(WAIT_S)
 
     return ask
@@ -68,15 +67,9 @@ def _try(storage: Storage, trial: str, id_key: str, identity: str) -> str:
     return ""
 
 
-def _explained(error: Exception) -> ConfigurationError | UnreachableError:
-    said = str(error)
-    if "No module named" in said or "ModuleNotFoundError" in said or "Cannot run program" in said:
-        return ConfigurationError(
-            f"a worker cannot load Protolake ({last_message_line(error)}): install its wheel there, and name "
-            "its Python with spark.executor_python"
-        )
-    if "PYTHON_VERSION_MISMATCH" in said:
-        return ConfigurationError(f"a worker has another version of Python: {last_message_line(error)}")
-    if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
+def _explained(error: Exception) -> Exception:
+    if cause := cause_of(error):
+        return cause
+    if isinstance(error, (PySparkException, Py4JJavaError)):
         return UnreachableError(f"the cluster did not run a first job ({last_message_line(error)}): is it up?")
-    raise error
+    return error

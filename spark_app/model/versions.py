@@ -25,6 +25,5 @@ def own_versions() -> dict[str, str]:
 
 def differences(wanted: dict[str, str], found: dict[str, str]) -> str:
     """What another process has otherwise, as "<name> <its version> instead of <version>, ..."; "" if nothing."""
-    return ", ".join(
-        f"{name} {found[name]} instead of {wanted[name]}" for name in wanted if found[name] != wanted[name]
-    )
+    has = {name: found.get(name, "none") for name in wanted}
+    return ", ".join(f"{name} {has[name]} instead of {wanted[name]}" for name in wanted if has[name] != wanted[name])

@@ -10,7 +10,7 @@ from spark_app.settings.connections import Section
 
 LOCAL = re.compile(r"local(\[[^\]]*\])?")
 CLUSTERS = re.compile(r"spark://[^\s/?#@]+:\d+(,[^\s/?#@]+:\d+)*|k8s://\S+|yarn")
-SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|jaas|keystore[.]key")
+MAY_BE_SECRET = "(?i)secret|password|token|credential|access[.]?key|account[.]key|encryption[.]key|keystore[.]key|jaas"
 
 
 class SparkSettings(Section):
@@ -39,7 +39,8 @@ class SparkSettings(Section):
     @field_validator("master")
     @classmethod
     def _known_master(cls, master: str) -> str:
-        if not (LOCAL.fullmatch(master) or CLUSTERS.fullmatch(master)):
+        ports = re.findall(r":(\d+)(?:,|$)", master) if master.startswith("spark:") else []
+        if not (LOCAL.fullmatch(master) or CLUSTERS.fullmatch(master)) or any(not 0 < int(p) < 65536 for p in ports):
             raise ValueError("is neither local[cores,attempts] nor spark://host:port, k8s://... or yarn")
         return master
 
@@ -49,7 +50,7 @@ class SparkSettings(Section):
         for name in options:
             if not name.startswith("spark."):
                 raise ValueError(f"{name[:64]} is no option of Spark: each begins with spark.")
-            if SECRET.search(name):
+            if re.search(MAY_BE_SECRET, name):
                 raise ValueError(f"{name[:64]} may be a secret, which options show: use auth_secret_file")
         return options
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shlex
 import socket
 import stat
@@ -12,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
+from spark_app.model.versions import own_versions
 from spark_app.settings.models import Settings
 from spark_app.settings.spark_cluster import SparkSettings
 
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
+SECRET = re.compile(r"[!-\[\]-~]{16,}")  # the app gives it as a property of Java, where others have a meaning
 CONNECT_S = 5.0
 # As in the app's JVM: records do not pass through it.
 EXECUTOR_JAVA = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -XX:TieredStopAtLevel=1"
@@ -27,17 +31,21 @@ AUTHENTICATION = {
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
-# What Spark's and Java's errors say if an executor lacks the app, or has another one: no record is the cause.
+OTHER_VERSIONS = "this worker has other versions than the app"
+# What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
+UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", "Cannot run program")
 BROKEN = (
-    "ModuleNotFoundError",
-    "No module named",
     "ClassNotFoundException",
     "NoClassDefFoundError",
-    "Cannot run program",
+    "Can't get attribute",
+    "cannot import name",
     "SparkContext was shut down",
     "SparkContext has been shutdown",
     "stopped SparkContext",
+    "Master removed our application",
+    "All masters are unresponsive",
 )
+VERSIONS = "PROTOLAKE_VERSIONS"  # of the app, as JSON, in the environment of workers
 
 
 class MasterUnreachable(UnreachableError):
@@ -55,6 +63,7 @@ def options(settings: Settings, package: Path) -> dict[str, str]:
         "spark.driver.host": spark.driver_host,
         "spark.driver.bindAddress": spark.bind_address or spark.driver_host,
         "spark.executor.extraJavaOptions": EXECUTOR_JAVA,
+        f"spark.executorEnv.{VERSIONS}": json.dumps(own_versions()),
         # With Unix sockets a job starts 40 ms sooner, but they would be open to other users of a worker's machine.
         "spark.python.unix.domain.socket.enabled": "false",
     }
@@ -78,8 +87,11 @@ def read_secret(path: str) -> str:
         raise ConfigurationError(f"spark.auth_secret_file: cannot read {path} ({reason})") from None
     if stat.S_IMODE(mode) & 0o077:
         raise ConfigurationError(f"spark.auth_secret_file: {path} is open to other users: chmod 600 {path}")
-    if len(text) < 16:
-        raise ConfigurationError(f"spark.auth_secret_file: {path} has fewer than 16 characters: make a longer secret")
+    if not SECRET.fullmatch(text):
+        raise ConfigurationError(
+            f"spark.auth_secret_file: {path} is not one line of at least 16 printable characters without blanks and "
+            "backslashes: make one, for instance with openssl rand -hex 32"
+        )
     return text
 
 
@@ -119,6 +131,15 @@ def look_for_master(master: str) -> None:
     raise MasterUnreachable(f"the master {master} does not answer ({reasons[0]}): is it up?")
 
 
-def is_broken(error: BaseException) -> bool:
-    """Whether an error of Spark says that executors, and not records, are its cause."""
-    return any(words in str(error) for words in BROKEN)
+def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
+    """What an error of Spark says about executors; None if records may be its cause."""
+    said = str(error)
+    if any(words in said for words in UNUSABLE):
+        host = re.search(r"\((\S+) executor ", said)
+        return ConfigurationError(
+            f"a worker{f' on {host[1]}' if host else ''} cannot be used ({last_message_line(error)}): install the same "
+            "wheel and the same requirements.lock there, and name its Python with spark.executor_python"
+        )
+    if any(words in said for words in BROKEN):
+        return UnreachableError(f"the cluster does not run the app's jobs: {last_message_line(error)}")
+    return None

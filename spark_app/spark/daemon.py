@@ -14,12 +14,17 @@ It is checked with PySpark 4.2.0, see `jvm`.
 from __future__ import annotations
 
 import gc
+import json
+import os
 import socket
+import sys
 
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from spark_app.kafka.consumer import consumer, kafka_input  # noqa: F401
+from spark_app.model.versions import differences, own_versions
+from spark_app.spark.cluster import OTHER_VERSIONS, VERSIONS
 from spark_app.worker import task  # noqa: F401
 
 _work = daemon.worker
@@ -34,7 +39,15 @@ def work(sock: socket.socket, authenticated: bool) -> int:
     return _work(sock, authenticated) if waits else 1
 
 
+def compare_versions() -> None:
+    """End if the app has other versions: this process has not loaded anything of its jobs yet."""
+    wanted = os.environ.get(VERSIONS)
+    if wanted and (wrong := differences(json.loads(wanted), own_versions())):
+        sys.exit(f"{OTHER_VERSIONS}: {wrong}")
+
+
 if __name__ == "__main__":
+    compare_versions()
     gc.freeze()  # the garbage collection after each task then skips the preloaded modules
     daemon.worker = work
     daemon.manager()

@@ -16,12 +16,12 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.model.errors import ConfigurationError
+from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
 from spark_app.settings.models import Settings
+from spark_app.settings.spark_cluster import MAY_BE_SECRET
 from spark_app.spark import cluster, jvm
 from spark_app.storage.disk import temporary_folders
 
-REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PACKAGE = Path(__file__).parents[2]
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -41,8 +41,8 @@ def start(settings: Settings, name: str = "protolake", quiet: bool = False, quer
         queries: for interactive use: the JVM's optimising compiler is on; it makes the start slower.
 
     Raises:
-        ConfigurationError: there is no Java, the jars are not where the settings say, or the cluster refuses this app.
-        UnreachableError: there is no master.
+        ConfigurationError: there is no Java, or the jars are not where the settings say.
+        UnreachableError: there is no master, or it does not take this app.
     """
     cluster.look_for_master(settings.spark.master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -72,9 +72,10 @@ def _create(builder: Any, cluster_master: str) -> SparkSession:
             return builder.getOrCreate()  # type: ignore[no-any-return]
         except Exception as error:
             if cluster_master and jvm.jvm_lives():
-                raise ConfigurationError(
-                    f"the cluster {cluster_master} does not take this app: {_reason(error)} Compare the secret "
-                    "(spark.auth_secret_file) and the version of Spark, and see whether it reaches spark.driver_host"
+                raise UnreachableError(
+                    f"the cluster {cluster_master} does not take this app ({last_message_line(error)}): compare the "
+                    "secret (spark.auth_secret_file) and the version of Spark; spark.driver_host and "
+                    "spark.bind_address must be addresses of this machine"
                 ) from error
             if last or jvm.jvm_lives():
                 home = os.environ.get("JAVA_HOME")
@@ -104,8 +105,8 @@ def _options(settings: Settings, queries: bool = False) -> dict[str, str]:
         "spark.ui.enabled": str(spark.ui_port > 0).lower(),
         "spark.ui.killEnabled": "false",  # the UI has no login
         "spark.ui.showConsoleProgress": "false",
-        "spark.redaction.regex": REDACTED,
-        "spark.sql.redaction.options.regex": REDACTED,
+        "spark.redaction.regex": MAY_BE_SECRET,
+        "spark.sql.redaction.options.regex": MAY_BE_SECRET,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

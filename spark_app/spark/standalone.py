@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,7 +24,8 @@ def run_master(host: str, port: int, folder: Path, secret_file: str) -> NoReturn
     """Become the master. It keeps in `folder` which applications and workers there are, so that it can be restarted."""
     options = {"spark.deploy.recoveryMode": "FILESYSTEM", "spark.deploy.recoveryDirectory": str(folder)}
     options["spark.deploy.maxExecutorRetries"] = "-1"  # else it ends an app whose executors were killed ten times
-    _become("master.Master", ["--host", host, "--port", str(port), "--webui-port", "0"], options, host, secret_file)
+    given = ["--host", host, "--port", str(port), "--webui-port", "0"]
+    _become("master.Master", given, options, host, folder, secret_file)
 
 
 def run_worker(
@@ -42,10 +42,12 @@ def run_worker(
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "blocks")
     given = ["--host", listen[0], "--port", str(listen[1]), "--webui-port", "0"]
     given += ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder)]
-    _become("worker.Worker", [*given, master], options, listen[0], secret_file)
+    _become("worker.Worker", [*given, master], options, listen[0], folder, secret_file)
 
 
-def _become(name: str, arguments: list[str], options: dict[str, str], host: str, secret_file: str) -> NoReturn:
+def _become(
+    name: str, arguments: list[str], options: dict[str, str], host: str, folder: Path, secret_file: str
+) -> NoReturn:
     secret = read_secret(secret_file)
     os.umask(0o077)
     options |= AUTHENTICATION | {
@@ -55,9 +57,13 @@ def _become(name: str, arguments: list[str], options: dict[str, str], host: str,
         "spark.ui.filters": "org.apache.spark.ui.JWSFilter",  # who has no key, which nobody has, sees nothing
         "spark.org.apache.spark.ui.JWSFilter.param.secretKey": secrets.token_urlsafe(32),
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    given = folder / "spark.conf"  # a command line is open to everybody
+    given.unlink(missing_ok=True)
+    given.touch(mode=0o600)
+    given.write_text("".join(f"{key} {value}\n" for key, value in options.items()))
     home = _find_spark_home()
-    java = " ".join([JAVA_OPTIONS, *(shlex.quote(f"-D{key}={value}") for key, value in options.items())])
-    environment = {**os.environ, "SPARK_HOME": home, "SPARK_DAEMON_JAVA_OPTS": java, SECRET_VARIABLE: secret}
+    environment = {**os.environ, "SPARK_HOME": home, "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS, SECRET_VARIABLE: secret}
     environment |= {"SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "512m", "SPARK_PUBLIC_DNS": host}
     command = os.path.join(home, "bin", "spark-class")
-    os.execve(command, [command, f"{DEPLOY}.{name}", *arguments], environment)
+    os.execve(command, [command, f"{DEPLOY}.{name}", "--properties-file", str(given), *arguments], environment)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.model.errors import ConfigurationError
+from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.versions import PACKAGES, differences, own_versions
 from spark_app.settings import config
 from spark_app.spark import cluster
@@ -49,10 +49,12 @@ def test_a_cluster_listens_on_the_loopback_unless_asked(tmp_path: Path, master: 
     [
         ('master = "mesos://a:1"', "spark.master"),
         ('master = "spark://a"', "spark.master"),
+        ('master = "spark://a:70770"', "spark.master"),
         ('master = "spark://a:7077"', "auth_secret_file is empty"),
         ('options = { "executor.memory" = "2g" }', "each begins with spark."),
         ('options = { "spark.authenticate.secret" = "x" }', "use auth_secret_file"),
         ('options = { "spark.hadoop.fs.s3a.access.key" = "x" }', "may be a secret"),
+        ('options = { "spark.hadoop.fs.azure.account.key.a" = "x" }', "may be a secret"),
     ],
 )
 def test_what_cannot_be_right_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -78,7 +80,7 @@ def test_a_secret_that_is_none_is_refused(secret: Path, tmp_path: Path) -> None:
         cluster.read_secret(str(secret))
     secret.chmod(0o600)
     secret.write_text("short")
-    with pytest.raises(ConfigurationError, match="fewer than 16 characters"):
+    with pytest.raises(ConfigurationError, match="at least 16 printable"):
         cluster.read_secret(str(secret))
     with pytest.raises(ConfigurationError, match="No such file"):
         cluster.read_secret(str(tmp_path / "none"))
@@ -93,22 +95,34 @@ def test_one_master_of_several_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "broken"),
+    ("said", "kind"),
     [
-        ("java.lang.ClassNotFoundException: org.apache.spark.sql.kafka010.X", True),
-        ("ModuleNotFoundError: No module named 'spark_app'", True),
-        ("Job 3 cancelled because SparkContext was shut down", True),
-        ("Python worker exited unexpectedly (crashed)", False),
-        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", False),
+        ("java.lang.ClassNotFoundException: org.apache.spark.sql.kafka010.X", UnreachableError),
+        ("Job 3 cancelled because SparkContext was shut down", UnreachableError),
+        ("Master removed our application: FAILED", UnreachableError),
+        ("Lost task 0.3 in stage 1.0 (TID 4) (10.0.0.7 executor 2): No module named 'spark_app'", ConfigurationError),
+        (f"Error from python worker: {cluster.OTHER_VERSIONS}: protolake 1", ConfigurationError),
+        ("Python worker exited unexpectedly (crashed)", type(None)),
+        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", type(None)),
     ],
 )
-def test_only_what_a_record_cannot_cause_is_no_attempt(said: str, broken: bool) -> None:
-    assert cluster.is_broken(RuntimeError(said)) is broken
+def test_only_what_a_record_cannot_cause_is_no_attempt(said: str, kind: type) -> None:
+    cause = cluster.cause_of(RuntimeError(said))
+    assert type(cause) is kind
+    assert ("10.0.0.7" in said) == ("a worker on 10.0.0.7 cannot be used" in str(cause))
+
+
+@pytest.mark.parametrize("text", ["a b" * 8, "a" * 16 + "\\b", "a" * 20 + "\n" + "b" * 20])
+def test_a_secret_that_java_would_read_otherwise_is_refused(secret: Path, text: str) -> None:
+    secret.write_text(text)
+    with pytest.raises(ConfigurationError, match="openssl rand"):
+        cluster.read_secret(str(secret))
 
 
 def test_differences_name_what_is_other() -> None:
     own = own_versions()
     assert set(own) == {"protolake", "python", *PACKAGES}
     assert differences(own, own) == ""
+    assert "pyarrow none instead of" in differences(own, {name: own[name] for name in own if name != "pyarrow"})
     other = own | {"pyarrow": "1.0"}
     assert differences(own, other) == f"pyarrow 1.0 instead of {own['pyarrow']}"
