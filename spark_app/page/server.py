@@ -48,7 +48,7 @@ def serve(settings: Settings) -> NoReturn:
         UnreachableError: another process is the page of this lake.
     """
     lake = Lake(settings.place)
-    if not lake.storage.exists(lake.state):
+    if not (lake.here.exists(lake.page) or lake.storage.exists(lake.state)):  # the first: `--prepare` was run
         raise ConfigurationError(f"lake.path: no lake at {lake.address}; start the app first, which makes it")
     files = PageFiles(lake)
     files.take()

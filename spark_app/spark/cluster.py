@@ -10,11 +10,11 @@ import shlex
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
+from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.versions import own_versions
 from spark_app.settings.models import Settings
 from spark_app.settings.spark_cluster import SparkSettings
@@ -134,12 +134,18 @@ def look_for_master(master: str) -> None:
 def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
     """What an error of Spark says about executors; None if records may be its cause."""
     said = str(error)
-    if any(words in said for words in UNUSABLE):
+    if line := _line_with(UNUSABLE, said):
         host = re.search(r"\((\S+) executor ", said)
         return ConfigurationError(
-            f"a worker{f' on {host[1]}' if host else ''} cannot be used ({last_message_line(error)}): install the same "
-            "wheel and the same requirements.lock there, and name its Python with spark.executor_python"
+            f"a worker{f' on {host[1]}' if host else ''} cannot be used ({line}): install the same wheel and the same "
+            "requirements.lock there, and name its Python with spark.executor_python"
         )
-    if any(words in said for words in BROKEN):
-        return UnreachableError(f"the cluster does not run the app's jobs: {last_message_line(error)}")
+    if line := _line_with(BROKEN, said):
+        return UnreachableError(f"the cluster does not run the app's jobs: {line}")
     return None
+
+
+def _line_with(words: Sequence[str], said: str) -> str:
+    """The first line that has one of the words, at most 300 characters; empty if there is none."""
+    lines = (line.strip()[:300] for line in said.splitlines())
+    return next((line for line in lines if any(word in line for word in words)), "")

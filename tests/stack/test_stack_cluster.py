@@ -71,12 +71,18 @@ def test_executors_with_the_wheel_ingest_into_a_bucket(
 def _check_others(cluster: Cluster, app: int) -> None:
     """While all of it runs: other users see no secret on a command line, and reach nothing that serves them."""
     running = [one for root in (app, *(server.pid or 0 for server in cluster)) for one in _family(root)]
-    commands = [" ".join(one.cmdline()) for one in running]
+    commands = [" ".join(one.cmdline()) for one in running if one.status() != psutil.STATUS_ZOMBIE]
     parts = ("SparkSubmit", "deploy.master.Master", "deploy.worker.Worker", "CoarseGrainedExecutorBackend")
     assert [part for part in parts if not any(part in command for command in commands)] == []
     secret = cluster[0].secret_file.read_text()
     assert not [command for command in commands if secret in command or "secretKey" in command]
-    listening = [c.laddr for one in running for c in one.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    listening = [
+        c.laddr
+        for one in running
+        if one.is_running()
+        for c in one.net_connections("tcp")
+        if c.status == psutil.CONN_LISTEN
+    ]
     assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
     assert 6066 not in {place.port for place in listening}
     logs = "".join(server.log.read_text() for server in cluster)
