@@ -54,7 +54,7 @@ def _become(
         "spark.master.rest.enabled": "false",  # it would run programs for everybody on the machine
         "spark.ui.killEnabled": "false",
         "spark.master.ui.decommission.allow.mode": "DENY",
-        "spark.ui.filters": "org.apache.spark.ui.JWSFilter",  # who has no key, which nobody has, sees nothing
+        "spark.ui.filters": "org.apache.spark.ui.JWSFilter",  # who does not have the key sees nothing
         "spark.org.apache.spark.ui.JWSFilter.param.secretKey": secrets.token_urlsafe(32),
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -177,13 +177,13 @@ def test_a_cluster_without_executors_is_told_and_left(new_stage: NewStage, tmp_p
         stage.produce(100, games="uno")
         assert _code_of(stage.start()) == ExitCode.UNREACHABLE
         assert "gives the app no executor" in stage.log.read_text()
-        app = stage.start(RUN__CONNECT_TIMEOUT_S="600")
+        app = stage.start(RUN__CONNECT_TIMEOUT_S="60")
         try:
-            wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
             with SparkWorker(master):
                 wait_until(lambda: stage.unit() > 0, "a unit", 180)
-            app.terminate()
-            assert app.wait(60) == 0
+            stage.produce(100, games="uno")  # now all executors are gone, and a batch waits for one
+            wait_until(lambda: "gives the app no executor" in str(stage.status().get("reason")), "a reason", 120)
+            assert app.wait(120) == ExitCode.UNREACHABLE
         finally:
             kill(app)
 
