@@ -190,6 +190,7 @@ class Files:
             given, moment = found.get(source.headers), found.get(source.timestamp)
             given = json.loads(given) if isinstance(given, str) else given
             headers = [(str(one["key"]), _decoded(one.get("value"))) for one in given or ()]
+            "".join(key for key, _ in headers).encode()  # a lone surrogate is no text
             return _Row(_decoded(key), _decoded(value), headers, _time_of(moment))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return _Row(None, line, (), None)

@@ -182,8 +182,13 @@ class FileStream:
         self._parts = plan.parts
         name = self._settings.source.name
         start, end = ({name: {SHARD: number}} for number in (plan.start, plan.end))
-        self.ingest.take(start, end, origin, plan.source(source.planner.version))
-        source.committed(plan)
+        try:
+            self.ingest.take(start, end, origin, plan.source(source.planner.version))
+            source.committed(plan)
+        except BaseException:
+            if source.end != plan.start:
+                self._source = None  # the plan is committed, and this planner would plan its files once more
+            raise
         self._tell()
 
     def _tell(self) -> None:

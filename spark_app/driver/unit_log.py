@@ -49,6 +49,7 @@ class UnitLog:
         if lake.lease.took_over:
             self.manifests.take_over(self._counts(Report()))
         lake.deletes.begin()
+        lake.lease.fenced()
         self.committer = TableCommitter(lake, self.manifests, settings.lake, layout, comments)
         torn_logs.mend(lake, self.committer.synced, layout)
         self.redone_units = self.committer.redo()

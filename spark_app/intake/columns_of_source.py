@@ -151,13 +151,13 @@ def header_text(value: Any) -> str | None:
     """Bronze's JSON of headers: a list of {key, value} with values in base64, as text or not.
 
     Raises:
-        ValueError, TypeError, KeyError: it is none.
+        ValueError, TypeError, KeyError: it is none, or its text is not Unicode.
     """
     given = json.loads(value) if isinstance(value, str) else value
     if not given:
         return None
     found = [{"key": str(one["key"]), "value": _checked(one.get("value"))} for one in given]
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode().decode()
 
 
 def _checked(value: str | None) -> str | None:

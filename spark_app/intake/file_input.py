@@ -94,7 +94,7 @@ class FileShare:
                 self._check(part)
             except FileNotFoundError:
                 raise _failed(part, "is gone") from None
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, ValueError, KeyError) as error:  # also text that is not UTF-8
                 self._check(part)  # a change explains it
                 raise _failed(part, f"cannot be read ({first_message_line(error)})", True) from None
 

@@ -72,7 +72,7 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
         pieces = lines if kind == JSON else _row_groups(folder, listed.key, columns)
     except FileNotFoundError:
         raise Changed(listed.key) from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
         raise Unreadable(first_message_line(error)) from None
     now = folder.look(listed.key)
     if now is None or not now.is_same(listed.size, listed.changed):

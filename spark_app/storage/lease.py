@@ -34,7 +34,8 @@ class Lease(ABC):
     Attributes:
         jvm_file: the file that the JVM locks itself as soon as it runs (`spark/jvm.lock_lake_in_jvm`).
         epoch: how often the lease of a bucket was taken, this time included; 0 on a local disk.
-        took_over: the process before has not released it, so that it may still believe to have it.
+        took_over: a process before has not released it, so that it may still believe to have it, and nobody has called
+            `fenced` since.
         on_lost: called, in a thread, when another process has taken the lease; its argument says which one.
     """
 
@@ -57,6 +58,10 @@ class Lease(ABC):
         Raises:
             TakenOver: another process has taken the lease.
         """
+
+    @abstractmethod
+    def fenced(self) -> None:
+        """Note that a process that believes to have the lease can commit no more."""
 
     @abstractmethod
     def give_back(self) -> None:
@@ -98,6 +103,9 @@ class FileLease(Lease):
     def check(self) -> None:
         """The kernel keeps the lock."""
 
+    def fenced(self) -> None:
+        """There is no other machine."""
+
     def give_back(self) -> None:
         """There is no other machine."""
 
@@ -108,7 +116,10 @@ class FileLease(Lease):
 
 
 class ObjectLease(Lease):
-    """{"epoch", "owner", "until"} in a file of the bucket, which is only ever replaced by compare-and-swap."""
+    """{"epoch", "owner", "until"} in a file of the bucket, which is only ever replaced by compare-and-swap.
+
+    It has "open" as well while an earlier owner that did not release it is not fenced, whoever had the lease since.
+    """
 
     def __init__(self, storage: ObjectStorage, key: str, own: FileLease):
         """`own` keeps other processes of this machine out, and the JVM of a killed predecessor."""
@@ -117,6 +128,7 @@ class ObjectLease(Lease):
         self._own = own
         self._lasts_s = storage.place.lease_s
         self._owner = f"{socket.gethostname()}:{own.jvm_file.parent.parent}:{os.getpid()}"
+        self._open = False
         self._ended = threading.Event()
         self._asking = threading.RLock()
         self.jvm_file = own.jvm_file
@@ -128,7 +140,7 @@ class ObjectLease(Lease):
         self._own.take(timeout_s)
         try:
             found = self._await_end(time.monotonic() + timeout_s)
-            self.took_over = bool(found) and found["until"] > 0
+            self.took_over = self._open = bool(found) and (found["until"] > 0 or found.get("open", False))
             self.epoch = found.get("epoch", 0) + 1
             self._ended = threading.Event()
             self._write(time.time() + self._lasts_s)
@@ -161,7 +173,7 @@ class ObjectLease(Lease):
         Raises:
             TakenOver: another process has taken the lease.
         """
-        value = {"epoch": self.epoch, "owner": self._owner, "until": until}
+        value = {"epoch": self.epoch, "owner": self._owner, "until": until} | ({"open": True} if self._open else {})
         with self._asking:
             self._storage.swap(self._key, json.dumps(value).encode())
 
@@ -192,6 +204,9 @@ class ObjectLease(Lease):
             f"lake {self._storage.root} was taken over by {found.get('owner', 'another process')}, which writes it "
             "now: this process writes nothing more"
         )
+
+    def fenced(self) -> None:
+        self._open = False
 
     def give_back(self) -> None:
         with self._asking:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import random
@@ -81,6 +82,52 @@ def test_parquet_and_json_become_rows_and_nothing_twice(new_parts: NewParts, tmp
     take_all(again)
     assert values_of(again) == one + two + one
     assert again.status.value["source"]["taken"] == 3
+
+
+@pytest.mark.parametrize(("step", "why"), [("add", errno.EIO), ("add", errno.ENOSPC), ("apply", errno.ENOSPC)])
+def test_nothing_is_taken_twice_if_a_step_after_the_manifest_fails_once(
+    new_parts: NewParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, why: int
+) -> None:
+    """The app goes on in the same process."""
+    folder = tmp_path / "in"
+    parts = files_of(new_parts, folder)
+    parts.learn(1)
+    one, two = events(1, PLAYERS), events(1, [("uno", "d")])
+    write_json(folder / "a.json", one)
+    take_all(parts)
+    write_json(folder / "b.json", two)
+    owner = taken_files.TakenFiles if step == "add" else type(parts.opened.units.committer)
+    right, failed = getattr(owner, step), []
+
+    def fail_once(*arguments: Any) -> Any:
+        if not failed:
+            failed.append(step)
+            raise OSError(why, os.strerror(why))
+        return right(*arguments)
+
+    monkeypatch.setattr(owner, step, fail_once)
+    take_all(parts)
+    assert failed == [step]
+    assert values_of(parts) == one + two
+    write_json(folder / "c.json", two)
+    take_all(parts)
+    assert values_of(parts) == one + two + two
+    assert audit(parts.settings).faults() == {}
+
+
+def test_a_file_whose_text_is_no_unicode_keeps_back_no_other(new_parts: NewParts, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    parts = files_of(new_parts, folder)
+    parts.learn(1)
+    one = events(1, PLAYERS)
+    folder.joinpath("b.json").write_text('{"value": "AAAA", "headers": [{"key": "\\ud800", "value": null}]}\n')
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"value": text}), folder / "a.parquet")
+    write_json(folder / "c.json", one)
+    take_all(parts)
+    assert values_of(parts) == [folder.joinpath("b.json").read_bytes().rstrip(), *one]
+    assert list(parts.status.value["source"]["named"]) == ["a.parquet"]
+    assert audit(parts.settings).faults() == {}
 
 
 def test_the_audit_compares_bronze_with_the_files(new_parts: NewParts, tmp_path: Path) -> None:

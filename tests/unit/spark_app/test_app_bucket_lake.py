@@ -169,6 +169,27 @@ def test_a_takeover_counts_a_unit_that_came_just_before_and_ends_if_it_is_taken_
         Manifests(old.lake).take_over(counts)
 
 
+def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(place: Place, tmp_path: Path) -> None:
+    """Such as `doctor --repair`, or a start that was refused: the old process could still commit its next unit."""
+    old = lake_at(place, tmp_path / "old", **COMPACTING)
+    play(old, 3)
+    old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
+    for name in ("repair", "refused"):
+        between = Lake(replace(old.lake.place, local=str(tmp_path / name)))
+        between.here.create_folders(between.state)
+        between.lease.take()
+        assert between.lease.took_over
+        between.lease.release()
+    new = lake_at(place, tmp_path / "new", **COMPACTING)
+    assert new.opened.units.manifests.read(4).kind == "takeover"
+    with pytest.raises(TakenOver):
+        old.take(batch_of(KINDS, first=old.ends[0]))
+    new.lake.lease.release()
+    new.lake.lease.take()
+    assert not new.lake.lease.took_over
+    new.lake.lease.release()
+
+
 def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLake]) -> None:
     old, new = two
     play(new)

@@ -129,6 +129,7 @@ def test_a_line_is_a_record() -> None:
         '{"value": "YQ==", "headers": [{"key": "h", "value": "?"}]}',
         '{"value": "YQ==", "timestamp": true}',
         '{"value": "YQ==", "timestamp": "noon"}',
+        '{"value": "YQ==", "headers": [{"key": "\\ud800", "value": null}]}',
         "[" * 100_000,
         "\ud7ff",
     ],
