@@ -15,6 +15,7 @@ from scripts.local import status, table
 from scripts.local.program import Exit, Process
 from scripts.local.table import View
 from spark_app.ops.status_text import notes, status_lines
+from spark_app.storage.lake import Lake
 from tests.support.statuses import status_of
 
 REPORT = {
@@ -42,7 +43,7 @@ def view() -> View:
 def test_the_report_is_read_from_the_lake(tmp_path: Path) -> None:
     (tmp_path / "_protolake").mkdir()
     (tmp_path / "_protolake" / "status.json").write_text(json.dumps(REPORT))
-    found = status.read(tmp_path)
+    found = status.read(Lake(tmp_path))
     assert (found.silver, found.quarantined, found.updated_at) == (1502, 7, 1795262400.0)
     assert found.tables["rummy"].versions == {"v1": 1500, "id 9": 2}
 
@@ -52,7 +53,7 @@ def test_a_report_that_is_not_there_yet_is_empty(tmp_path: Path, text: str | Non
     (tmp_path / "_protolake").mkdir()
     if text is not None:
         (tmp_path / "_protolake" / "status.json").write_text(text)
-    assert status.read(tmp_path) == status.Status()
+    assert status.read(Lake(tmp_path)) == status.Status()
 
 
 def test_an_earlier_runs_report_counts_for_its_rows_only() -> None:
