@@ -92,7 +92,7 @@ def variables(place: Place) -> dict[str, str]:
 def note(place: Place, state: Path) -> None:
     """Note how the lake is reached, for `recall`."""
     NOTES.mkdir(parents=True, exist_ok=True)
-    path = _noted(place.root)
+    path = noted(place.root)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({"state": str(state), "variables": variables(place)}))
     partial.replace(path)
@@ -118,13 +118,14 @@ def require_store(lake: str) -> None:
 
 def _read(lake: str) -> dict[str, Any]:
     try:
-        found = json.loads(_noted(lake).read_text())
+        found = json.loads(noted(lake).read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _noted(lake: str) -> Path:
+def noted(lake: str) -> Path:
+    """The file of a lake's note."""
     return NOTES / f"{_digest(lake)}.json"
 
 
