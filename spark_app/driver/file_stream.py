@@ -133,6 +133,8 @@ class FileStream:
             self._opened_source().planner.failed(failed)
             self._tell()
             return False
+        except ProtolakeError:
+            raise
         except OSError as error:
             if isinstance(error, ConnectionError) or not jvm_lives():
                 self.ingest.fail(error, "the JVM has ended")
@@ -140,8 +142,6 @@ class FileStream:
                 self.ingest.fail(error, last_message_line(error))
             self._wait_for_folder(error)
             return False
-        except ProtolakeError:
-            raise
         except (PySparkException, Py4JError) as error:
             if not jvm_lives():
                 self.ingest.fail(error, "the JVM has ended")

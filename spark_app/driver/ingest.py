@@ -123,7 +123,12 @@ class Ingest:
         _check_spans(report, start, end)
         _check_read(report, start, end)
         self._confirm_topics(origin, report)
-        self._opened.commit(report, "ingest", source | {"start": start, "end": end, "topic_ids": origin.topic_ids})
+        try:
+            self._opened.commit(report, "ingest", source | {"start": start, "end": end, "topic_ids": origin.topic_ids})
+        except OSError as error:
+            if is_store_error(error):
+                self._lake.here.delete(self._attempts)  # the failure is not caused by the records
+            raise
         self._lake.here.delete(self._attempts)
         self.batch_description = ""
         self._status.batch_done(self._manifests.last, report, time.monotonic() - began)

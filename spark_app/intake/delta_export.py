@@ -51,7 +51,7 @@ class DeltaListing:
         if began is None:
             if taken.unit and version < 0:
                 raise ContractError(f"{storage.uri(self._began)} is missing", "restore it from a backup of the lake")
-            began = {"version": version if taken.unit else DeltaTable(folder.path).version()}
+            began = {"version": version if taken.unit else self._newest_version()}
             write_durably(storage, self._began, json.dumps(began), "taken.began")
         stored = (read_json(storage, self._seen) or {}).get("version", -1)
         self.version = max(version, stored)
@@ -59,6 +59,12 @@ class DeltaListing:
         self._due: dict[str, int] = {}  # key -> version that adds it, in the order of the log
         if self.version < began["version"]:
             self._begin_with(began["version"])
+
+    def _newest_version(self) -> int:
+        try:
+            return DeltaTable(self._folder.path).version()
+        except DeltaError as error:
+            raise ContractError(f"{self._folder.path} is no Delta table ({error})", REMEDY) from None
 
     def _begin_with(self, version: int) -> None:
         """The files of one version, because earlier ones may be gone."""

@@ -80,7 +80,8 @@ class FolderListing:
         began = time.monotonic()
         everything = began >= self._full_due or not self._cursor
         listed = self._everything() if everything else self._newest()
-        found = {due[0].key: due for due in nsmallest(MOST_FOUND, listed, key=lambda due: due[0].key)}
+        due_now = (due for due in listed if not skip(due[0]))  # else those to skip could keep out all others
+        found = {due[0].key: due for due in nsmallest(MOST_FOUND, due_now, key=lambda due: due[0].key)}
         if everything:
             done = time.monotonic()
             later = max(self._source.full_list_s, LIST_SHARE * (done - began))

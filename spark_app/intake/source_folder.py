@@ -5,6 +5,7 @@ A key is a file's path below the folder, with "/" between the parts.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,8 +79,17 @@ class SourceFolder:
                 if entry.is_dir(follow_symlinks=False):  # links could make a circle
                     if f"{key}0" > after:  # "0" is the character after "/"
                         folders.append(key)
-                elif key > after and entry.is_file() and (found := self.look(key)) is not None:
+                elif key > after and (found := self._look_at(entry, key)) is not None:
                     yield found
+
+    def _look_at(self, entry: os.DirEntry[str], key: str) -> Listed | None:
+        """None if it is no file, such as a link that leads nowhere or to itself."""
+        try:
+            return self.look(key) if entry.is_file() else None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise
 
     def look(self, key: str) -> Listed | None:
         """The file as it is now; None if it does not exist."""

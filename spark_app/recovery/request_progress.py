@@ -25,4 +25,5 @@ def load_progress(lake: Lake, manifests: Manifests, request: Request) -> dict[st
 
 def save_progress(lake: Lake, manifests: Manifests, request: Request, value: dict[str, Any]) -> None:
     """Store the progress of a step that commits no unit. The waiting command also watches this file."""
-    write_quickly(lake.storage, key_of(request, "progress"), {"unit": manifests.last, "value": value}, "progress")
+    told = {"unit": manifests.last, "value": value}
+    write_quickly(lake.storage, key_of(request, "progress"), told, "progress", owned=True)

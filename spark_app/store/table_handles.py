@@ -130,6 +130,7 @@ class Tables:
         """Add columns and comments with `log_entry.extend`, and refresh the handle."""
         table = self._handles[name]
         log_entry.check(name, table)
+        self.lake.lease.check()
         log_entry.extend(self.storage, self.lake.table(name), table, columns, comments, self.lake.lease.epoch)
         table.update_incremental()
 

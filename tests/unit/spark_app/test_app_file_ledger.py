@@ -86,3 +86,30 @@ def test_a_damaged_segment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken" / segments(tmp_path / "taken")[0]).write_bytes(b"PAR1")
     with pytest.raises(ContractError, match="is damaged"):
         TakenFiles(LocalStorage(tmp_path), "taken")
+
+
+def test_a_process_that_was_taken_over_in_a_merge_leaves_a_whole_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, number = LocalStorage(tmp_path), 0
+
+    def add(ledger: TakenFiles, files: int = 1) -> None:
+        nonlocal number
+        ledger.add(ledger.unit + 1, [entry(f"{number + n:05d}", number + n) for n in range(files)])
+        number += files
+
+    old = TakenFiles(storage, "taken")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(TakenFiles, "_merge", lambda ledger: None)
+        for unit in range(MOST_SEGMENTS + 1):
+            add(old, 100 if unit == MOST_SEGMENTS + 1 - LEAST_MERGED else 1)
+    new = TakenFiles(storage, "taken")
+    add(new)
+    old._merge()
+    names = segments(tmp_path / "taken")
+    assert [name for name in names if name[:12] != name[13:25]] == names[-2:]  # they overlap
+    assert names[-2][13:25] > names[-1][:12]
+    again = TakenFiles(storage, "taken")
+    assert sorted(again.check(number)["key"].to_pylist()) == [f"{n:05d}" for n in range(number)]
+    add(again)
+    assert len(TakenFiles(storage, "taken").check(number)) == number

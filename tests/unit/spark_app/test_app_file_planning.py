@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_app.intake import finding
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.finding import FolderListing
 from spark_app.intake.planning import Plan, Planner
@@ -212,3 +213,14 @@ def test_hidden_files_are_not_listed(tmp_path: Path) -> None:
         write_json(tmp_path / name, VALUES)
     found: list[Listed] = list(SourceFolder(str(tmp_path)).files())
     assert [one.key for one in found] == ["d/c.json"]
+
+
+def test_files_that_are_kept_out_do_not_keep_out_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "MOST_FOUND", 2)
+    taking = Taking(tmp_path)
+    for name in "abc":
+        write_parquet(taking.folder / f"{name}.parquet", [])
+    os.symlink("e.json", taking.folder / "e.json")  # leads to itself
+    write_json(taking.folder / "f.json", VALUES)
+    taken = [taking.take() for _ in range(4)]
+    assert [keys for keys in taken if keys] == [["f.json"]]
