@@ -176,6 +176,7 @@ FILE_CALLS |= {
 FILE_CALLS |= {"unlink", "rmdir", "rmtree", "remove", "rename", "link", "hardlink_to", "symlink_to", "fsync", "OSFile"}
 NOT_OF_A_LAKE = {
     "spark/cluster.py": "the secret of a cluster",
+    "spark/standalone.py": "the options of Spark's own servers",
     "app/training.py": "the class archive",
     "audit/acks.py": "the acks of a producer",
     "audit/source_files.py": "the folder of files that are taken in",
