@@ -210,7 +210,9 @@ def _scratch(patient: LakeUnderCheck) -> list[Finding]:
     asked = {request.id for request in requests.pending(patient.lake)}
     storage, folder = patient.lake.storage, patient.lake.rebuild
     there = (key for key in storage.list(folder) if storage.exists(key))  # some object stores list empty folders
-    left = [key for key in there if basename(key) not in asked]
+    left = [
+        key for key in there if not {basename(key), basename(key).rpartition("-")[0]} & asked
+    ]  # "<request>-<epoch>"
     what = f"{storage.uri(folder)} has {len(left)} folders of ended rebuilds"
     finding = Finding(what, "`doctor --repair` removes them", fatal=False, repair=lambda: _remove(storage, left))
     return [finding] if left else []

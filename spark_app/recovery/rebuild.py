@@ -99,7 +99,7 @@ class Rebuild:
             opened.lake.storage, key_of(request, "attempts"), opened.settings.batch.max_attempts
         )
         # A process that was taken over clears its own folder only.
-        self._scratch_folder = f"{opened.lake.rebuild}/{request.id}/{opened.lake.lease.epoch}"
+        self._scratch_folder = f"{opened.lake.rebuild}/{request.id}-{opened.lake.lease.epoch}"
         self._scratch = opened.lake.storage.within(self._scratch_folder)
         stored = load_progress(opened.lake, opened.units.manifests, request)
         self._found = Found(**stored) if stored else None
