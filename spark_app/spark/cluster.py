@@ -28,9 +28,9 @@ EXECUTOR_JAVA = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -
 AUTHENTICATION = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
-    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
+CIPHER = {"spark.network.crypto.cipher": "AES/GCM/NoPadding"}  # between machines; it also notices changed bytes
 OTHER_VERSIONS = "this worker has other versions than the app"
 # What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
 UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", "Cannot run program")
@@ -59,7 +59,7 @@ def options(settings: Settings, package: Path) -> dict[str, str]:
         package: the folder that holds the package `spark_app`.
     """
     spark = settings.spark
-    found = {
+    found = CIPHER | {
         "spark.driver.host": spark.driver_host,
         "spark.driver.bindAddress": spark.bind_address or spark.driver_host,
         "spark.executor.extraJavaOptions": EXECUTOR_JAVA,

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pyspark.find_spark_home import _find_spark_home
 
-from spark_app.spark.cluster import AUTHENTICATION, read_secret
+from spark_app.spark.cluster import AUTHENTICATION, CIPHER, read_secret
 
 SECRET_VARIABLE = "_SPARK_AUTH_SECRET"  # Spark's own name; a worker hands it on to its executors
 DEPLOY = "org.apache.spark.deploy"
@@ -50,13 +50,17 @@ def _become(
 ) -> NoReturn:
     secret = read_secret(secret_file)
     os.umask(0o077)
-    options |= AUTHENTICATION | {
-        "spark.master.rest.enabled": "false",  # it would run programs for everybody on the machine
-        "spark.ui.killEnabled": "false",
-        "spark.master.ui.decommission.allow.mode": "DENY",
-        "spark.ui.filters": "org.apache.spark.ui.JWSFilter",  # who does not have the key sees nothing
-        "spark.org.apache.spark.ui.JWSFilter.param.secretKey": secrets.token_urlsafe(32),
-    }
+    options |= (
+        AUTHENTICATION
+        | CIPHER
+        | {
+            "spark.master.rest.enabled": "false",  # it would run programs for everybody on the machine
+            "spark.ui.killEnabled": "false",
+            "spark.master.ui.decommission.allow.mode": "DENY",
+            "spark.ui.filters": "org.apache.spark.ui.JWSFilter",  # who does not have the key sees nothing
+            "spark.org.apache.spark.ui.JWSFilter.param.secretKey": secrets.token_urlsafe(32),
+        }
+    )
     folder.mkdir(parents=True, exist_ok=True)
     given = folder / "spark.conf"  # a command line is open to everybody
     given.unlink(missing_ok=True)
