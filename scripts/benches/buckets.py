@@ -2,8 +2,7 @@
 
 Each number of tables has two lakes, which take turns in one run; the one that goes first alternates. The object store
 is a real one on this machine, so its answers take no time on a network, but CPU time of the same cores; that is given
-apart. The requests are counted after the timed batches, in batches whose requests go through a
-proxy. These make no
+apart. The requests are counted after the timed batches, in batches whose requests go through a proxy. These make no
 checkpoints: with many tables each batch has some, and which ones is no matter of the batch.
 """
 

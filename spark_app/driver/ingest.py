@@ -30,7 +30,6 @@ from spark_app.model.errors import (
     ConfigurationError,
     ContractError,
     SchemaBump,
-    UnreachableError,
     last_message_line,
 )
 from spark_app.model.offsets import Offsets
@@ -194,8 +193,7 @@ class Ingest:
             except ConnectionError:
                 raise  # the JVM is gone, so this process exits; the attempt stays counted
             except (PySparkException, Py4JJavaError, OSError) as error:
-                cause = UnreachableError(last_message_line(error)) if is_store_error(error) else cause_of(error)
-                if cause is not None:
+                if (cause := cause_of(error)) is not None:
                     self._lake.here.delete(self._attempts)
                     raise cause from None
                 full = is_full(error)

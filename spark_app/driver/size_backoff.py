@@ -8,14 +8,13 @@ from collections.abc import Callable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from spark_app.model.errors import UnreachableError, last_message_line
+from spark_app.model.errors import last_message_line
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.spark.cluster import cause_of
 from spark_app.storage.disk import is_full
 from spark_app.storage.state_files import read_json, write_quickly
 from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import is_store_error
 
 MOST_AT_ONCE = 200_000
 
@@ -54,8 +53,7 @@ class SizeBackoff:
             if is_full(error):
                 self._note(self._limit, self._tries)
                 raise
-            cause = UnreachableError(last_message_line(error)) if is_store_error(error) else cause_of(error)
-            if cause is not None:
+            if (cause := cause_of(error)) is not None:
                 self._note(self._limit, self._tries)
                 raise cause from None
             log.error(

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from spark_app import __version__
 
+VERSIONS = "PROTOLAKE_VERSIONS"  # of the app, as JSON, in the environment of workers
+OTHER_VERSIONS = "this worker has other versions than the app"
 PACKAGES = ("confluent-kafka", "duckdb", "obstore", "protobuf", "ptars", "pyarrow", "pyspark")
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_app.worker.table_rows import COORDINATES
 
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 PACKED = pa.schema([("packed", pa.binary())])
 
 
@@ -24,7 +25,7 @@ class ReplayQueue:
         schema = to_arrow_schema(rows.schema, timezone="UTC")
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the queue
         # Through Spark and not as files of the workers, which may be on other machines.
-        with pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as sorted_rows:
+        with pa.ipc.new_stream(self._file, schema, options=COMPRESSED) as sorted_rows:
             for row in rows.orderBy(*COORDINATES).mapInArrow(_pack, "packed binary").toLocalIterator():
                 sorted_rows.write_table(pa.ipc.open_stream(row.packed).read_all().cast(schema))
         self._file.seek(0)
@@ -49,6 +50,6 @@ def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row for each batch."""
     for batch in batches:
         packed = pa.BufferOutputStream()
-        with pa.ipc.new_stream(packed, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        with pa.ipc.new_stream(packed, batch.schema, options=COMPRESSED) as stream:
             stream.write_batch(batch)
         yield pa.RecordBatch.from_arrays([pa.array([packed.getvalue().to_pybytes()], pa.binary())], schema=PACKED)

@@ -8,16 +8,17 @@ import os
 import re
 import shlex
 import socket
-import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.versions import own_versions
+from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
+from spark_app.model.versions import OTHER_VERSIONS, VERSIONS, own_versions
+from spark_app.settings import config
 from spark_app.settings.models import Settings
 from spark_app.settings.spark_cluster import SparkSettings
+from spark_app.storage.store_errors import is_store_error
 
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 SECRET = re.compile(r"[!-\[\]-~]{16,}")  # the app gives it as a property of Java, where others have a meaning
@@ -31,7 +32,6 @@ AUTHENTICATION = {
     "spark.network.crypto.saslFallback": "false",
 }
 CIPHER = {"spark.network.crypto.cipher": "AES/GCM/NoPadding"}  # between machines; it also notices changed bytes
-OTHER_VERSIONS = "this worker has other versions than the app"
 # What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
 UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", "Cannot run program")
 BROKEN = (
@@ -45,7 +45,6 @@ BROKEN = (
     "Master removed our application",
     "All masters are unresponsive",
 )
-VERSIONS = "PROTOLAKE_VERSIONS"  # of the app, as JSON, in the environment of workers
 
 
 class MasterUnreachable(UnreachableError):
@@ -78,14 +77,10 @@ def read_secret(path: str) -> str:
     """The secret of a cluster.
 
     Raises:
-        ConfigurationError: the file cannot be read, is open to others, or is too short to be a secret.
+        ConfigurationError: the file cannot be read, is open to others, or holds no such secret.
     """
-    try:
-        mode, text = os.stat(path).st_mode, Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigurationError(f"spark.auth_secret_file: cannot read {path} ({reason})") from None
-    if stat.S_IMODE(mode) & 0o077:
+    text = config.read_secret(path, "spark.auth_secret_file").strip()
+    if os.stat(path).st_mode & 0o077:
         raise ConfigurationError(f"spark.auth_secret_file: {path} is open to other users: chmod 600 {path}")
     if not SECRET.fullmatch(text):
         raise ConfigurationError(
@@ -132,8 +127,10 @@ def look_for_master(master: str) -> None:
 
 
 def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
-    """What an error of Spark says about executors; None if records may be its cause."""
+    """What an error of a job says of executors or of the object store; None if records may be its cause."""
     said = str(error)
+    if is_store_error(error):
+        return UnreachableError(last_message_line(error))
     if line := _line_with(UNUSABLE, said):
         host = re.search(r"\((\S+) executor ", said)
         return ConfigurationError(

@@ -23,8 +23,7 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from spark_app.kafka.consumer import consumer, kafka_input  # noqa: F401
-from spark_app.model.versions import differences, own_versions
-from spark_app.spark.cluster import OTHER_VERSIONS, VERSIONS
+from spark_app.model.versions import OTHER_VERSIONS, VERSIONS, differences, own_versions
 from spark_app.worker import task  # noqa: F401
 
 _work = daemon.worker

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_app.model.errors import ConfigurationError, UnreachableError
-from spark_app.model.versions import PACKAGES, differences, own_versions
+from spark_app.model.versions import OTHER_VERSIONS, PACKAGES, differences, own_versions
 from spark_app.settings import config
 from spark_app.spark import cluster
 
@@ -101,7 +101,7 @@ def test_one_master_of_several_is_enough() -> None:
         ("Job 3 cancelled because SparkContext was shut down", UnreachableError),
         ("Master removed our application: FAILED", UnreachableError),
         ("Lost task 0.3 in stage 1.0 (TID 4) (10.0.0.7 executor 2): No module named 'spark_app'", ConfigurationError),
-        (f"Error from python worker: {cluster.OTHER_VERSIONS}: protolake 1", ConfigurationError),
+        (f"Error from python worker: {OTHER_VERSIONS}: protolake 1", ConfigurationError),
         ("Python worker exited unexpectedly (crashed)", type(None)),
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", type(None)),
     ],
