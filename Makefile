@@ -35,6 +35,9 @@ spark: ## tests on a local Spark session, 5 minutes
 stack: ## tests on a real broker and registry, 13 minutes
 	./scripts/test --stack
 
+nightly: ## tests of a minute or more each
+	./scripts/test --nightly
+
 e2e: ## the compose file for real; needs Docker
 	./scripts/test --e2e
 

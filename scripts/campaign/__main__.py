@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from scripts.campaign import lanes
 from scripts.campaign.options import Options, command, listing, parse
-from scripts.campaign.scenarios import ENTRIES, Size
+from scripts.campaign.scenarios import ENTRIES
 from scripts.local.errors import LocalError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def play(lab: Lab, name: str, options: Options) -> bool:
     entry = ENTRIES[name]
     module, function = entry.function.rsplit(".", 1)
     run = getattr(import_module(f"scripts.campaign.scenarios.{module}"), function)
-    size = Size(options.times or entry.times[options.tier], options.records or entry.records[options.tier])
+    size = entry.size(options.tier, options.times or 0, options.records or 0)
     again = command(options, name)
     print(f"{name}: {entry.about}, {size.times} times ({again})", file=sys.stderr, flush=True)
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""Notices that no executor of a cluster is there: Spark would wait for one silently, for ever."""
+"""Looks at the executors of a cluster every few seconds: whether there are any, as Spark would wait for one silently,
+for ever; and how many the load needs."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
+from spark_app.app.executor_count import ExecutorScaling
 from spark_app.driver.worker_check import check_workers
 from spark_app.model.errors import ExitCode, UnreachableError, last_message_line
+from spark_app.model.events import Event
 from spark_app.ops.status import Status
 from spark_app.process.disk_space import StopRequested
 from spark_app.settings.models import Settings
@@ -26,7 +29,9 @@ POLL_S = 0.5
 class ExecutorWatch:
     """Looks at the executors of one session."""
 
-    def __init__(self, session: SparkSession, settings: Settings, status: Status):
+    def __init__(self, session: SparkSession, settings: Settings, status: Status, tell: Callable[[Event], None]):
+        """`tell` gets the changes of the number of executors."""
+        self._scaling = ExecutorScaling(session, settings.spark, status, tell) if settings.spark.scales else None
         self._session = session
         self._settings = settings
         self._status = status
@@ -46,6 +51,8 @@ class ExecutorWatch:
                 time.sleep(LOOK_S)
                 try:
                     self.look()
+                    if self._scaling:
+                        self._scaling.look()
                 except UnreachableError as error:
                     leave(ExitCode.UNREACHABLE, str(error))
                 except Exception as error:

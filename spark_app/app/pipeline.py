@@ -187,7 +187,7 @@ class Pipeline:
                 self.life.reinstall_signal_handlers()
                 jvm.lock_lake_in_jvm(spark, self.lake)
                 if self._settings.spark.on_cluster:
-                    watch = ExecutorWatch(spark, self._settings, self.status)
+                    watch = ExecutorWatch(spark, self._settings, self.status, self._tell)
                     watch.start(self.life.leave)
                     watch.check(self.lake, self._stop)
                 else:

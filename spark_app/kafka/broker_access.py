@@ -117,11 +117,10 @@ def mismatch(kafka: KafkaSettings) -> str | None:
 def speaks(address: str) -> str | None:
     """The `security.protocol` of a Kafka listener; None if none responds as Kafka does. librdkafka's error text cannot
     show it: a proxy whose broker is down causes the same text as a wrong protocol."""
-    host, _, port = address.rpartition(":")
-    endpoint = host.strip("[]"), int(port) if port.isdecimal() else 0
+    host = address.rpartition(":")[0]
     try:
         for tls in (True, False):
-            plain = socket.create_connection(endpoint, PROBE_S)  # if this fails, a second connection would fail, too
+            plain = _connect(address)  # if this fails, a second connection would fail, too
             with (
                 contextlib.suppress(OSError, ValueError, struct.error),
                 plain,
@@ -131,6 +130,20 @@ def speaks(address: str) -> str | None:
     except OSError:
         return None
     return None
+
+
+def one_listens(kafka: KafkaSettings) -> bool:
+    """Whether any broker takes a connection. If none does, librdkafka tries again for as long as a request may take."""
+    for address in kafka.brokers.split(","):
+        with contextlib.suppress(OSError):
+            _connect(address.strip()).close()
+            return True
+    return False
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port) if port.isdecimal() else 0), PROBE_S)
 
 
 def _secured(plain: socket.socket, host: str) -> ssl.SSLSocket:

@@ -38,6 +38,8 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("dropped_records", "records that expectations keep out of all tables", lambda r: r.number("dropped")),
     ("waiting_files", "files of a source that are listed and not yet taken", lambda r: r.number("source", "waiting")),
     ("broken_files", "files of a source that cannot be taken", lambda r: r.number("source", "broken")),
+    ("executors", "executors of the cluster that the app has", lambda r: r.number("executors", "now")),
+    ("wanted_executors", "executors that the load needs", lambda r: r.number("executors", "wanted")),
     ("blocked_offsets", "offsets behind open transactions", lambda r: _sum(r, "held_back")),
     ("progress_age_seconds", "seconds without any sign of progress", lambda r: r.number("quiet_s")),
     ("last_unit_seconds", "duration of the last unit of Kafka's records", lambda r: r.number("batch", "seconds")),

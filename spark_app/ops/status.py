@@ -83,6 +83,7 @@ class Status:
             "lost": old.get("lost", {"ranges": 0, "offsets": 0}),
             "gold_failed": {},
             "source": None,  # of files, see `set_source`
+            "executors": None,  # of a cluster whose executors follow the load, see `set_executors`
             "followers": old.get("followers", {}),
             "tables": old.get("tables", {}),
             "versions": old.get("versions", {}),
@@ -120,6 +121,11 @@ class Status:
         """Set what `OpenedSource.describe` says of a source of files."""
         with self._lock:
             self.value["source"] = source
+
+    def set_executors(self, executors: dict[str, int]) -> None:
+        """Set the number of executors that are there ("now"), and of those that the load needs ("wanted")."""
+        with self._lock:
+            self.value["executors"] = executors
 
     def running(self) -> None:
         with self._lock:

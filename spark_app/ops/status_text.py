@@ -53,6 +53,7 @@ def notes(value: Mapping[str, Any]) -> list[str]:
         *_schema_warnings(value.get("schema_warnings") or {}),
         *_behind(value),
         *_source(value.get("source")),
+        *_executors(value.get("executors")),
         *(f"gold        {table} failed, and is recomputed later: {why}" for table, why in _items(value, "gold_failed")),
     ]
 
@@ -142,3 +143,7 @@ def _by_cause(quarantine: Mapping[str, int]) -> str:
 
 def _by_number(key: str) -> tuple[int, str]:
     return len(key), key
+
+
+def _executors(executors: Mapping[str, int] | None) -> list[str]:
+    return ["executors   {now:,} of {wanted:,} that the load needs".format(**executors)] if executors else []

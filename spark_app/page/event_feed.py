@@ -26,6 +26,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "files": ("file",),
     "rules and quarantine": ("rule", "quarantine"),
     "units and upkeep": ("unit", "table_rows", "gold", "maintenance"),
+    "cluster": ("executors",),
     "other": (),
 }
 QUIET = tuple(group for group in GROUPS if group not in ("rules and quarantine", "units and upkeep"))

@@ -16,7 +16,8 @@ from posixpath import basename
 from spark_app.driver import loss
 from spark_app.driver.table_admission import TableAdmission
 from spark_app.driver.table_comments import TableComments
-from spark_app.kafka.topics import UNANSWERED, Topics
+from spark_app.kafka.broker_access import one_listens
+from spark_app.kafka.topics import UNANSWERED, BrokerUnreachable, Topics
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.recovery import file_checks, lake_id, requests
 from spark_app.recovery.requests import Request
@@ -262,6 +263,8 @@ def _topics(patient: LakeUnderCheck) -> list[Finding]:
         return []
     brokers = patient.settings.kafka.brokers
     try:
+        if not one_listens(patient.settings.kafka):
+            raise BrokerUnreachable("no broker takes a connection")
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except UNANSWERED as error:
         return [Finding(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]

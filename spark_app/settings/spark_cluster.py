@@ -32,6 +32,13 @@ class SparkSettings(Section):
     auth_secret_file: str = Field(
         "", description="file with the secret of the cluster, open to nobody else; a cluster needs one"
     )
+    max_executors: int = Field(
+        0, ge=0, description="executors under load; 0 = as many as the cluster gives, all the time"
+    )
+    min_executors: int = Field(1, ge=1, description="executors that stay when there is little to do")
+    executor_calm_s: float = Field(
+        60, ge=5, description="seconds of little load before executors are given back to the cluster"
+    )
     options: dict[str, str] = Field(
         {}, description='further options of Spark, such as { "spark.executor.memory" = "2g" }; no secrets'
     )
@@ -61,6 +68,19 @@ class SparkSettings(Section):
                 "auth_secret_file is empty: without a secret everybody who reaches the cluster could run code in it"
             )
         return self
+
+    @model_validator(mode="after")
+    def _scalable(self) -> SparkSettings:
+        if self.scales and self.min_executors > self.max_executors:
+            raise ValueError(f"min_executors = {self.min_executors} is more than max_executors = {self.max_executors}")
+        if self.scales and str(self.options.get("spark.dynamicAllocation.enabled")).lower() == "true":
+            raise ValueError("max_executors: the app or Spark's dynamic allocation sets the executors: remove one")
+        return self
+
+    @property
+    def scales(self) -> bool:
+        """Whether the number of executors follows the load."""
+        return self.on_cluster and self.max_executors > 0
 
     @property
     def on_cluster(self) -> bool:

@@ -22,6 +22,7 @@ from spark_app.storage.lake import Lake
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 ENDS_S = 2.0  # within this time a killed JVM ends
 PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+DRIVER = "driver"  # its name among the executors
 STATEMENTS = ("Command", "ParsedStatement")  # classes of `PLANS`
 
 
@@ -99,6 +100,33 @@ def executors(session: SparkSession) -> int:
     """The number of executors that are there now; the driver is none."""
     scala: Any = session.sparkContext._jsc.sc()
     return int(scala.getExecutorMemoryStatus().size()) - 1
+
+
+def executor_work(session: SparkSession) -> dict[str, tuple[int, float]]:
+    """Executor -> (its cores, seconds that its finished tasks took), of those that are there now."""
+    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
+    entries = [found.apply(number) for number in range(found.length())]
+    return {one.id(): (one.totalCores(), one.totalDuration() / 1000) for one in entries if one.id() != DRIVER}
+
+
+def request_executors(session: SparkSession, number: int) -> None:
+    """Ask the cluster for so many executors; it launches missing ones. Those that are there stay."""
+    jvm: Any = session.sparkContext._jvm
+    scala: Any = session.sparkContext._jsc.sc()
+    nothing = getattr(getattr(jvm.scala.collection.immutable, "Map$EmptyMap$"), "MODULE$")
+    scala.requestTotalExecutors(number, 0, nothing)
+
+
+def release_executors(session: SparkSession, number: int) -> None:
+    """Give back up to so many executors: those that have no task now."""
+    jvm: Any = session.sparkContext._jvm
+    backend: Any = session.sparkContext._jsc.sc().schedulerBackend()
+    there = backend.getExecutorIds()
+    newest = sorted((there.apply(n) for n in range(there.length())), key=int, reverse=True)
+    names = jvm.java.util.ArrayList()
+    for name in newest[:number]:
+        names.add(name)
+    backend.killExecutors(jvm.PythonUtils.toSeq(names), False, False, False)
 
 
 def count_rows(session: SparkSession, rows: int) -> None:

@@ -12,10 +12,17 @@ TIERS = ("ci", "nightly", "release")
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a scenario: repetitions of its fault, and records if the scenario uses that number."""
+    """The size of a scenario.
+
+    Attributes:
+        times: repetitions of its fault.
+        records: if the scenario uses that number.
+        share: of the failpoints, drawn anew with each seed, if the scenario meets them one after another.
+    """
 
     times: int
     records: int
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Entry:
         row: of the fault matrix.
         times: tier -> repetitions; 0 = not in this tier.
         storage: where its lakes are; "" = anywhere.
+        share: of the failpoints in tier "ci"; the other tiers meet all.
     """
 
     function: str
@@ -35,6 +43,13 @@ class Entry:
     times: dict[str, int]
     records: dict[str, int]
     storage: str = ""
+    share: float = 1.0
+
+    def size(self, tier: str, times: int = 0, records: int = 0) -> Size:
+        """The size in a tier. A given number of repetitions, or of records, takes the place of the tier's; whoever
+        gives repetitions means whole ones."""
+        share = self.share if tier == "ci" and not times else 1.0
+        return Size(times or self.times[tier], records or self.records[tier], share)
 
 
 def _entry(
@@ -44,9 +59,10 @@ def _entry(
     times: tuple[int, int, int],
     records: tuple[int, int, int] = (0, 0, 0),
     storage: str = "",
+    share: float = 1.0,
 ) -> Entry:
     often, many = (dict(zip(TIERS, numbers, strict=True)) for numbers in (times, records))
-    return Entry(function, row, about, often, many, storage)
+    return Entry(function, row, about, often, many, storage, share)
 
 
 ANCHORS = {  # row of the fault matrix -> the behaviour, test or known problem of an established system
@@ -80,6 +96,7 @@ ENTRIES = {
         "process death before and after every durable step of normal operation",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
+        share=0.3,
     ),
     "failpoints_of_recovery": _entry(
         "failpoints.recover",
@@ -87,6 +104,7 @@ ENTRIES = {
         "the same for records decoded late, replayed and rebuilt",
         (1, 3, 10),
         (SMALL // 2, SMALL, LARGE // 10),
+        share=0.3,
     ),
     "growth": _entry("growth.run", "R24", "growth over many micro-batches of 20 records", (0, 2_000, 10_000)),
     "rules": _entry(

@@ -20,6 +20,7 @@ ROWS_PER_PAGE = 25
 SLOW_S = 5.0  # between two refreshes of the charts and of the list, which may have a thousand rows
 RATE, AGE = "records/s, last minute", "age, produced to visible, s"
 FIGURES = ("records/s, last minute", "age, produced to visible", "lag", "rows in bronze", "in quarantine", "deferred")
+EXECUTORS = "executors, of those that the load needs"
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "table", "field": "name", "align": "left", "sortable": True},
     {"name": "silver", "label": "silver rows", "field": "silver", "sortable": True, ":format": NUMBER},
@@ -35,7 +36,7 @@ def show(context: PageContext) -> None:
     observed = context.observed
     topics = context.settings.topics
     heading("Flow", 1)
-    figures = _Figures()
+    figures = _Figures(has_executors=observed.newest.number("executors", "now") is not None)
     troubles = ui.column().classes("full-width")
     shown = ShownTables(observed, context.layout)
     flow = flow_graph(observed, topics, context.layout, shown.names())
@@ -64,9 +65,10 @@ def show(context: PageContext) -> None:
 
 
 class _Figures:
-    def __init__(self) -> None:
+    def __init__(self, has_executors: bool) -> None:
+        """`has_executors`: the executors of a cluster follow the load."""
         with ui.element("div").classes("figures"):
-            self._values = [figure(name) for name in FIGURES]
+            self._values = [figure(name) for name in (*FIGURES, *[EXECUTORS][: int(has_executors)])]
 
     def refresh(self, context: PageContext) -> None:
         reading = context.observed.newest
@@ -79,7 +81,8 @@ class _Figures:
             amount(sum(reading.counts("quarantine").values())),
             amount(reading.number("deferred")),
         )
-        for label, text in zip(self._values, said, strict=True):
+        executors = f"{amount(reading.number('executors', 'now'))} of {amount(reading.number('executors', 'wanted'))}"
+        for label, text in zip(self._values, (*said, executors), strict=False):
             label.set_text(text)
 
 

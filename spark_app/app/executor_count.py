@@ -1,0 +1,92 @@
+"""Chooses how many executors of a cluster the app has: more under load, fewer when there is little to do.
+
+Spark's own dynamic allocation waits until an executor has been idle for a while. Micro-batches keep all executors a
+little busy, so it would give none back.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from spark_app.model.events import Event
+from spark_app.ops.log import log
+from spark_app.ops.status import Status
+from spark_app.settings.spark_cluster import SparkSettings
+from spark_app.spark import jvm
+
+FILLED = 0.6  # share of the cores that are busy if there are enough: the rest of a unit's time is the driver's
+MOST_GROWTH = 2  # times as many executors at once
+
+
+class ExecutorCount:
+    """The policy: as many executors as the work of the last seconds fills, and not fewer before the work has been
+    little for a while."""
+
+    def __init__(self, least: int, most: int, calm_s: float):
+        self._least = least
+        self._most = most
+        self._calm_s = calm_s
+        self._needed: deque[tuple[float, int]] = deque()  # (time, executors that the work filled), of the last `calm_s`
+        self._began: float | None = None
+        self._before: Mapping[str, float] = {}
+
+    def choose(self, now: float, worked: Mapping[str, float], cores: int) -> int:
+        """The number of executors to have from now on.
+
+        Args:
+            now: monotonic time.
+            worked: executor -> seconds that its tasks took since its start; executors that are not ready are missing.
+            cores: of an executor.
+        """
+        since = max((time for time, _ in self._needed), default=self._began)
+        self._began = now if self._began is None else self._began
+        busy = sum(seconds - self._before.get(name, 0.0) for name, seconds in worked.items())
+        self._before = dict(worked)
+        have = max(1, len(worked))
+        if since is None or now <= since:  # the first look: what was before is not known
+            return self._within(have)
+        needed = math.ceil(busy / (now - since) / cores / FILLED)
+        while self._needed and self._needed[0][0] < now - self._calm_s:
+            self._needed.popleft()
+        self._needed.append((now, needed))
+        if needed > have:
+            return self._within(min(needed, MOST_GROWTH * have))
+        calm = now - self._began >= self._calm_s
+        return self._within(max(number for _, number in self._needed) if calm else have)
+
+    def _within(self, number: int) -> int:
+        return max(self._least, min(self._most, number))
+
+
+class ExecutorScaling:
+    """Lets the cluster follow `ExecutorCount`."""
+
+    def __init__(self, session: SparkSession, settings: SparkSettings, status: Status, tell: Callable[[Event], None]):
+        self._session = session
+        self._status = status
+        self._tell = tell
+        self._count = ExecutorCount(settings.min_executors, settings.max_executors, settings.executor_calm_s)
+        self._asked = 0
+
+    def look(self) -> None:
+        """Compare the work since the last look with the executors; ask for more, or give some back."""
+        found = jvm.executor_work(self._session)
+        cores = max((cores for cores, _ in found.values()), default=1)
+        wanted = self._count.choose(time.monotonic(), {name: seconds for name, (_, seconds) in found.items()}, cores)
+        if wanted != self._asked:
+            jvm.request_executors(self._session, wanted)
+            self._say(wanted, len(found))
+            self._asked = wanted
+        if len(found) > wanted:  # some may be busy, and are given back at a later look
+            jvm.release_executors(self._session, len(found) - wanted)
+        self._status.set_executors({"now": len(found), "wanted": wanted})
+
+    def _say(self, wanted: int, now: int) -> None:
+        log.info("executors", wanted=wanted, now=now)
+        said = f"The app asks the cluster for {wanted:,} executors; it has {now:,}"
+        self._tell(Event("executors", said, details={"wanted": wanted, "now": now}))

@@ -1,0 +1,78 @@
+"""The number of executors follows the load: up within seconds, down after a calm while."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_app.app.executor_count import ExecutorCount
+
+LOOK_S = 3.0
+
+
+class Cluster:
+    """Executors of one core that are there as soon as they are asked for."""
+
+    def __init__(self, count: ExecutorCount, have: int):
+        self.count, self.have, self.now = count, have, 100.0
+        self.worked = {str(number): 0.0 for number in range(have)}
+
+    def look(self, busy: float, looks: int = 1) -> int:
+        """Let the executors be busy for some looks: `busy` cores, at most all of them."""
+        for _ in range(looks):
+            self.now += LOOK_S
+            for name in self.worked:
+                self.worked[name] += LOOK_S * min(1.0, busy / len(self.worked))
+            wanted = self.count.choose(self.now, self.worked, cores=1)
+            names = list(self.worked)[:wanted]
+            self.worked = {name: self.worked[name] for name in names}
+            self.worked |= {f"{self.now} {n}": 0.0 for n in range(wanted - len(names))}
+        return len(self.worked)
+
+
+def test_a_backlog_gets_all_executors_within_half_a_minute() -> None:
+    cluster = Cluster(ExecutorCount(1, 16, 60), 1)
+    assert cluster.look(0.0) == 1
+    assert cluster.look(16.0, looks=9) == 16
+
+
+def test_idle_executors_are_given_back_after_the_calm_while_and_not_before() -> None:
+    cluster = Cluster(ExecutorCount(2, 16, 60), 16)
+    assert cluster.look(16.0, looks=10) == 16
+    assert cluster.look(0.0, looks=19) == 16
+    assert cluster.look(0.0, looks=3) == 2
+
+
+def test_a_trickle_that_keeps_every_executor_a_little_busy_gives_most_of_them_back() -> None:
+    cluster = Cluster(ExecutorCount(1, 8, 60), 8)
+    assert cluster.look(0.5, looks=40) == 1
+
+
+def test_a_steady_load_keeps_what_it_fills() -> None:
+    cluster = Cluster(ExecutorCount(1, 16, 60), 16)
+    assert cluster.look(2.9, looks=40) == 5
+    assert cluster.look(2.9, looks=200) == 5
+
+
+def test_a_short_pause_of_a_load_gives_nothing_back() -> None:
+    cluster = Cluster(ExecutorCount(1, 16, 60), 8)
+    for _ in range(10):
+        assert cluster.look(4.5, looks=5) == 8
+        assert cluster.look(0.0, looks=10) == 8
+
+
+def test_work_of_an_executor_that_died_is_not_counted_against_the_others() -> None:
+    count = ExecutorCount(1, 8, 60)
+    count.choose(0.0, {"1": 1000.0, "2": 1000.0}, 1)
+    assert count.choose(3.0, {"2": 1003.0}, 1) == 2
+
+
+@given(
+    least=st.integers(1, 5),
+    more=st.integers(0, 20),
+    looks=st.lists(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1e6)), max_size=30),
+)
+def test_whatever_is_seen_the_number_is_between_its_bounds(
+    least: int, more: int, looks: list[dict[str, float]]
+) -> None:
+    count = ExecutorCount(least, least + more, 10)
+    for number, worked in enumerate(looks):
+        assert least <= count.choose(number // 2 * 3.0, worked, 1 + number % 3) <= least + more
