@@ -26,8 +26,9 @@ from spark_app.gold.definition import Definition
 from spark_app.gold.gold_tables import GoldTables
 from spark_app.model.errors import TakenOver
 from spark_app.model.place import Place
-from spark_app.recovery import requests
+from spark_app.recovery import file_checks, requests
 from spark_app.recovery.request_attempts import RequestAttempts
+from spark_app.recovery.request_progress import save_progress
 from spark_app.recovery.requests import Request
 from spark_app.settings.references import Reference
 from spark_app.storage.lake import Lake
@@ -237,6 +238,24 @@ def test_files_are_not_removed_if_the_old_process_was_faster(two: tuple[SmallLak
     assert sweep(new.lake, name, newer) == ["orphan.parquet"]
 
 
+def test_doctor_leaves_files_that_an_old_process_could_still_commit(place: Place, tmp_path: Path) -> None:
+    """It takes the lake over without a unit, so that process can commit its next one."""
+    old = lake_at(place, tmp_path / "old", **COMPACTING)
+    play(old, 2)
+    orphan = "bronze_events/part-000000000003-00000000-0.parquet"
+    old.lake.storage.replace(orphan, b"x", durable=False)
+    old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
+    doctor = Lake(replace(old.lake.place, local=str(tmp_path / "doctor")))
+    doctor.here.create_folders(doctor.state)
+    doctor.lease.take()
+    time.sleep(RETENTION_S)
+    [finding] = file_checks.orphans(doctor, old.opened.units.manifests, old.opened.units.committer)
+    assert finding.repair is not None
+    assert finding.repair().startswith("left the files of bronze_events to the app")
+    assert doctor.storage.exists(orphan)
+    doctor.lease.release()
+
+
 def play_entry(lake: Lake, name: str, version: int) -> None:
     lake.storage.put_if_absent(f"{name}/_delta_log/{version:020d}.json", b'{"commitInfo": {"timestamp": 1}}')
 
@@ -336,12 +355,14 @@ def test_attempts_at_a_request_are_counted_under_the_lease(two: tuple[SmallLake,
     old, new = two
     request = Request("replay", {})
     requests.submit(new.lake, request)
-    tries = RequestAttempts(new.lake, request)
+    tries, manifests = RequestAttempts(new.lake, request), new.opened.units.manifests
     assert tries.begin() is None
+    save_progress(new.lake, manifests, request, {})
     with pytest.raises(TakenOver):
         RequestAttempts(old.lake, request).begin()
     requests.discard(Lake(replace(new.lake.place, local="")), request)  # a person cancels it
     tries.failed("an error")  # which is nobody else's write
+    save_progress(new.lake, manifests, request, {})
 
 
 def test_rounds_of_two_threads_have_two_numbers(
