@@ -15,8 +15,8 @@ from spark_app.ops.log import log
 from spark_app.references.snapshots import Snapshots, Version
 from spark_app.references.source_table import ReferenceRefused, SourceTable
 from spark_app.settings.references import Reference
+from spark_app.storage.lake import Lake
 from spark_app.storage.reference_files import KEY
-from spark_app.storage.storage import Storage
 
 WAIT_S = 10.0  # the longest that a unit waits for a look at a table
 
@@ -24,8 +24,8 @@ WAIT_S = 10.0  # the longest that a unit waits for a look at a table
 class ReferenceTables:
     """Of one lake."""
 
-    def __init__(self, storage: Storage, settings: Mapping[str, Reference]):
-        self._tables = {name: _Followed(storage, name, own) for name, own in sorted(settings.items())}
+    def __init__(self, lake: Lake, settings: Mapping[str, Reference]):
+        self._tables = {name: _Followed(lake, name, own) for name, own in sorted(settings.items())}
 
     def versions(self) -> dict[str, Version]:
         """The versions in force, by the names of the reference tables. The first call looks at the tables; one that
@@ -46,11 +46,11 @@ class ReferenceTables:
 class _Followed:
     """One reference table."""
 
-    def __init__(self, storage: Storage, name: str, settings: Reference):
+    def __init__(self, lake: Lake, name: str, settings: Reference):
         self._name = name
         self._settings = settings
         self._source = SourceTable(settings.path, settings.key, settings.columns)
-        self._snapshots = Snapshots(storage, name, settings)
+        self._snapshots = Snapshots(lake, name, settings)
         self._version: Version | None = None
         self._refused = ""
         self._looked_at = 0.0

@@ -68,4 +68,5 @@ class SizeBackoff:
         self._note(min(MOST_AT_ONCE, max(self._limit, 1) * 10), 0)
 
     def _note(self, limit: int, tries: int) -> None:
-        write_quickly(self._storage, self._key, {"limit": limit, "tries": tries, "first": self._first}, "attempt")
+        value = {"limit": limit, "tries": tries, "first": self._first}
+        write_quickly(self._storage, self._key, value, "attempt", owned=True)

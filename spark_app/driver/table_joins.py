@@ -15,7 +15,7 @@ from spark_app.ops.log import log
 from spark_app.references.lookup import is_key, is_text
 from spark_app.references.snapshots import Version
 from spark_app.settings.references import Reference
-from spark_app.storage.storage import Storage
+from spark_app.storage.lake import Lake
 
 
 class TableJoins:
@@ -25,8 +25,8 @@ class TableJoins:
         references: the tables that are followed.
     """
 
-    def __init__(self, storage: Storage, settings: Mapping[str, Reference]):
-        self.references = ReferenceTables(storage, settings)
+    def __init__(self, lake: Lake, settings: Mapping[str, Reference]):
+        self.references = ReferenceTables(lake, settings)
         self._settings = settings
         self._versions: dict[str, Version] = {}
         self._said: set[tuple[str, str]] = set()

@@ -60,7 +60,7 @@ class TableProjections:
         self._catalog: Catalog | None = None
         self._unclear: set[tuple[str, str]] = set()  # that the log says
         self._hmac = any(calls_hmac(text) for _, own in self._silver.parts() for text in own.columns.values())
-        self.joins = TableJoins(lake.storage, settings.reference)
+        self.joins = TableJoins(lake, settings.reference)
 
     def definitions(self, base: Definitions, catalog: Catalog, routing: Routing) -> Definitions:
         """The definitions with the projections of all tables; new ones are durable.

@@ -206,7 +206,6 @@ class GoldTables:
             writer_properties=writer_properties(self._settings, columns),
             commit_properties=self._transaction(upto),
         )
-        self._handles.lake.lease.check()
         with failpoints.around("gold.merge"):
             updates = _updates(self._definition, columns)
             merge.when_matched_update(updates).when_not_matched_insert_all().execute()
@@ -221,7 +220,6 @@ class GoldTables:
             self._synced.forget(gold)
             self._begin(gold, part, upto)
             return int(part.num_rows)
-        self._handles.lake.lease.check()
         with failpoints.around("gold.replace"):
             write_deltalake(
                 self._handles.uri(gold),
@@ -271,7 +269,15 @@ class GoldTables:
         return rows.cast(with_comments(rows.schema, self._definition.comments().own))
 
     def _transaction(self, upto: int) -> CommitProperties:
-        return CommitProperties(custom_metadata={SEQUENCE: upto}, app_transactions=[Transaction(self._app, upto)])
+        """What the next commit says of itself. It is made for one version: delta-rs would otherwise try the next ones,
+        although a process that has the lease by now may have removed the files.
+
+        Raises:
+            TakenOver: another process has taken the lease.
+        """
+        self._handles.lake.lease.check()
+        transactions = [Transaction(self._app, upto)]
+        return CommitProperties({SEQUENCE: upto}, max_commit_retries=0, app_transactions=transactions)
 
     def _clean(self, gold: str) -> None:
         """Remove replaced files and old log entries. Each write leaves the files that it replaces."""

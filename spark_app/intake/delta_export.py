@@ -105,7 +105,7 @@ class DeltaListing:
         done = min(self._due.values(), default=self._read + 1) - 1
         if done > self.version:
             self.version = done
-            write_quickly(self._storage, self._seen, {"version": done}, None)
+            write_quickly(self._storage, self._seen, {"version": done}, None, owned=True)
 
     def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]:
         """The files that the log added since, in its order.

@@ -14,7 +14,7 @@ class Join:
         reference: the name of the reference table.
         on: the column of the rows whose value is the key.
         columns: the columns that the rows get, by their names in silver.
-        content: names the version of the reference table; `reference_files.content_of`.
+        content: names the version of the reference table; `reference_files.name_of`.
     """
 
     reference: str

@@ -46,4 +46,4 @@ class RequestAttempts:
 
     def _keep(self, at: list[Any], tries: int, said: str) -> None:
         self._stored = {"at": at, "tries": tries, "said": said}
-        write_quickly(self._storage, self._key, self._stored, "attempt")
+        write_quickly(self._storage, self._key, self._stored, "attempt", owned=True)

@@ -15,9 +15,18 @@ from typing import Any
 import pyarrow as pa
 
 from spark_app.settings.references import Reference
-from spark_app.storage.reference_files import FOLDER, KEY, content_of, is_whole, key_of, read_copy
+from spark_app.storage.lake import Lake
+from spark_app.storage.reference_files import (
+    FOLDER,
+    KEY,
+    digest_of,
+    is_copy_of,
+    is_whole,
+    key_of,
+    name_of,
+    read_copy,
+)
 from spark_app.storage.state_files import read_durable, write_durably
-from spark_app.storage.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,9 @@ class Version:
 class Snapshots:
     """The copies of one reference table."""
 
-    def __init__(self, storage: Storage, name: str, settings: Reference):
-        self._storage = storage
+    def __init__(self, lake: Lake, name: str, settings: Reference):
+        self._lake = lake
+        self._storage = lake.storage
         self._name = name
         self._settings = settings
         self._key = f"{FOLDER}/{name}.json"
@@ -75,15 +85,20 @@ class Snapshots:
         joined = {new: table[name] for name, new in self._settings.renamed.items()}
         columns = {KEY: table[self._settings.key], **joined}
         data = _as_file(pa.table(columns))
-        content = content_of(data)
+        stored = self._stored() or {"contents": []}
+        content = self._name_of(data, stored["contents"])
         self._storage.create_folders(f"{FOLDER}/{self._name}")
         write_durably(self._storage, key_of(self._name, content), data, "reference")
-        stored = self._stored() or {"contents": []}
         others = [one for one in stored["contents"] if one != content]
         contents = [content, *others][: self._settings.keep_versions]
         self._store(source, contents)
         self._remove_others(contents)
         return self._version(source, content)
+
+    def _name_of(self, data: memoryview, known: Sequence[str]) -> str:
+        """The name of a copy with this content; the same as before if there is one."""
+        digest = digest_of(data)
+        return next((one for one in known if is_copy_of(one, digest)), name_of(digest, self._lake.lease.epoch))
 
     def _stored(self) -> dict[str, Any]:
         return read_durable(self._storage, self._key) or {}
@@ -110,7 +125,7 @@ class Snapshots:
         """A kill may have left a copy that no list names."""
         kept = {f"{content}.arrow" for content in contents}
         found = self._storage.list(f"{FOLDER}/{self._name}")
-        self._storage.delete(*(key for key in found if basename(key) not in kept))
+        self._lake.deletes.delete([key for key in found if basename(key) not in kept])
 
 
 def _as_file(table: pa.Table) -> memoryview:

@@ -2,7 +2,9 @@
 
 A process that was stopped in the middle may wake up when another one writes the lake. So the keys to remove are written
 down first, as a round with a number that exists only once: a process that has lost the lease finds its next number
-taken, and removes nothing but what it had decided when it still held the lease.
+taken, and removes nothing but what it had decided when it still held the lease. If it sleeps for so long that the round
+with its number was removed, it writes its own, which does no harm either: it chose the keys before it looked at the
+lease, and nobody gives a file the name of a removed one.
 
     _protolake/deletes/000000000007.json    {"epoch": 3, "keys": [...]}
 """
@@ -10,6 +12,7 @@ taken, and removes nothing but what it had decided when it still held the lease.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection
 
 from spark_app.model.errors import TakenOver
@@ -18,7 +21,7 @@ from spark_app.storage.lease import Lease
 from spark_app.storage.state_files import numbers_of
 from spark_app.storage.storage import Storage
 
-KEPT = 1000  # rounds: a process that sleeps while so many pass, right before it writes its own, is not noticed
+KEPT = 1000  # rounds
 PER_ROUND = 10_000  # keys
 
 
@@ -30,6 +33,7 @@ class DeleteRounds:
         self._folder = folder
         self._lease = lease
         self._last: int | None = None
+        self._numbering = threading.Lock()
 
     def begin(self) -> None:
         """Complete the round of a process that has not released the lease, and take the next number from it."""
@@ -51,18 +55,22 @@ class DeleteRounds:
             self._delete(wanted[start : start + PER_ROUND])
 
     def _delete(self, keys: list[str]) -> None:
+        with self._numbering:  # ingest, gold and the events remove files side by side
+            old = self._write(json.dumps({"epoch": self._lease.epoch, "keys": keys}))
+        self._storage.delete(*keys, *old)
+
+    def _write(self, text: str) -> list[str]:
+        """Write the next round; returns the keys of rounds that are not kept."""
         numbers = numbers_of(self._storage, self._folder) if self._last is None else []
         self._last = (max(numbers, default=0) if self._last is None else self._last) + 1
-        text = json.dumps({"epoch": self._lease.epoch, "keys": keys})
+        key = self._key(self._last)
         self._lease.check()
         try:
             with failpoints.around("round"):
-                self._storage.put_if_absent(self._key(self._last), text.encode(), durable=True)
+                self._storage.put_if_absent(key, text.encode(), durable=True)
         except FileExistsError:
-            raise TakenOver(
-                f"{self._storage.uri(self._key(self._last))} exists already: another process writes this lake now"
-            ) from None
-        self._storage.delete(*keys, *(self._key(n) for n in numbers if n < self._last - KEPT))
+            raise TakenOver(f"{self._storage.uri(key)} exists already: another process writes this lake now") from None
+        return [self._key(number) for number in numbers if number < self._last - KEPT]
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"

@@ -203,7 +203,7 @@ class ObjectStorage(Storage):
                 return
             tag = self._known_tag(key)
             self.fence()  # the tag alone would not do: a thread of this process may have read what another one wrote
-            self._swap(key, bytes(data), tag)
+            self._swap(key, bytes(data), tag, may_be_gone=not durable)
 
     def swap(self, key: str, data: bytes) -> None:
         """Replace a file only if nobody has changed it since this process last read or wrote it.
@@ -214,8 +214,12 @@ class ObjectStorage(Storage):
         with self._turn(key):
             self._swap(key, data, self._known_tag(key))
 
-    def _swap(self, key: str, data: bytes, tag: str | None) -> None:
-        """`tag` is that of the content to replace; None = there is no file."""
+    def _swap(self, key: str, data: bytes, tag: str | None, may_be_gone: bool = False) -> None:
+        """
+        Args:
+            tag: of the content to replace; None = there is no file.
+            may_be_gone: if somebody has removed the file, it is created again.
+        """
         if tag is None:
             is_written = self._create(key, data)
         else:
@@ -223,7 +227,8 @@ class ObjectStorage(Storage):
                 self._put(key, data, {"e_tag": tag})
                 is_written = True
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-                is_written = bool(self._has(key, data))
+                found = self._has(key, data)
+                is_written = self._create(key, data) if found is None and may_be_gone else bool(found)
         if not is_written:
             raise TakenOver(
                 f"{self.uri(key)} was changed by another process, which writes this lake now: stop one of them"

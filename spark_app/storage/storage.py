@@ -122,7 +122,8 @@ class Storage(ABC):
         Args:
             durable: after a power cut the file has the old or the new content; otherwise it may be torn.
             owned: only the process with the lease writes it, as every durable file. In an object store it is replaced
-                only if nobody has changed it since this process last read or wrote it.
+                only if nobody has changed it since this process last read or wrote it; a file that is not durable may
+                have been removed, as those of a request that is cancelled.
 
         Raises:
             TakenOver: another process has changed a file of an object store.

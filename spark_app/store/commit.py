@@ -178,6 +178,10 @@ class TableCommitter:
                 return True
             except FileExistsError:
                 log.warning("another writer has written to a table", table=name)
+            except ContractError:
+                self._lake.lease.check()  # what another process made of the table contradicts nothing
+                raise
+        self._lake.lease.check()
         raise ContractError(f"table {name}: other writers keep writing to it: stop them")
 
     def _look_and_commit(self, manifest: Manifest, name: str, recheck: bool, leave: Collection[str]) -> bool:

@@ -92,11 +92,9 @@ def _older(
 
 
 def _gaps(manifests: Manifests, needed: int) -> list[Finding]:
-    """Manifests that are missing between others. `Manifests.forget` removes the oldest, but keeps the last ingest."""
+    """Manifests that are missing between others. `Manifests.forget` removes the oldest, except those that stay."""
     numbers = sorted({*manifests.numbers(), *manifests.numbers()})  # a manifest may be added while the folder is listed
-    pairs = list(itertools.pairwise(numbers))
-    if pairs and manifests.last_ingest and pairs[0][0] == manifests.last_ingest.sequence:
-        pairs = pairs[1:]
+    pairs = itertools.dropwhile(lambda pair: manifests.stays(pair[0]), itertools.pairwise(numbers))
     return [
         Finding(
             f"manifests {one + 1} to {next_one - 1} are missing",

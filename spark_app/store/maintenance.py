@@ -20,7 +20,7 @@ from spark_app.settings.storing import LakeSettings
 from spark_app.storage import failpoints
 from spark_app.storage.disk import is_full
 from spark_app.storage.lake import Lake
-from spark_app.store import rewrite, statistics
+from spark_app.store import log_entry, rewrite, statistics
 from spark_app.store.durability import DurabilityMark
 from spark_app.store.table_handles import Tables
 from spark_app.store.table_schema import columns_of
@@ -158,6 +158,7 @@ def vacuum_and_clean_log(
         synced.sync([name])
         removed = len(sweep(lake, name, table))
     synced.sync([name])
+    lake.lease.check()
     with failpoints.around("clean_log"):
         table.cleanup_metadata()
     return removed
@@ -170,6 +171,7 @@ def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> li
     The vacuum compares with the whole folder: a Delta checkpoint drops expired tombstones, and a vacuum by tombstones
     would keep their files for ever. Call it only between two units, because no log names the files of an open unit yet.
     delta-rs also lists files that were removed earlier, as long as the log has their tombstones.
+
     """
     storage = lake.storage
     there = set(storage.list(name))
@@ -177,8 +179,24 @@ def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> li
         only_listed = dry_run or not storage.is_local
         named = table.vacuum(None, dry_run=only_listed, enforce_retention_duration=False, full=True)
     removed = [path for path in named if f"{name}/{path}" in there]
-    if removed and not dry_run:
-        if not storage.is_local:
-            lake.deletes.delete([f"{name}/{path}" for path in removed])
-        table.update_incremental()
+    if dry_run or not removed:
+        return removed
+    if not storage.is_local:
+        if not _take_next_version(lake, name, table):
+            return []
+        lake.deletes.delete([f"{name}/{path}" for path in removed])
+    table.update_incremental()
     return removed
+
+
+def _take_next_version(lake: Lake, name: str, table: DeltaTable) -> bool:
+    """Make an entry that changes nothing. A process that was taken over may still have an entry for this version in
+    mind, which names files that are removed now. False if it was faster: then the table has to be looked at again."""
+    if log_entry.unsupported_features(table):
+        return True  # delta-rs alone writes to such a table
+    try:
+        log_entry.rewrite(lake.storage, name, table.version() + 1, [], [], lake.lease.epoch)
+    except FileExistsError:
+        table.update_incremental()
+        return False
+    return True

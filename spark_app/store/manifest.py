@@ -119,6 +119,7 @@ class Manifests:
         self._layout = layout or TableNames()
         self._storage = lake.storage
         self._applied, self._began = f"{lake.manifests}/finished", f"{lake.manifests}/began"
+        self._kinds: dict[int, str] = {}  # of the units that this process has committed, or that `stays` has read
         self._look()
 
     def _look(self) -> None:
@@ -150,11 +151,12 @@ class Manifests:
         if manifest.kind == "ingest" and self.last_ingest is None:
             self.begin(manifest.source.get("start", {}), manifest.source.get("topic_ids"))
         self._storage.make_durable(*map(self._lake.table, manifest.tables), "")  # "": for the folder of a new table
-        self._lake.lease.check()  # the number of a manifest that was forgotten could be taken once more
+        self._lake.lease.check()
         stored = {"format": FORMAT, "digest": manifest.digest, "manifest": manifest.text}
         with failpoints.around(f"{manifest.kind}.manifest"):
             self._put(self._key(manifest.sequence), json.dumps(stored))
         self.last, self.pauses = manifest.sequence, manifest.pauses
+        self._kinds[manifest.sequence] = manifest.kind
         if manifest.kind in MOVING:
             self.last_ingest = manifest
 
@@ -168,7 +170,8 @@ class Manifests:
             raise ContractError(said, "stop that process, then start this one again") from None
 
     def take_over(self, counts: dict[str, Any]) -> None:
-        """Commit a unit that changes nothing: the process that had the lease before can then commit no more.
+        """Commit a unit that changes nothing: the process that had the lease before can then commit no more, because
+        this is the number of its next unit, and stays taken.
 
         Args:
             counts: those of a unit without records.
@@ -232,13 +235,25 @@ class Manifests:
         return after
 
     def forget(self, keep: int, needed_from: int) -> None:
-        """Remove applied manifests, except the last `keep`, those after `needed_from`, and the last ingest or loss."""
+        """Remove applied manifests, except the last `keep`, those after `needed_from`, and those that stay."""
         limit = min(self.last - keep, self.applied(), needed_from)
-        last_ingest = self.last_ingest.sequence if self.last_ingest else 0
         for number in self.numbers():
-            if number <= limit and number != last_ingest:
+            if number <= limit and not self.stays(number):
                 with failpoints.around("forget"):
                     self._storage.delete(self._key(number))
+                self._kinds.pop(number, None)
+
+    def stays(self, sequence: int) -> bool:
+        """Whether `forget` never removes the manifest: that of the last ingest or loss, that of a takeover, because the
+        process before may sleep for long, and one that cannot be read."""
+        if self.last_ingest is not None and sequence == self.last_ingest.sequence:
+            return True
+        if sequence not in self._kinds:
+            try:
+                self._kinds[sequence] = self.read(sequence).kind
+            except ContractError:
+                return True
+        return self._kinds[sequence] == "takeover"
 
     def _key(self, sequence: int) -> str:
         return f"{self._lake.manifests}/{sequence:012d}.json"

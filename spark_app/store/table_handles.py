@@ -101,6 +101,7 @@ class Tables:
     ) -> None:
         """Create a table with `log_entry.overwrite`; its handle is opened when it is needed."""
         begins = self._beginning(columns, comments)
+        self.lake.lease.check()
         log_entry.overwrite(self.storage, self.lake.table(name), 0, add, [], upto, app, begins)
         self._appended[name] = 0, upto
 
@@ -109,6 +110,7 @@ class Tables:
     ) -> None:
         """Create an empty table with `log_entry.append_rows`."""
         begins = self._beginning(columns, comments)
+        self.lake.lease.check()
         log_entry.append_rows(self.storage, self.lake.table(name), 0, [], [], transactions, begins)
 
     def commit_rows(

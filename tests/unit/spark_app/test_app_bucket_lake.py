@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import obstore
 import pytest
 
 from scripts.local.store_proxy import Fault, Request, StoreProxy
-from spark_app.model.errors import ConfigurationError, TakenOver, UnreachableError
+from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.storage.object_clients import open_store
 from spark_app.store import inventory
-from spark_app.store.manifest import Manifests
 from tests.support.frames import batch_of
 from tests.support.lakes import SmallLake
 from tests.support.stores import Moto, place_in
@@ -57,12 +52,6 @@ def check(lake: SmallLake) -> None:
 @pytest.fixture
 def place(moto: Moto) -> Place:
     return place_in(moto)
-
-
-def contents(lake: Lake) -> dict[str, str]:
-    """Key -> tag, of all that a reader or another process may look at."""
-    found = [one for chunk in obstore.list(open_store(lake.place)) for one in chunk]
-    return {one["path"]: str(one["e_tag"]) for one in found if one["path"] != Lake.leased}
 
 
 def test_a_lake_is_audited_compacted_and_opened_again(place: Place, tmp_path: Path) -> None:
@@ -116,105 +105,6 @@ def test_a_steady_unit_asks_for_nothing_but_writes(moto: Moto, tmp_path: Path) -
         assert (files, entries) == (5, 5)
         assert (found["HEAD"], found["LIST"]) == (0, 0)
         assert found["PUT"] <= files + entries + 2
-
-
-@pytest.fixture
-def two(place: Place, tmp_path: Path) -> Iterator[tuple[SmallLake, SmallLake]]:
-    """A lake that one process has written, which no longer renews its lease, and a second one of another machine that
-    has taken it over and written a unit."""
-    old = lake_at(place, tmp_path / "old", **COMPACTING)
-    play(old, 3)
-    old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
-    new = lake_at(place, tmp_path / "new", **COMPACTING)
-    new.ends, new.kafka = dict(old.ends), old.kafka
-    yield old, new
-    new.lake.lease.release()
-
-
-@pytest.mark.parametrize(
-    ("looks", "said"), [(True, "was taken over by"), (False, "another process has committed a unit")]
-)
-def test_a_process_that_was_taken_over_commits_nothing(
-    two: tuple[SmallLake, SmallLake], looks: bool, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor does one that was stopped after it has looked at the lease."""
-    old, new = two
-    if not looks:
-        monkeypatch.setattr(old.lake.lease, "check", lambda: None)
-    assert (new.lake.lease.epoch, new.lake.lease.took_over) == (2, True)
-    new.opened.units.committer.tables.wait_for_checkpoints()
-    before = contents(new.lake)
-    with pytest.raises(TakenOver, match=said):
-        old.take(batch_of(KINDS, first=old.ends[0]))
-    named = {key for key in contents(new.lake).keys() - before.keys() if "part-" not in key}
-    assert named == set()  # orphans alone, which a round removes later
-    assert {key: tag for key, tag in contents(new.lake).items() if key in before} == before
-    new.ends = {0: 3 * len(KINDS)}
-    del new.kafka.batches[3:]
-    play(new, 2)
-    check(new)
-
-
-def test_a_takeover_counts_a_unit_that_came_just_before_and_ends_if_it_is_taken_over_itself(
-    two: tuple[SmallLake, SmallLake],
-) -> None:
-    old, new = two
-    units = new.opened.units
-    counts = units.manifests.read(units.manifests.last).counts
-    faster = Manifests(new.lake)
-    units.manifests.take_over(counts)
-    faster.take_over(counts | {"run": "another"})
-    assert [faster.read(number).kind for number in faster.numbers()[-3:]] == ["takeover"] * 3
-    with pytest.raises(TakenOver, match="was taken over by"):
-        Manifests(old.lake).take_over(counts)
-
-
-def test_who_took_over_and_left_before_its_unit_leaves_the_takeover_to_the_next(place: Place, tmp_path: Path) -> None:
-    """Such as `doctor --repair`, or a start that was refused: the old process could still commit its next unit."""
-    old = lake_at(place, tmp_path / "old", **COMPACTING)
-    play(old, 3)
-    old.lake.lease._ended.set()  # type: ignore[attr-defined]  # as if it were stopped
-    for name in ("repair", "refused"):
-        between = Lake(replace(old.lake.place, local=str(tmp_path / name)))
-        between.here.create_folders(between.state)
-        between.lease.take()
-        assert between.lease.took_over
-        between.lease.release()
-    new = lake_at(place, tmp_path / "new", **COMPACTING)
-    assert new.opened.units.manifests.read(4).kind == "takeover"
-    with pytest.raises(TakenOver):
-        old.take(batch_of(KINDS, first=old.ends[0]))
-    new.lake.lease.release()
-    new.lake.lease.take()
-    assert not new.lake.lease.took_over
-    new.lake.lease.release()
-
-
-def test_nor_does_it_compact_remove_or_write_state(two: tuple[SmallLake, SmallLake]) -> None:
-    old, new = two
-    play(new)
-    new.opened.units.committer.tables.wait_for_checkpoints()
-    before = contents(new.lake)
-    units = old.opened.units
-    units.committer.tables.get("bronze_events")
-    for attempt in (
-        lambda: old.lake.deletes.delete(["bronze_events/x.parquet"]),
-        lambda: old.opened.schemas.ledger.save() or old.lake.storage.replace(old.lake.ledger, b"[]"),
-        lambda: units.committer.tables.replace_files("bronze_events", [], []),
-        lambda: old.lake.lease.check(),
-    ):
-        with pytest.raises(TakenOver):
-            attempt()
-    assert contents(new.lake) == before
-    check(new)
-
-
-def test_the_unit_of_a_takeover_names_its_epoch(two: tuple[SmallLake, SmallLake]) -> None:
-    _, new = two
-    last = new.opened.units.manifests.read(new.opened.units.manifests.last)
-    assert (last.kind, last.sequence, last.tables, last.counts["epoch"]) == ("takeover", 4, {}, 2)
-    rounds = [json.loads(new.lake.storage.get(key)) for key in new.lake.storage.list("_protolake/deletes")]
-    assert rounds[-1] == {"epoch": 2, "keys": []}
 
 
 def test_entries_of_a_unit_are_the_same_bytes_whoever_writes_them(place: Place, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from spark_app.driver.reference_tables import ReferenceTables
 from spark_app.model.errors import ConfigurationError, ContractError
 from spark_app.references import source_table
 from spark_app.settings.references import Reference
+from spark_app.storage.lake import Lake
 from spark_app.storage.local import LocalStorage
 from spark_app.storage.reference_files import KEY, read_copy
 from tests.support.references import section, write
@@ -25,12 +26,13 @@ class Stand:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.storage = LocalStorage(folder / "lake")
+        self.lake = Lake(folder / "lake")
+        self.storage = self.lake.storage
         self.path = write(folder, ("ann", "FR", 1), ("bob", None, 2))
 
     def follow(self, **settings: Any) -> ReferenceTables:
         own = section(self.path, **settings)["players"]
-        return ReferenceTables(self.storage, {"players": Reference(**own)})
+        return ReferenceTables(self.lake, {"players": Reference(**own)})
 
     def rows(self, tables: ReferenceTables) -> list[dict[str, Any]]:
         return read_copy(self.storage, "players", tables.versions()["players"].content).to_pylist()
