@@ -34,7 +34,7 @@ REMEDY = "restore it from a backup of the lake"
 class TakenFile:
     """
     Attributes:
-        key, size, changed, time: as in `Listed`.
+        key, size, changed, time, tag: as in `Listed`.
         digest: SHA-256 of the content, in hexadecimal digits.
         first: the running number of the file's first row.
         done: rows that are taken.
@@ -49,10 +49,11 @@ class TakenFile:
     first: int
     done: int
     rows: int
+    tag: str = ""
 
     def is_as(self, listed: Listed) -> bool:
         """Whether the file is unchanged for sure."""
-        return listed.is_same(self.size, self.changed)
+        return listed.is_same(self.size, self.changed, self.tag)
 
 
 SCHEMA = pa.schema(
@@ -65,6 +66,7 @@ SCHEMA = pa.schema(
         ("first", pa.int64()),
         ("done", pa.int64()),
         ("rows", pa.int64()),
+        ("tag", pa.string()),
     ]
 )
 
@@ -115,7 +117,7 @@ class TakenFiles:
 
         try:
             with self._storage.open_input(key) as file:
-                return read_table(file, schema=SCHEMA)
+                return _with_tag(read_table(file))
         except (OSError, pa.ArrowException) as error:
             raise ContractError(f"{self._storage.uri(key)} is damaged ({error})", REMEDY) from None
 
@@ -178,6 +180,13 @@ def _parquet(rows: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     write_table(rows, sink, compression="zstd")
     return memoryview(sink.getvalue())
+
+
+def _with_tag(rows: pa.Table) -> pa.Table:
+    """Segments of earlier releases have no tags."""
+    if "tag" not in rows.column_names:
+        rows = rows.append_column("tag", pa.repeat(pa.scalar(""), len(rows)))
+    return rows.select(SCHEMA.names).cast(SCHEMA)
 
 
 def _newest(tables: Iterable[pa.Table]) -> pa.Table:
