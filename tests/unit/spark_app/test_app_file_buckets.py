@@ -82,14 +82,16 @@ def test_a_large_object_is_read_in_parts_of_one_content(bucket: BucketExports, m
             file.read(700)
 
 
-def test_a_store_that_ignores_the_condition_is_found_out(spoilt: ObjectStorage, proxy: StoreProxy) -> None:
-    bucket, folder = BucketExports(spoilt.place), BucketFolder(spoilt.place)
-    bucket.write("a.json", b"1\n")
-    (listed,) = folder.files()
-    bucket.write("a.json", b"2\n")
-    fault = proxy.spoil("blind", "GET")
-    with pytest.raises(Changed):
-        scan(folder, listed, JSON, COLUMNS)
+def test_a_store_that_ignores_the_condition_is_found_out(moto: Moto) -> None:
+    with StoreProxy(moto.url) as proxy:
+        place = place_in(moto, proxy.url)
+        bucket, folder = BucketExports(place), BucketFolder(place)
+        bucket.write("a.json", b"1\n")
+        (listed,) = folder.files()
+        bucket.write("a.json", b"2\n")
+        fault = proxy.spoil("blind", "GET")
+        with pytest.raises(Changed):
+            scan(folder, listed, JSON, COLUMNS)
     assert fault.done == 1
 
 

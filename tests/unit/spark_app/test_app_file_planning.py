@@ -306,3 +306,22 @@ def test_late_twice_half_and_replaced(tmp_path: Path, exports: Exports) -> None:
         drain()
     exports.write(names[50], texts[names[50]])
     assert drain().values == []
+
+
+def test_a_file_whose_name_is_no_text_is_named_and_the_others_are_taken(tmp_path: Path) -> None:
+    exports = DiskExports(tmp_path / "in")
+    exports.write("a.json", LINES)
+    for name in (b"b\xff.json", b"b\xff.txt"):
+        Path(os.fsdecode(os.fsencode(exports.folder) + b"/" + name)).write_bytes(LINES)
+    within = Path(os.fsdecode(os.fsencode(exports.folder) + b"/c\xe4/d.json"))
+    within.parent.mkdir()
+    within.write_bytes(LINES)
+    taking = Taking(tmp_path, exports, late_keys=1)
+    assert taking.take() == ["a.json"]
+    assert list(taking.planner.broken) == [r"b\xff.json", r"c\xe4/d.json"]
+    assert "not UTF-8" in taking.planner.broken[r"b\xff.json"]
+    exports.write("e.json", LINES)
+    assert taking.take() == ["e.json"]
+    within.rename(exports.folder / "d.json")
+    assert taking.take() == ["d.json"]
+    assert list(taking.planner.broken) == [r"b\xff.json"]
