@@ -84,13 +84,17 @@ class TakenFiles:
         unit: the last unit in it.
     """
 
-    def __init__(self, storage: Storage, folder: str):
+    def __init__(self, storage: Storage, folder: str, tidy: bool = True):
         """
+        Args:
+            tidy: remove segments that a kill left after their merge.
+
         Raises:
-            ContractError: a segment is damaged or missing.
+            ContractError: a segment is damaged.
         """
         self._storage = storage
         self._folder = folder
+        self._tidy = tidy
         # Two may overlap, if a process that was taken over merged, too: each is complete for its units.
         self._segments = list(self._load())
 
@@ -107,7 +111,8 @@ class TakenFiles:
         until = 0
         for first, last, key in named:
             if -last <= until:  # a kill left it after the merge
-                self._storage.delete(key)
+                if self._tidy:
+                    self._storage.delete(key)
                 continue
             until = -last
             yield Segment(first, until, self._read(key))
@@ -121,21 +126,32 @@ class TakenFiles:
         except (OSError, pa.ArrowException) as error:
             raise ContractError(f"{self._storage.uri(key)} is damaged ({error})", REMEDY) from None
 
-    def check(self, end: int) -> pa.Table:
+    def check(self, end: int, later: Iterable[TakenFile] = ()) -> pa.Table:
         """Each file once, with its newest entry.
+
+        Args:
+            later: files of units that are not in the ledger yet.
 
         Raises:
             ContractError: the ledger does not have all rows before the running number `end`.
         """
-        rows = _newest(segment.rows for segment in self._segments)
+        rows = _newest([*(segment.rows for segment in self._segments), _table(later)])
         counted = pc.sum(rows["done"]).as_py() or 0
         if counted != end:
             raise ContractError(
                 f"{self._storage.uri(self._folder)} has {counted:,} rows of taken files, but the last unit ended at "
-                f"{end:,}",
+                f"{end:,}{self._where(_first_gap(rows))}",
                 REMEDY,
             )
         return rows
+
+    def _where(self, number: int) -> str:
+        """Between which segments the row of this running number is missing."""
+        held = [(self._key(segment).rsplit("/", 1)[-1], _ends(segment.rows)) for segment in self._segments]
+        before = [name for name, ends in held if ends <= number]
+        after = [name for name, ends in held if ends > number]
+        sides = [f"after {name}" for name in before[-1:]] + [f"before {name}" for name in after[:1]]
+        return f": row {number:,} is not in it, a segment is missing {' and '.join(sides)}" if sides else ""
 
     def look_up(self, keys: list[str]) -> dict[str, TakenFile]:
         """The newest entries of those keys that were taken."""
@@ -149,7 +165,7 @@ class TakenFiles:
 
     def add(self, unit: int, files: Iterable[TakenFile]) -> None:
         """Store durably what a unit took."""
-        rows = pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+        rows = _table(files)
         segment = Segment(unit, unit, rows)
         write_durably(self._storage, self._key(segment), _parquet(rows), "taken")
         self._segments.append(segment)
@@ -172,6 +188,25 @@ class TakenFiles:
 
     def _key(self, segment: Segment) -> str:
         return f"{self._folder}/{segment.first:012d}-{segment.last:012d}.parquet"
+
+
+def _table(files: Iterable[TakenFile]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+
+
+def _ends(rows: pa.Table) -> int:
+    """The running number after the last row."""
+    return pc.max(pc.add(rows["first"], rows["done"])).as_py() or 0
+
+
+def _first_gap(rows: pa.Table) -> int:
+    """The first running number that is in no file."""
+    at = 0
+    for file in rows.sort_by("first").select(["first", "done"]).to_pylist():
+        if file["first"] > at:
+            break
+        at = file["first"] + file["done"]
+    return at
 
 
 def _parquet(rows: pa.Table) -> memoryview:
