@@ -209,6 +209,8 @@ def _ledger(lake: Lake) -> Iterator[dict[str, Any]]:
             with lake.storage.open_input(key) as file:
                 yield from pq.read_table(file).to_pylist()
         except (OSError, pa.ArrowException) as error:
+            if is_store_error(error):
+                raise
             raise ContractError(f"{lake.storage.uri(key)} is damaged ({error}): restore it from a backup") from None
     newest = max((last for _, last in spans), default=0)
     for number in lake.units():

@@ -59,10 +59,15 @@ class BucketFolder(SourceFolder):
             return False
 
     def files(self, after: str = "") -> Iterator[Listed]:
-        while page := self._page("", after):
-            for found in page:
-                if not any(part.startswith(HIDDEN) for part in found["path"].split("/")):
-                    yield _listed(found)
+        for found in self._list("", after):
+            if not any(part.startswith(HIDDEN) for part in found["path"].split("/")):
+                yield _listed(found)
+
+    def _list(self, folder: str, after: str) -> Iterator[Any]:
+        while page := self._page(folder, after):
+            yield from page
+            if len(page) < PAGE:
+                return
             after = page[-1]["path"]
 
     def _page(self, folder: str, after: str) -> list[Any]:
@@ -124,12 +129,9 @@ class BucketFolder(SourceFolder):
         return self._ask(key, lambda: obstore.get(self._store, key).bytes().to_bytes())
 
     def names(self, folder: str, after: str = "") -> list[str]:
-        found, key = list[str](), f"{folder}/{after}"
-        while page := self._page(folder, key):
-            names = (one["path"].removeprefix(f"{folder}/") for one in page)
-            found += (name for name in names if "/" not in name)
-            key = page[-1]["path"]
-        return found
+        listed = self._list(folder, f"{folder}/{after}")
+        names = (found["path"].removeprefix(f"{folder}/") for found in listed)
+        return [name for name in names if "/" not in name]
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
         return ask(self.uri(key) if key else self.path, self.place.endpoint, request)

@@ -23,6 +23,7 @@ from spark_app.intake.source_folder import Listed
 from spark_app.model.errors import ContractError
 from spark_app.storage.state_files import write_durably
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 MOST_SEGMENTS = 32
 LEAST_MERGED = 16
@@ -123,7 +124,9 @@ class TakenFiles:
         try:
             with self._storage.open_input(key) as file:
                 return _with_tag(read_table(file))
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, KeyError) as error:
+            if is_store_error(error):
+                raise
             raise ContractError(f"{self._storage.uri(key)} is damaged ({error})", REMEDY) from None
 
     def check(self, end: int, later: Iterable[TakenFile] = ()) -> pa.Table:

@@ -117,6 +117,15 @@ def test_an_answer_that_is_cut_is_asked_for_again(spoilt: ObjectStorage, proxy: 
         assert fault.done == 1
 
 
+def test_a_round_without_a_new_object_is_one_request(spoilt: ObjectStorage, proxy: StoreProxy) -> None:
+    bucket, folder = BucketExports(spoilt.place), BucketFolder(spoilt.place)
+    for name in ("a.json", "b.json"):
+        bucket.write(name, b"1\n")
+    proxy.requests.clear()
+    assert [one.key for one in folder.files()] == ["a.json", "b.json"]
+    assert [request.verb for request in proxy.requests] == ["LIST"]
+
+
 def test_a_name_that_is_no_path_is_refused_by_name(moto: Moto) -> None:
     place = place_in(moto)
     keys = read_credentials(place.credentials_file)
