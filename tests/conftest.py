@@ -2,7 +2,7 @@
 
 import hypothesis
 
-pytest_plugins = ["tests.support.servers", "tests.support.stores"]
+pytest_plugins = ["tests.support.servers", "tests.support.stores", "tests.support.exports"]
 
 # A test has the time limit of pytest. One of 0.2 s for each example would fail on a busy machine.
 hypothesis.settings.register_profile("patient", deadline=None)

@@ -19,10 +19,12 @@ from spark_app.driver.reader import read_kafka
 from spark_app.driver.streaming import Streaming
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
+from spark_app.intake.source_folder import open_folder
 from spark_app.kafka import topics
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.model.errors import ConfigurationError
+from spark_app.model.place import Place
 from spark_app.process.run_context import RunContext
 from spark_app.settings.models import Settings
 
@@ -143,10 +145,13 @@ class FileFeed:
         Raises:
             ConfigurationError: the folder cannot be the source of this lake.
         """
-        folder, lake = (os.path.realpath(path) for path in (self._settings.source.path, self._settings.lake.path))
-        if not os.path.isdir(folder):
-            raise ConfigurationError(f"source.path: there is no folder {folder}")
-        if os.path.commonpath([folder, lake]) in (folder, lake):
+        source, place = self._settings.source_place, self._settings.place
+        if not open_folder(source).exists():
+            raise ConfigurationError(
+                f"source.path: there is no {'bucket' if source.scheme else 'folder'} {source.root}"
+            )
+        folder, lake = _whole_path(source), _whole_path(place)
+        if source.scheme == place.scheme and os.path.commonpath([folder, lake]) in (folder, lake):
             raise ConfigurationError(f"source.path: {folder} and the lake {lake} must not be in one another")
 
     def check(self) -> None:
@@ -164,6 +169,11 @@ class FileFeed:
     def keep(self, land_only: bool, every_second: Callable[[], None]) -> None:
         assert self._stream is not None
         self._stream.keep(origin_of(self._settings.source.name, land_only), every_second)
+
+
+def _whole_path(place: Place) -> str:
+    """A path that two places can be compared by."""
+    return f"/{place.bucket}/{place.prefix}".rstrip("/") if place.scheme else os.path.realpath(place.root)
 
 
 def feed_of(settings: Settings, opened: OpenLake, available_now: bool, accept_loss: bool) -> Feed:

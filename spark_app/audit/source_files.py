@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime
+import gzip
 import hashlib
+import io
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Span
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.storage.opening import open_storage
 from spark_app.storage.state_files import read_durable
+from spark_app.storage.store_errors import is_store_error
 
 IDENTITY = "files"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -60,7 +63,7 @@ class Files:
             ContractError: the ledger is damaged.
         """
         self._source = settings.source
-        self._folder = Path(settings.source.path)
+        self._folder = open_storage(settings.source_place)
         self._most = settings.batch.max_record_bytes
         lake = Lake(settings.place)
         found: dict[str, dict[str, Any]] = {}
@@ -111,11 +114,13 @@ class Files:
         if file.intact is None:
             digest = hashlib.sha256()
             try:
-                with (self._folder / file.key).open("rb") as opened:
+                with self._folder.open_input(file.key) as opened:
                     while chunk := opened.read(CHUNK):
                         digest.update(chunk)
                 file.intact = digest.hexdigest() == file.digest
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
+                if is_store_error(error):  # nobody knows what became of the file
+                    raise
                 file.intact = False
         return file.intact
 
@@ -156,15 +161,14 @@ class Files:
             records.leave_out(len(records) - 1)
 
     def _rows(self, file: _File) -> Iterator[_Row]:
-        path = self._folder / file.key
         if file.key.lower().endswith(".parquet"):
-            with pq.ParquetFile(path) as parquet:
+            with self._folder.open_input(file.key) as opened, pq.ParquetFile(opened) as parquet:
                 for batch in parquet.iter_batches(1000, use_threads=False):
                     for values in batch.to_pylist():
                         yield self._of_parquet(values, parquet.schema_arrow)
         else:
-            with path.open("rb") as lines:
-                for line in lines:
+            with self._folder.open_input(file.key) as opened:
+                for line in _uncompressed(opened, file.key):
                     yield self._of_line(line.removesuffix(b"\n"))
 
     def _of_parquet(self, values: dict[str, Any], schema: pa.Schema) -> _Row:
@@ -205,12 +209,20 @@ def _ledger(lake: Lake) -> Iterator[dict[str, Any]]:
             with lake.storage.open_input(key) as file:
                 yield from pq.read_table(file).to_pylist()
         except (OSError, pa.ArrowException) as error:
+            if is_store_error(error):
+                raise
             raise ContractError(f"{lake.storage.uri(key)} is damaged ({error}): restore it from a backup") from None
     newest = max((last for _, last in spans), default=0)
     for number in lake.units():
         if number > newest:
             stored = read_durable(lake.storage, f"{lake.manifests}/{number:012d}.json") or {}
             yield from json.loads(stored.get("manifest", "{}")).get("source", {}).get("files", ())
+
+
+def _uncompressed(file: pa.NativeFile, key: str) -> io.BufferedIOBase:
+    if key.lower().endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)
+    return io.BufferedReader(pa.CompressedInputStream(file, "zstd") if key.lower().endswith(".zst") else file)
 
 
 def _unpacked(value: bytes | str | None) -> bytes | None:

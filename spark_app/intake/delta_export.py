@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_app.intake.planning import Due
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.source_folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.model.errors import ContractError
 from spark_app.storage.state_files import read_durable, read_json, write_durably, write_quickly
@@ -22,6 +22,8 @@ from spark_app.storage.storage import Storage
 
 LOG = "_delta_log"
 REMEDY = "take the table into a new lake, or restore its log"
+MARKS = "marks rows as deleted, and only a table that rows are added to can be taken"
+UNMARK = "rewrite its files without these rows (REORG TABLE ... APPLY (PURGE))"
 
 
 class DeltaListing:
@@ -60,36 +62,54 @@ class DeltaListing:
         if self.version < began["version"]:
             self._begin_with(began["version"])
 
+    def _table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self._folder.path, version=version, storage_options=self._folder.delta_options)
+
     def _newest_version(self) -> int:
         try:
-            return DeltaTable(self._folder.path).version()
+            table = self._table()
         except DeltaError as error:
             raise ContractError(f"{self._folder.path} is no Delta table ({error})", REMEDY) from None
+        self._refuse_marks(table)  # before the lake notes a beginning that it could not get away from
+        return table.version()
 
     def _begin_with(self, version: int) -> None:
         """The files of one version, because earlier ones may be gone."""
         try:
-            paths = DeltaTable(self._folder.path, version=version).get_add_actions(flatten=True)["path"].to_pylist()
+            table = self._table(version)
+            paths = table.get_add_actions(flatten=True)["path"].to_pylist()
         except DeltaError as error:
             raise ContractError(f"{self._folder.path}: version {version} cannot be read ({error})", REMEDY) from None
+        self._refuse_marks(table)
         for path in sorted(paths):
             self._add({"path": path}, version)
         self._read = version
 
+    def _refuse_marks(self, table: DeltaTable) -> None:
+        """The list of a version's files does not say which of their rows are deleted."""
+        if "deletionVectors" not in (table.protocol().reader_features or ()):
+            return
+        what = f"{self._folder.path}: version {table.version()} {MARKS}"
+        try:
+            marked = any(batch.num_rows for batch in table.deletion_vectors())
+        except DeltaError as error:
+            raise ContractError(f"{what} ({error})", UNMARK) from None
+        if marked:
+            raise ContractError(what, UNMARK)
+
     def _add(self, action: Mapping[str, Any], version: int) -> None:
         key = unquote(action["path"])
         if action.get("deletionVector"):
-            raise ContractError(
-                f"{self._folder.path}: version {version} marks rows of {key} as deleted, and only a table that rows "
-                "are added to can be taken",
-                REMEDY,
-            )
+            raise ContractError(f"{self._folder.path}: version {version} {MARKS} ({as_text(key)})", REMEDY)
         try:
             self._folder.uri(key)
         except ValueError as error:
-            self.gone[action["path"]] = str(error)
+            self.gone[as_text(key)] = str(error)
         else:
-            self._due[key] = version
+            if is_text(key):
+                self._due[key] = version
+            else:
+                self.gone[as_text(key)] = NO_TEXT
 
     def known(self, keys: Iterable[str]) -> dict[str, TakenFile]:
         return self._taken.look_up(list(keys))
@@ -118,8 +138,9 @@ class DeltaListing:
             self._read_version(version)
             self._read = version
         entries, found = self._taken.look_up(list(self._due)), list[Due]()
+        there = self._folder.look_at_all(self._due)
         for key in list(self._due):
-            one = self._folder.look(key)
+            one = there.get(key)
             if (entry := entries.get(key)) is not None and entry.done == entry.rows:
                 del self._due[key]
             elif one is None:
@@ -131,9 +152,8 @@ class DeltaListing:
         return found
 
     def _new_versions(self) -> list[int]:
-        names = self._folder.names(LOG)
-        there = sorted(int(n[:-5]) for n in names if n.endswith(".json") and n[:-5].isdecimal())
-        new = [number for number in there if number > self._read]
+        names = self._folder.names(LOG, _entry(self._read) if self._read >= 0 else "")
+        new = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
         if new and new[0] != self._read + 1:
             raise ContractError(
                 f"{self._folder.path}: the log has no version {self._read + 1} any more, so it cannot be said which "
@@ -143,7 +163,7 @@ class DeltaListing:
         return new
 
     def _read_version(self, version: int) -> None:
-        for line in self._folder.get(f"{LOG}/{version:020d}.json").splitlines():
+        for line in self._folder.get(f"{LOG}/{_entry(version)}").splitlines():
             action = json.loads(line)
             removed = action.get("remove")
             if removed and removed.get("dataChange", True):
@@ -155,3 +175,7 @@ class DeltaListing:
             added = action.get("add")
             if added and added.get("dataChange", True):
                 self._add(added, version)
+
+
+def _entry(version: int) -> str:
+    return f"{version:020d}.json"

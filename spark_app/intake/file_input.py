@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_app.intake.columns_of_source import SourceColumns, leave_out
-from spark_app.intake.scanning import JSON, Piece
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.scanning import CHUNK_BYTES, JSON, Piece, codec_of, lines_in
+from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.errors import first_message_line
 from spark_app.model.offsets import Span
+from spark_app.storage.store_errors import is_store_error
 from spark_app.worker.bronze import first_records
 
 
@@ -40,6 +41,31 @@ class Part:
     format: str
     piece: Piece
     first: int
+
+
+class _OpenLines:
+    """The file of lines that a task read last: it reads on, because compressed lines have no middle to begin at."""
+
+    def __init__(self, folder: SourceFolder):
+        self._folder = folder
+        self._file: Listed | None = None
+        self._at = 0
+        self._lines: pa.NativeFile
+
+    def read(self, part: Part) -> bytes:
+        if self._file != part.file or self._at > part.piece.start:
+            self._lines, self._at = lines_in(self._folder.open_input(part.file), part.file.key), 0
+            self._file = part.file
+        if codec_of(part.file.key) is None:
+            self._lines.seek(part.piece.start)
+            self._at = part.piece.start
+        while skipped := self._lines.read(min(CHUNK_BYTES, part.piece.start - self._at)):
+            self._at += len(skipped)
+        lines: bytes = self._lines.read(part.piece.end - part.piece.start)
+        self._at += len(lines)
+        if self._at != part.piece.end:
+            raise OSError("it is shorter than it was")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -85,23 +111,29 @@ class FileShare:
             yield pa.concat_batches(some)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        opened = _OpenLines(self.folder)
         for part in self.parts:
             try:
                 self._check(part)
-                for batch in self._read_lines(part) if part.format == JSON else self._read_group(part):
+                for batch in self._read_lines(opened, part) if part.format == JSON else self._read_group(part):
                     if len(batch):
                         yield leave_out(batch, self.record_bytes)
                 self._check(part)
             except FileNotFoundError:
                 raise _failed(part, "is gone") from None
+            except Changed as changed:
+                raise _failed(part, str(changed)) from None
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:  # also text that is not UTF-8
+                if is_store_error(error):
+                    raise
                 self._check(part)  # a change explains it
                 raise _failed(part, f"cannot be read ({first_message_line(error)})", True) from None
 
     def _check(self, part: Part) -> None:
-        now = self.folder.look(part.file.key)
-        if now is None or not now.is_same(part.file.size, part.file.changed):
-            raise _failed(part, "is gone" if now is None else "was changed while it was read")
+        try:
+            self.folder.check(part.file)
+        except Changed as changed:
+            raise _failed(part, str(changed)) from None
 
     def _size(self, piece: Piece) -> int:
         """Records of an Arrow batch."""
@@ -111,18 +143,16 @@ class FileShare:
         from pyarrow.parquet import ParquetFile  # imports pandas, which a worker has blocked by now
 
         at = part.first
-        with self.folder.open_input(part.file.key) as file, ParquetFile(file) as parquet:
+        with self.folder.open_input(part.file) as file, ParquetFile(file) as parquet:
             names = [name for name in self.columns.names if name in parquet.schema_arrow.names]
             groups = [part.piece.start]
             for batch in parquet.iter_batches(self._size(part.piece), groups, names, use_threads=False):
                 yield self.columns.from_parquet(batch, self.topic, at, part.file.time // 1000)
                 at += len(batch)
 
-    def _read_lines(self, part: Part) -> Iterator[pa.RecordBatch]:
-        piece, size = part.piece, self._size(part.piece)
-        with self.folder.open_input(part.file.key) as file:
-            file.seek(piece.start)
-            lines = file.read(piece.end - piece.start).split(b"\n")[:-1]
+    def _read_lines(self, opened: _OpenLines, part: Part) -> Iterator[pa.RecordBatch]:
+        size = self._size(part.piece)
+        lines = opened.read(part).split(b"\n")[:-1]
         numbered = [(part.first + row, line) for row, line in enumerate(lines) if line.strip()]
         for at in range(0, len(numbered), size):
             yield self.columns.from_lines(numbered[at : at + size], self.topic, part.file.time // 1000)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from spark_app.intake.planning import Due
 from spark_app.intake.scanning import format_of
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.source_folder import NO_TEXT, Listed, SourceFolder, as_text, is_text
 from spark_app.intake.taken_files import TakenFile, TakenFiles
 from spark_app.settings.sources import Source
 
@@ -29,7 +29,8 @@ class FolderListing:
 
     Attributes:
         resting: key -> (file, monotonic time since when it is known so) of new files that are not yet at rest.
-        version, gone: as in `DeltaListing`; a folder has neither.
+        version: as in `DeltaListing`; a folder has none.
+        gone: name -> why such a file cannot be taken.
     """
 
     version = -1
@@ -79,6 +80,8 @@ class FolderListing:
         """
         began = time.monotonic()
         everything = began >= self._full_due or not self._cursor
+        if everything:
+            self.gone = {}
         listed = self._everything() if everything else self._newest()
         due_now = (due for due in listed if not skip(due[0]))  # else those to skip could keep out all others
         found = {due[0].key: due for due in nsmallest(MOST_FOUND, due_now, key=lambda due: due[0].key)}
@@ -92,22 +95,30 @@ class FolderListing:
 
     def _look_again(self, keys: Collection[str]) -> dict[str, Due]:
         entries = self.known(keys)
-        found = {key: (one, entries.get(key)) for key in keys if (one := self._folder.look(key)) is not None}
+        found = {key: (one, entries.get(key)) for key, one in self._folder.look_at_all(keys).items()}
         return {key: due for key, due in found.items() if _is_new(*due)}
 
     def _newest(self) -> Iterator[Due]:
-        for one in self._folder.files(self._cursor):
+        for one in self._listed(self._cursor):
             entry = self._near.get(one.key)
-            if self._is_of_records(one.key) and _is_new(one, entry):
+            if _is_new(one, entry):
                 yield one, entry
 
     def _everything(self) -> Iterator[Due]:
-        listed = (one for one in self._folder.files() if self._is_of_records(one.key))
+        listed = self._listed("")
         while some := list(islice(listed, LOOKED_UP)):
             entries = self.known(one.key for one in some)
             for one in some:
                 if _is_new(one, entries.get(one.key)):
                     yield one, entries.get(one.key)
+
+    def _listed(self, after: str) -> Iterator[Listed]:
+        """The files of records whose names are text, as the ledger and the log need it."""
+        for one in self._folder.files(after):
+            if self._is_of_records(one.key) and is_text(one.key):
+                yield one
+            elif self._is_of_records(one.key):
+                self.gone[as_text(one.key)] = NO_TEXT
 
     def _is_of_records(self, key: str) -> bool:
         kind = format_of(key)

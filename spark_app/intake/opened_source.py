@@ -10,7 +10,7 @@ from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.delta_export import LOG, DeltaListing
 from spark_app.intake.finding import FolderListing
 from spark_app.intake.planning import Listing, Plan, Planner
-from spark_app.intake.source_folder import SourceFolder
+from spark_app.intake.source_folder import open_folder
 from spark_app.intake.taken_files import TakenFile, TakenFiles, files_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -35,7 +35,7 @@ class OpenedSource:
         self._lake = lake
         self._manifests = manifests
         self._name = settings.source.name
-        self.folder = SourceFolder(settings.source.path)
+        self.folder = open_folder(settings.source_place)
         self._taken = TakenFiles(lake.storage, lake.taken)
         self.catch_up()
         known = self._taken.check(self.end)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.file_input import FileFailed, Part
-from spark_app.intake.scanning import PARQUET, Changed, Scan, Unreadable, format_of, scan
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.scanning import PARQUET, Scan, Unreadable, format_of, scan
+from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.intake.taken_files import TakenFile
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch
@@ -128,8 +128,8 @@ class Planner:
         if not full:  # otherwise what is listed is enough
             queued = {one.key for one, _ in self._queue}
             self._queue = self._listing.find(queued | self._kept_out.keys(), self._is_kept_out)
-            for key in [key for key in self._kept_out if self._folder.look(key) is None]:
-                del self._kept_out[key]
+            there = self._folder.look_at_all(self._kept_out)
+            self._kept_out = {key: kept for key, kept in self._kept_out.items() if key in there}
             plan, _ = self._fill(start)
         return plan if plan.parts else None
 
@@ -151,11 +151,11 @@ class Planner:
             if found is None:
                 continue
             if entry is not None and entry.done == entry.rows:
-                self._touched[listed.key] = replace(entry, size=listed.size, changed=listed.changed)
+                self._touched[listed.key] = _stamped(entry, listed)
                 continue
-            stamped = TakenFile(listed.key, listed.size, listed.changed, listed.time, found.digest, at, 0, found.rows)
-            if entry is not None:
-                stamped = replace(entry, size=listed.size, changed=listed.changed)
+            stamped = _stamped(
+                entry or TakenFile(listed.key, 0, 0, listed.time, found.digest, at, 0, found.rows), listed
+            )
             done, full = _take(load, replace(listed, time=stamped.time), stamped, found)
             if done > stamped.done:
                 files.append(replace(stamped, done=done))
@@ -183,11 +183,12 @@ class Planner:
     def _scan(self, listed: Listed, entry: TakenFile | None) -> Scan | None:
         """None = the file is not to be taken now."""
         known = self._scans.get(listed.key)
-        if known is not None and known[0] == listed and self._folder.look(listed.key) == listed:
-            return known[1]
-        if self._is_kept_out(listed):
-            return None
         try:
+            if known is not None and known[0] == listed:
+                self._folder.check(listed)
+                return known[1]
+            if self._is_kept_out(listed):
+                return None
             found = scan(self._folder, listed, format_of(listed.key) or PARQUET, self._columns)
         except Unreadable as error:
             self._keep_out(listed, entry, str(error))
@@ -227,6 +228,11 @@ class Planner:
         found = self._scans.pop(failure.key, None)
         if failure.unreadable and found is not None:
             self._keep_out(found[0], self._listing.known([failure.key]).get(failure.key), failure.what)
+
+
+def _stamped(entry: TakenFile, listed: Listed) -> TakenFile:
+    """The entry of a file that is looked at as it is now."""
+    return replace(entry, size=listed.size, changed=listed.changed, tag=listed.tag)
 
 
 def _take(load: _Load, listed: Listed, entry: TakenFile, found: Scan) -> tuple[int, bool]:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from spark_app.intake.columns_of_source import SourceColumns
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.model.errors import first_message_line
+from spark_app.storage.store_errors import is_store_error
 
 CHUNK_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20  # of JSON lines
 PARQUET, JSON = "parquet", "json"
 ENDINGS = {".parquet": PARQUET, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
+CODECS = {".gz": "gzip", ".zst": "zstd"}
+MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
+LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
+LONGEST_LINE = 256 << 20  # of compressed lines, because a task holds it in memory
 
 
 class Unreadable(Exception):
     """A file is not whole, or not of its format; the text says why."""
-
-
-class Changed(Exception):
-    """A file was changed or removed while it was read."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Piece:
 
     Attributes:
         row: the number of rows of the file before it.
-        start, end: bytes of the lines; of a row group its number, twice.
+        start, end: bytes of the lines, as they are uncompressed; of a row group its number, twice.
         bytes: about its size in memory.
     """
 
@@ -57,8 +59,22 @@ class Scan:
 
 
 def format_of(key: str) -> str | None:
-    """The format of a file by its name; None = it is no file of records."""
-    return next((kind for ending, kind in ENDINGS.items() if key.lower().endswith(ending)), None)
+    """The format of a file by its name; None = it is no file of records. Only lines may be compressed."""
+    name = key.lower()
+    packed = next((ending for ending in CODECS if name.endswith(ending)), "")
+    kind = next((kind for ending, kind in ENDINGS.items() if name.removesuffix(packed).endswith(ending)), None)
+    return kind if kind == JSON or not packed else None
+
+
+def lines_in(file: pa.NativeFile, key: str) -> pa.NativeFile:
+    """The lines of a file of JSON, to read from the first to the last one."""
+    codec = codec_of(key)
+    return pa.CompressedInputStream(file, codec) if codec else file
+
+
+def codec_of(key: str) -> str | None:
+    """How a file is compressed by its name."""
+    return next((codec for ending, codec in CODECS.items() if key.lower().endswith(ending)), None)
 
 
 def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns) -> Scan:
@@ -66,49 +82,84 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
     Raises:
         Unreadable: the file is not whole.
         Changed: it is not the listed file any more.
+        StoreError, PermissionError: the object store does not do what is asked.
     """
     try:
-        digest, lines = _read_through(folder, listed.key, kind)
-        pieces = lines if kind == JSON else _row_groups(folder, listed.key, columns)
+        digest, pieces = _read_through(folder, listed, kind)
+        if kind == PARQUET:
+            pieces = _row_groups(folder, listed, columns)
     except FileNotFoundError:
-        raise Changed(listed.key) from None
+        raise Changed("is gone") from None
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        if is_store_error(error):
+            raise
         raise Unreadable(first_message_line(error)) from None
-    now = folder.look(listed.key)
-    if now is None or not now.is_same(listed.size, listed.changed):
-        raise Changed(listed.key)
+    folder.check(listed)
     return Scan(kind, digest, sum(piece.rows for piece in pieces), tuple(pieces))
 
 
-def _read_through(folder: SourceFolder, key: str, kind: str) -> tuple[str, list[Piece]]:
+class _Digesting(io.RawIOBase):
+    """A file that is read from start to end, with the digest of what was read."""
+
+    def __init__(self, file: pa.NativeFile):
+        super().__init__()
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        chunk: bytes = self._file.read(size)
+        self.digest.update(chunk)
+        return chunk
+
+
+def _read_through(folder: SourceFolder, listed: Listed, kind: str) -> tuple[str, list[Piece]]:
     """(digest, pieces of lines). For Parquet there are no pieces."""
-    digest, pieces, last = hashlib.sha256(), [], b""
-    start = at = row = lines = 0
-    with folder.open_input(key) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            at, last = at + len(chunk), chunk[-1:]
-            if kind != JSON:
-                continue
-            cut = chunk.rfind(b"\n") + 1
-            if cut and at - len(chunk) + cut - start >= PIECE_BYTES:
-                end = at - len(chunk) + cut
-                lines += chunk.count(b"\n", 0, cut)
-                pieces.append(Piece(row, lines, start, end, end - start))
-                row, start, lines = row + lines, end, chunk.count(b"\n", cut)
-            else:
-                lines += chunk.count(b"\n")
-    if kind == JSON and last != b"\n":
+    with folder.open_input(listed) as opened:
+        file = _Digesting(opened)
+        pieces = _pieces(lines_in(pa.PythonFile(file, mode="r"), listed.key), listed) if kind == JSON else []
+        while file.read(CHUNK_BYTES):
+            pass
+        return file.digest.hexdigest(), pieces
+
+
+def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
+    """Cut lines into pieces; of compressed ones, at most about a piece and a line are in memory at once.
+
+    Raises:
+        Unreadable: the last line is not whole, or what is compressed is far too large.
+    """
+    pieces, last = list[Piece](), b""
+    start = at = ended = row = count = 0
+    most = max(LEAST_BYTES, MOST_RATIO * listed.size) if codec_of(listed.key) else None
+    while chunk := lines.read(CHUNK_BYTES):
+        cut, begun = chunk.rfind(b"\n") + 1, at
+        at, last = at + len(chunk), chunk[-1:]
+        if cut:
+            ended = begun + cut
+        if most is not None and at > most:
+            raise Unreadable(f"its lines have more than {MOST_RATIO:,} times its size")
+        if most is not None and at - ended > LONGEST_LINE:
+            raise Unreadable(f"it has a line of more than {LONGEST_LINE >> 20} MiB")
+        if cut and ended - start >= PIECE_BYTES:
+            count += chunk.count(b"\n", 0, cut)
+            pieces.append(Piece(row, count, start, ended, ended - start))
+            row, start, count = row + count, ended, 0
+        else:
+            count += chunk.count(b"\n")
+    if last != b"\n":
         raise Unreadable("its last line has no end" if at else "it is empty")
-    if lines:
-        pieces.append(Piece(row, lines, start, at, at - start))
-    return digest.hexdigest(), pieces
+    if count:
+        pieces.append(Piece(row, count, start, at, at - start))
+    return pieces
 
 
-def _row_groups(folder: SourceFolder, key: str, columns: SourceColumns) -> list[Piece]:
+def _row_groups(folder: SourceFolder, listed: Listed, columns: SourceColumns) -> list[Piece]:
     from pyarrow.parquet import ParquetFile  # workers block pandas before they load it
 
-    with folder.open_input(key) as file, ParquetFile(file) as parquet:
+    with folder.open_input(listed) as file, ParquetFile(file) as parquet:
         if problem := columns.problem(parquet.schema_arrow):
             raise Unreadable(problem)
         pieces, row = [], 0

@@ -1,4 +1,4 @@
-"""The folder of a file source. Only this class lists and opens its files, so that another storage can take its place.
+"""The folder of a file source, on a disk. Only this class and `BucketFolder` list and open its files.
 
 A key is a file's path below the folder, with "/" between the parts.
 """
@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from spark_app.model.place import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 HIDDEN = (".", "_")  # other programs write half a file under such a name, and marks such as _SUCCESS
+
+
+NO_TEXT = "its name is not UTF-8: give it another one"
+
+
+class Changed(Exception):
+    """A file is not the listed one any more; the text says what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +33,30 @@ class Listed:
 
     Attributes:
         size: bytes.
-        changed: nanoseconds since 1970 of the last change of content or name (ctime): unlike the time of the content it
-            cannot be set, so a copied file with an old time is not taken for a settled one.
+        changed: nanoseconds since 1970 of the last change. On a disk that of content or name (ctime): unlike the time
+            of the content it cannot be set, so a copied file with an old time is not taken for a settled one.
         time: nanoseconds since 1970 of the content (mtime).
+        tag: the e-tag that a bucket gives the content; "" on a disk.
     """
 
     key: str
     size: int
     changed: int
     time: int
+    tag: str = ""
 
-    def is_same(self, size: int, changed: int) -> bool:
-        return (self.size, self.changed) == (size, changed)
+    def is_same(self, size: int, changed: int, tag: str) -> bool:
+        return (self.size, self.changed, self.tag) == (size, changed, tag)
 
 
-class SourceFolder:
-    """A folder on a disk that every worker sees under the same path. It may be pickled."""
+class SourceFolder(ABC):
+    """A folder that every worker sees. It may be pickled, and holds no secret.
 
-    def __init__(self, path: str):
-        self.path = os.path.abspath(path)
+    Attributes:
+        path: the name under which people know it.
+    """
+
+    path: str
 
     def uri(self, key: str) -> str:
         """The name under which people know the file.
@@ -53,16 +68,74 @@ class SourceFolder:
             raise ValueError(f"{key!r} is not below {self.path}")
         return f"{self.path}/{key}"
 
-    def exists(self, key: str = "") -> bool:
-        return os.path.exists(self.uri(key) if key else self.path)
+    @property
+    @abstractmethod
+    def delta_options(self) -> dict[str, str]:
+        """How delta-rs reaches the files. They may hold secrets."""
 
+    @abstractmethod
+    def exists(self, key: str = "") -> bool:
+        """Whether there is such a file or folder."""
+
+    @abstractmethod
     def files(self, after: str = "") -> Iterator[Listed]:
         """The files whose keys come after `after` in the order of keys, in no order. What is removed meanwhile is left
-        out, and linked folders are.
+        out, and hidden files are.
 
         Raises:
             OSError: a folder cannot be read.
         """
+
+    @abstractmethod
+    def look(self, key: str) -> Listed | None:
+        """The file as it is now; None if it does not exist."""
+
+    def look_at_all(self, keys: Iterable[str]) -> dict[str, Listed]:
+        """Those of the files that exist."""
+        return {key: found for key in keys if (found := self.look(key)) is not None}
+
+    @abstractmethod
+    def check(self, listed: Listed) -> None:
+        """Called before and after a file is read.
+
+        Raises:
+            Changed: what was read may be of another file than the listed one.
+        """
+
+    @abstractmethod
+    def open_input(self, listed: Listed) -> pa.NativeFile:
+        """A file to read at any position.
+
+        Raises:
+            FileNotFoundError
+            Changed: also later, when the file is read.
+        """
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """The content of a small file.
+
+        Raises:
+            FileNotFoundError
+        """
+
+    @abstractmethod
+    def names(self, folder: str, after: str = "") -> list[str]:
+        """The names in a folder that come after `after`, sorted; empty if there is no such folder."""
+
+
+class DiskFolder(SourceFolder):
+    """A folder on a disk that every worker sees under the same path."""
+
+    delta_options: dict[str, str] = {}
+
+    def __init__(self, path: str):
+        self.path = os.path.abspath(path)
+
+    def exists(self, key: str = "") -> bool:
+        return os.path.exists(self.uri(key)) if key else os.path.isdir(self.path)
+
+    def files(self, after: str = "") -> Iterator[Listed]:
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -92,35 +165,56 @@ class SourceFolder:
             raise
 
     def look(self, key: str) -> Listed | None:
-        """The file as it is now; None if it does not exist."""
         try:
             found = os.stat(self.uri(key))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return Listed(key, found.st_size, found.st_ctime_ns, found.st_mtime_ns)
 
-    def open_input(self, key: str) -> pa.NativeFile:
-        """A file to read at any position.
+    def check(self, listed: Listed) -> None:
+        now = self.look(listed.key)
+        if now is None:
+            raise Changed("is gone")
+        if not now.is_same(listed.size, listed.changed, listed.tag):
+            raise Changed("was changed while it was read")
 
-        Raises:
-            FileNotFoundError
-        """
+    def open_input(self, listed: Listed) -> pa.NativeFile:
         from pyarrow import OSFile
 
-        return OSFile(self.uri(key), "rb")
+        return OSFile(self.uri(listed.key), "rb")
 
     def get(self, key: str) -> bytes:
-        """The content of a small file.
-
-        Raises:
-            FileNotFoundError
-        """
         with open(self.uri(key), "rb") as file:
             return file.read()
 
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; empty if there is no such folder."""
+    def names(self, folder: str, after: str = "") -> list[str]:
         try:
-            return sorted(os.listdir(self.uri(folder)))
+            return sorted(name for name in os.listdir(self.uri(folder)) if name > after)
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+
+def is_text(key: str) -> bool:
+    """Whether a key is Unicode: a name on a disk may be any bytes, and a log of Delta may have half of a character."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def as_text(key: str) -> str:
+    """A key as people can read it, with escapes for what is no text."""
+    try:
+        return os.fsencode(key).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        return key.encode("ascii", "backslashreplace").decode()
+
+
+def open_folder(place: Place) -> SourceFolder:
+    """The folder at a place."""
+    if not place.scheme:
+        return DiskFolder(place.root)
+    from spark_app.intake.bucket_folder import BucketFolder  # its libraries take time to load
+
+    return BucketFolder(place)

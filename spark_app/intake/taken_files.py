@@ -23,6 +23,7 @@ from spark_app.intake.source_folder import Listed
 from spark_app.model.errors import ContractError
 from spark_app.storage.state_files import write_durably
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 MOST_SEGMENTS = 32
 LEAST_MERGED = 16
@@ -34,7 +35,7 @@ REMEDY = "restore it from a backup of the lake"
 class TakenFile:
     """
     Attributes:
-        key, size, changed, time: as in `Listed`.
+        key, size, changed, time, tag: as in `Listed`.
         digest: SHA-256 of the content, in hexadecimal digits.
         first: the running number of the file's first row.
         done: rows that are taken.
@@ -49,10 +50,11 @@ class TakenFile:
     first: int
     done: int
     rows: int
+    tag: str = ""
 
     def is_as(self, listed: Listed) -> bool:
         """Whether the file is unchanged for sure."""
-        return listed.is_same(self.size, self.changed)
+        return listed.is_same(self.size, self.changed, self.tag)
 
 
 SCHEMA = pa.schema(
@@ -65,6 +67,7 @@ SCHEMA = pa.schema(
         ("first", pa.int64()),
         ("done", pa.int64()),
         ("rows", pa.int64()),
+        ("tag", pa.string()),
     ]
 )
 
@@ -82,13 +85,17 @@ class TakenFiles:
         unit: the last unit in it.
     """
 
-    def __init__(self, storage: Storage, folder: str):
+    def __init__(self, storage: Storage, folder: str, tidy: bool = True):
         """
+        Args:
+            tidy: remove segments that a kill left after their merge.
+
         Raises:
-            ContractError: a segment is damaged or missing.
+            ContractError: a segment is damaged.
         """
         self._storage = storage
         self._folder = folder
+        self._tidy = tidy
         # Two may overlap, if a process that was taken over merged, too: each is complete for its units.
         self._segments = list(self._load())
 
@@ -105,7 +112,8 @@ class TakenFiles:
         until = 0
         for first, last, key in named:
             if -last <= until:  # a kill left it after the merge
-                self._storage.delete(key)
+                if self._tidy:
+                    self._storage.delete(key)
                 continue
             until = -last
             yield Segment(first, until, self._read(key))
@@ -115,25 +123,38 @@ class TakenFiles:
 
         try:
             with self._storage.open_input(key) as file:
-                return read_table(file, schema=SCHEMA)
-        except (OSError, pa.ArrowException) as error:
+                return _with_tag(read_table(file))
+        except (OSError, pa.ArrowException, KeyError) as error:
+            if is_store_error(error):
+                raise
             raise ContractError(f"{self._storage.uri(key)} is damaged ({error})", REMEDY) from None
 
-    def check(self, end: int) -> pa.Table:
+    def check(self, end: int, later: Iterable[TakenFile] = ()) -> pa.Table:
         """Each file once, with its newest entry.
+
+        Args:
+            later: files of units that are not in the ledger yet.
 
         Raises:
             ContractError: the ledger does not have all rows before the running number `end`.
         """
-        rows = _newest(segment.rows for segment in self._segments)
+        rows = _newest([*(segment.rows for segment in self._segments), _table(later)])
         counted = pc.sum(rows["done"]).as_py() or 0
         if counted != end:
             raise ContractError(
                 f"{self._storage.uri(self._folder)} has {counted:,} rows of taken files, but the last unit ended at "
-                f"{end:,}",
+                f"{end:,}{self._where(_first_gap(rows))}",
                 REMEDY,
             )
         return rows
+
+    def _where(self, number: int) -> str:
+        """Between which segments the row of this running number is missing."""
+        held = [(self._key(segment).rsplit("/", 1)[-1], _ends(segment.rows)) for segment in self._segments]
+        before = [name for name, ends in held if ends <= number]
+        after = [name for name, ends in held if ends > number]
+        sides = [f"after {name}" for name in before[-1:]] + [f"before {name}" for name in after[:1]]
+        return f": row {number:,} is not in it, a segment is missing {' and '.join(sides)}" if sides else ""
 
     def look_up(self, keys: list[str]) -> dict[str, TakenFile]:
         """The newest entries of those keys that were taken."""
@@ -147,7 +168,7 @@ class TakenFiles:
 
     def add(self, unit: int, files: Iterable[TakenFile]) -> None:
         """Store durably what a unit took."""
-        rows = pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+        rows = _table(files)
         segment = Segment(unit, unit, rows)
         write_durably(self._storage, self._key(segment), _parquet(rows), "taken")
         self._segments.append(segment)
@@ -172,12 +193,38 @@ class TakenFiles:
         return f"{self._folder}/{segment.first:012d}-{segment.last:012d}.parquet"
 
 
+def _table(files: Iterable[TakenFile]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+
+
+def _ends(rows: pa.Table) -> int:
+    """The running number after the last row."""
+    return pc.max(pc.add(rows["first"], rows["done"])).as_py() or 0
+
+
+def _first_gap(rows: pa.Table) -> int:
+    """The first running number that is in no file."""
+    at = 0
+    for file in rows.sort_by("first").select(["first", "done"]).to_pylist():
+        if file["first"] > at:
+            break
+        at = file["first"] + file["done"]
+    return at
+
+
 def _parquet(rows: pa.Table) -> memoryview:
     from pyarrow.parquet import write_table
 
     sink = pa.BufferOutputStream()
     write_table(rows, sink, compression="zstd")
     return memoryview(sink.getvalue())
+
+
+def _with_tag(rows: pa.Table) -> pa.Table:
+    """Segments of earlier releases have no tags."""
+    if "tag" not in rows.column_names:
+        rows = rows.append_column("tag", pa.repeat(pa.scalar(""), len(rows)))
+    return rows.select(SCHEMA.names).cast(SCHEMA)
 
 
 def _newest(tables: Iterable[pa.Table]) -> pa.Table:

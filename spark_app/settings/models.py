@@ -298,13 +298,16 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _be_at_a_known_place(self) -> Settings:
-        scheme, place = self.place.scheme, self.lake.path
-        if scheme in UNTESTED and not self.lake.untested:
-            raise ValueError(f"lake.path: {place} was never tested; set lake.untested = true to use it all the same")
-        if scheme and not ADDRESS.fullmatch(place):
-            raise ValueError(
-                f"lake.path: {place} is neither a folder nor s3://bucket/prefix of letters, digits and any of . _ - /"
-            )
+        for setting, place in (("lake.path", self.place), ("source.path", self.source_place)):
+            if place.scheme in UNTESTED and not self.lake.untested:
+                raise ValueError(
+                    f"{setting}: {place.root} was never tested; set lake.untested = true to use it all the same"
+                )
+            if place.scheme and not ADDRESS.fullmatch(place.root):
+                raise ValueError(
+                    f"{setting}: {place.root} is neither a folder nor s3://bucket/prefix of letters, digits and any of "
+                    ". _ - /"
+                )
         return self
 
     @field_validator("reference")
@@ -331,9 +334,16 @@ class Settings(BaseSettings):
     @property
     def place(self) -> Place:
         """Where the lake is."""
-        store = self.store
-        reached = store.endpoint.rstrip("/"), store.region, store.credentials_file
-        return Place(self.lake.path, *reached, store.local_path, store.lease_s)
+        return Place(self.lake.path, *self._reached, self.store.local_path, self.store.lease_s)
+
+    @property
+    def source_place(self) -> Place:
+        """Where the files of the source are."""
+        return Place(self.source.path, *self._reached)
+
+    @property
+    def _reached(self) -> tuple[str, str, str]:
+        return self.store.endpoint.rstrip("/"), self.store.region, self.store.credentials_file
 
     @property
     def topics(self) -> list[str]:

@@ -13,7 +13,7 @@ class Source(Section):
     """This section sets where records come from: the topics of [kafka], or the files of a folder."""
 
     kind: Literal["kafka", "files"] = Field("kafka", description="kafka = topics; files = each new file of a folder")
-    path: str = Field("", description="with files: the folder")
+    path: str = Field("", description="with files: the folder, or s3://bucket/prefix")
     name: str = Field(
         "files",
         pattern=r"^[A-Za-z0-9._-]+$",

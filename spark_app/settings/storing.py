@@ -18,7 +18,8 @@ class LakeSettings(Section):
         description="folder of the tables, or s3://bucket/prefix; it may not contain any of []{}|^\\",
     )
     untested: bool = Field(
-        False, description="take a lake.path in a kind of object store that Protolake was never tested with (gs, az)"
+        False,
+        description="take a lake.path or source.path in a kind of object store that was never tested (gs, az)",
     )
     umask: str = Field(
         "027",
@@ -44,7 +45,7 @@ class LakeSettings(Section):
 
 
 class Store(Section):
-    """This section sets how the object store is reached if the lake is in one."""
+    """This section sets how the object store is reached if the lake, or the folder of files, is in one."""
 
     endpoint: str = Field(
         "", pattern=r"^(https?://[^\s/?#@]+/?)?$", description="address of the store; empty = the one of the cloud"

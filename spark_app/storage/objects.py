@@ -8,9 +8,7 @@ meant to be created is there, with the content of this process. Such an answer i
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
-import os
 import secrets
 import threading
 import time
@@ -22,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, PreconditionError
-from obstore.exceptions import UnauthenticatedError as NoCredentialsError
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.model.errors import ConfigurationError, TakenOver, first_message_line
@@ -32,6 +29,7 @@ from spark_app.storage import object_clients as clients
 from spark_app.storage.storage import Storage
 from spark_app.storage.store_errors import denied, failed
 from spark_app.storage.store_keys import read_credentials
+from spark_app.storage.store_requests import AGAIN_S, ask, missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,9 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PART_BYTES = 64 << 20  # a larger file is sent in parts
-AGAIN_S = 0.1  # before a request is repeated that the library does not repeat
 MOST_TAGS = 10_000
-CUT = "HTTP error"  # so obstore's texts begin about a connection, and otherwise they give the answer's status
 AT_ONCE = 16  # files that are moved side by side
 
 
@@ -149,7 +145,7 @@ class ObjectStorage(Storage):
         try:
             return self.arrow().open_input_file(key)
         except FileNotFoundError:
-            raise _missing(self.uri(key)) from None
+            raise missing(self.uri(key)) from None
         except OSError as error:
             if "ACCESS_DENIED" in str(error):
                 raise denied(self.uri(key)) from None
@@ -324,40 +320,8 @@ class ObjectStorage(Storage):
         self.delete(*names)
 
     def _ask(self, key: str, request: Callable[[], T]) -> T:
-        """The answer to a request about a key.
-
-        Raises:
-            FileNotFoundError, AlreadyExistsError, PreconditionError
-            PermissionError: the store refuses the credentials.
-            StoreError: the store does not answer, see `store_errors`.
-        """
-        try:
-            return _ask_again_if_cut(request)
-        except (AlreadyExistsError, PreconditionError):
-            raise
-        except FileNotFoundError:
-            raise _missing(self.uri(key)) from None
-        except (PermissionDeniedError, NoCredentialsError):
-            raise denied(self.uri(key)) from None
-        except BaseError as error:
-            raise failed(self.uri(key), first_message_line(error), self.place.endpoint) from None
+        """The answer to a request about a key; `store_requests.ask` has the errors."""
+        return ask(self.uri(key), self.place.endpoint, request)
 
     def _no_bucket(self, key: str) -> Exception:
         return failed(self.uri(key), f"there is no bucket {self.place.bucket}", self.place.endpoint)
-
-
-def _ask_again_if_cut(request: Callable[[], T]) -> T:
-    """The library repeats a request that got no answer, but often not one whose answer was cut in the middle, or came
-    too late."""
-    deadline = time.monotonic() + clients.RETRY_S
-    while True:
-        try:
-            return request()
-        except BaseError as error:
-            if CUT not in str(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(AGAIN_S)
-
-
-def _missing(uri: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)

@@ -1,8 +1,12 @@
-"""Which files are due: new, whole, at rest and not replaced, wherever their names sort."""
+"""Which files are due: new, whole, at rest and not replaced, wherever their names sort, on a disk and in a bucket."""
 
 from __future__ import annotations
 
 import os
+import pickle
+import random
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +14,36 @@ import pytest
 
 from spark_app.intake import finding
 from spark_app.intake.columns_of_source import SourceColumns
+from spark_app.intake.file_input import FileFailed, FileShare
 from spark_app.intake.finding import FolderListing
 from spark_app.intake.planning import Plan, Planner
-from spark_app.intake.source_folder import Listed, SourceFolder
+from spark_app.intake.source_folder import Listed, open_folder
 from spark_app.intake.taken_files import TakenFiles
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch
 from spark_app.settings.sources import Source
 from spark_app.storage.local import LocalStorage
-from tests.support.file_sources import json_text, replace_file, write_json, write_parquet
+from tests.support.exports import DiskExports, Exports
+from tests.support.file_sources import framed, json_text, parquet_bytes
 
-VALUES = [b"\0one", None, b"\0three"]
+VALUES = [*framed(1), None, *framed(2, 1)]
+LINES = json_text(VALUES).encode()
 
 
 class Taking:
     """A source without Spark: what is planned counts as committed."""
 
-    def __init__(self, tmp_path: Path, batch: dict[str, Any] | None = None, **source: Any):
-        self.folder = tmp_path / "in"
-        self.folder.mkdir(exist_ok=True)
+    def __init__(self, tmp_path: Path, exports: Exports, batch: dict[str, Any] | None = None, **source: Any):
         own = {"settle_s": 0.0, "full_list_s": 0.000001} | source
-        settings = Source(kind="files", path=str(self.folder), **own)
+        settings = Source(kind="files", path=exports.place.root, **own)
         self.ledger = TakenFiles(LocalStorage(tmp_path / "lake"), "taken")
         known = self.ledger.check(self.end)
-        files = SourceFolder(settings.path)
+        self.values: list[bytes | None] = []
+        self.place = exports.place
+        files = open_folder(exports.place)
+        self.columns = SourceColumns.of(settings)
         self.listing = FolderListing(files, self.ledger, known, settings)
-        self.planner = Planner(files, self.listing, SourceColumns.of(settings), Batch(**(batch or {})), None)
+        self.planner = Planner(files, self.listing, self.columns, Batch(**(batch or {})), None)
 
     @property
     def end(self) -> int:
@@ -46,49 +54,69 @@ class Taking:
         return self.planner.plan(self.end)
 
     def take(self) -> list[str]:
-        """The keys of one unit."""
-        plan = self.plan()
-        if plan is None:
-            return []
-        self.ledger.add(self.ledger.unit + 1, plan.files)
-        self.planner.committed(plan)
-        return [part.file.key for part in plan.parts]
+        """The keys of one unit, whose records are read as a task reads them."""
+        while (plan := self.plan()) is not None:
+            try:
+                self.values += self.read(plan)
+            except FileFailed as failed:
+                self.planner.failed(failed)
+                continue
+            self.ledger.add(self.ledger.unit + 1, plan.files)
+            self.planner.committed(plan)
+            return [part.file.key for part in plan.parts]
+        return []
+
+    def read(self, plan: Plan) -> list[bytes | None]:
+        share = FileShare(open_folder(self.place), self.columns, "files", plan.parts, 1000, 1 << 20, 1 << 20)
+        batches = pickle.loads(pickle.dumps(share)).read()
+        return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-def test_files_are_taken_in_the_order_of_their_names_and_late_ones_after(tmp_path: Path) -> None:
-    taking = Taking(tmp_path)
+def test_files_are_taken_in_the_order_of_their_names_and_late_ones_after(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports)
     for name in ("c.json", "a.json", "day=1/b.ndjson"):
-        write_json(taking.folder / name, VALUES)
+        exports.write(name, LINES)
     assert taking.take() == ["a.json", "c.json", "day=1/b.ndjson"]
     assert taking.take() == []
-    write_json(taking.folder / "b.jsonl", VALUES)
+    exports.write("b.jsonl", LINES)
     assert taking.take() == ["b.jsonl"]
-    assert Taking(tmp_path).take() == []
+    assert taking.values == VALUES * 4
+    assert Taking(tmp_path, exports).take() == []
 
 
-def test_a_list_begins_at_the_cursor_and_a_full_one_finds_the_rest(tmp_path: Path) -> None:
-    taking = Taking(tmp_path, late_keys=3, full_list_s=1000.0)
+def test_a_list_begins_at_the_cursor_and_a_full_one_finds_the_rest(
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = Taking(tmp_path, exports, late_keys=3, full_list_s=1000.0)
     for number in range(10, 20):
-        write_json(taking.folder / f"{number}.json", VALUES)
+        exports.write(f"{number}.json", LINES)
     assert len(taking.take()) == 10
     assert taking.take() == []
     listed: list[str] = []
-    look = SourceFolder.look
-    taking.planner._folder.look = lambda key: listed.append(key) or look(taking.planner._folder, key)  # type: ignore[method-assign]
-    write_json(taking.folder / "18a.json", VALUES)
-    write_json(taking.folder / "05.json", VALUES)
+    folder = taking.planner._folder
+    files = folder.files
+
+    def noting(after: str = "") -> Iterator[Listed]:
+        for one in files(after):
+            listed.append(one.key)
+            yield one
+
+    monkeypatch.setattr(folder, "files", noting)
+    exports.write("18a.json", LINES)
+    exports.write("05.json", LINES)
     assert taking.take() == ["18a.json"]
     assert "12.json" not in listed
     assert taking.take() == []
     taking.listing._full_due = 0
     assert taking.take() == ["05.json"]
-    assert Taking(tmp_path, late_keys=3).take() == []
+    assert Taking(tmp_path, exports, late_keys=3).take() == []
 
 
-def test_a_file_that_still_changes_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taking = Taking(tmp_path, settle_s=1000.0)
-    write_json(taking.folder / "a.json", VALUES)
-    os.utime(taking.folder / "a.json", (1, 1))  # a copy with the time of its original
+def test_a_file_that_still_changes_waits(tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+    taking = Taking(tmp_path, exports, settle_s=1000.0)
+    exports.write("a.json", LINES)
+    if isinstance(exports, DiskExports):
+        os.utime(exports.folder / "a.json", (1, 1))  # a copy with the time of its original
     assert taking.take() == []
     assert taking.planner.is_resting
     monkeypatch.setattr("spark_app.intake.finding.time.time", lambda: 1e12)
@@ -96,17 +124,17 @@ def test_a_file_that_still_changes_waits(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_file_that_was_seen_unchanged_for_long_is_taken_whatever_the_clocks_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taking = Taking(tmp_path, settle_s=10.0)
-    write_json(taking.folder / "a.json", VALUES)
+    taking = Taking(tmp_path, exports, settle_s=10.0)
+    exports.write("a.json", LINES)
     monkeypatch.setattr("spark_app.intake.finding.time.time", lambda: 0.0)
     moment = [100.0]
     monkeypatch.setattr("spark_app.intake.finding.time.monotonic", lambda: moment[0])
     assert taking.take() == []
     moment[0] += 9
     assert taking.take() == []
-    (taking.folder / "a.json").write_text(json_text(VALUES[:1]))
+    exports.write("a.json", json_text(VALUES[:1]).encode())
     moment[0] += 9
     assert taking.take() == []
     moment[0] += 11
@@ -123,104 +151,177 @@ def test_a_file_that_was_seen_unchanged_for_long_is_taken_whatever_the_clocks_sa
     ],
 )
 def test_a_half_written_file_is_named_and_taken_once_it_is_whole(
-    tmp_path: Path, name: str, half: bytes, why: str
+    tmp_path: Path, exports: Exports, name: str, half: bytes, why: str
 ) -> None:
-    taking = Taking(tmp_path)
-    (taking.folder / name).write_bytes(half)
-    write_json(taking.folder / "b.json", VALUES)
+    taking = Taking(tmp_path, exports)
+    exports.write(name, half)
+    exports.write("b.json", LINES)
     assert taking.take() == ["b.json"]
     assert why in taking.planner.broken[name]
-    (write_json if name.endswith("json") else write_parquet)(taking.folder / name, VALUES)
+    exports.write(name, LINES if name.endswith("json") else parquet_bytes(VALUES))
     assert taking.take() == [name]
     assert taking.planner.broken == {}
 
 
-def test_a_broken_file_that_is_removed_is_no_longer_named(tmp_path: Path) -> None:
-    taking = Taking(tmp_path)
-    (taking.folder / "a.parquet").write_bytes(b"x")
+def test_a_broken_file_that_is_removed_is_no_longer_named(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports)
+    exports.write("a.parquet", b"x")
     assert taking.take() == []
     assert list(taking.planner.broken) == ["a.parquet"]
-    (taking.folder / "a.parquet").unlink()
+    exports.remove("a.parquet")
     assert taking.take() == []
     assert taking.planner.broken == {}
 
 
-def test_a_parquet_file_without_the_column_says_so(tmp_path: Path) -> None:
-    taking = Taking(tmp_path, value="payload")
-    write_parquet(taking.folder / "a.parquet", VALUES)
+def test_a_parquet_file_without_the_column_says_so(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports, value="payload")
+    exports.write("a.parquet", parquet_bytes(VALUES))
     assert taking.take() == []
     assert taking.planner.broken == {"a.parquet": "it has no column payload (source.value)"}
 
 
-def test_a_replaced_file_is_refused_by_name_and_the_same_content_is_not(tmp_path: Path) -> None:
-    taking = Taking(tmp_path)
-    write_json(taking.folder / "a.json", VALUES)
+def test_a_replaced_file_is_refused_by_name_and_the_same_content_is_not(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports)
+    exports.write("a.json", LINES)
     assert taking.take() == ["a.json"]
-    replace_file(taking.folder / "a.json", json_text(VALUES).encode())
+    exports.write("a.json", LINES)
     assert taking.take() == []
-    write_json(taking.folder / "b.json", VALUES)
+    exports.write("b.json", LINES)
     assert taking.take() == ["b.json"]
-    again = Taking(tmp_path)  # the ledger has the new time
+    again = Taking(tmp_path, exports)  # the ledger has the new time
     assert again.take() == []
     assert again.planner._touched == {}
-    replace_file(taking.folder / "a.json", json_text(VALUES[1:]).encode())
-    for source in (taking, again, Taking(tmp_path)):
+    exports.write("a.json", json_text(VALUES[1:]).encode())
+    for source in (taking, again, Taking(tmp_path, exports)):
         with pytest.raises(ContractError, match=r"a\.json was replaced after its records were taken"):
             source.take()
 
 
-def test_a_file_that_is_gone_before_it_is_planned_is_no_loss(tmp_path: Path) -> None:
-    taking = Taking(tmp_path, batch={"max_records": 3})
+def test_a_file_that_is_gone_before_it_is_planned_is_no_loss(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports, batch={"max_records": 3})
     for name in ("a.json", "b.json", "c.json"):
-        write_json(taking.folder / name, VALUES)
+        exports.write(name, LINES)
     assert taking.take() == ["a.json"]
-    (taking.folder / "b.json").unlink()
+    exports.remove("b.json")
     assert taking.take() == ["c.json"]
 
 
-def test_a_file_without_rows_is_not_named(tmp_path: Path) -> None:
-    taking = Taking(tmp_path)
-    write_parquet(taking.folder / "a.parquet", [])
+def test_a_file_without_rows_is_not_named(tmp_path: Path, exports: Exports) -> None:
+    taking = Taking(tmp_path, exports)
+    exports.write("a.parquet", parquet_bytes([]))
     assert taking.take() == []
     assert (taking.planner.broken, taking.planner.waiting) == ({}, 0)
 
 
-def test_lines_are_cut_into_pieces_at_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_cut_into_pieces_at_their_ends(
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("spark_app.intake.scanning.PIECE_BYTES", 100)
     monkeypatch.setattr("spark_app.intake.scanning.CHUNK_BYTES", 7)
-    taking = Taking(tmp_path)
+    taking = Taking(tmp_path, exports)
     values = [b"v%d" % number * (number % 40) for number in range(200)]
-    write_json(taking.folder / "a.json", values)
+    exports.write("a.json", json_text(values).encode())
     plan = taking.plan()
     assert plan is not None
     pieces = [part.piece for part in plan.parts]
     assert len(pieces) > 20
-    data = (taking.folder / "a.json").read_bytes()
+    data = exports.read("a.json")
     assert b"".join(data[piece.start : piece.end] for piece in pieces) == data
+    assert taking.read(plan) == values
     assert [piece.row for piece in pieces] == [data.count(b"\n", 0, piece.start) for piece in pieces]
     assert sum(piece.rows for piece in pieces) == plan.end == 200
 
 
-def test_a_key_never_leaves_the_folder(tmp_path: Path) -> None:
-    folder = SourceFolder(str(tmp_path))
+def test_a_key_never_leaves_the_folder(exports: Exports) -> None:
+    folder = open_folder(exports.place)
     for key in ("/etc/passwd", "../x", "a/../../x", "a\0b"):
         with pytest.raises(ValueError, match="is not below"):
             folder.uri(key)
 
 
-def test_hidden_files_are_not_listed(tmp_path: Path) -> None:
+def test_hidden_files_are_not_listed(exports: Exports) -> None:
     for name in (".a.json.tmp", "_SUCCESS", "_temporary/a.json", ".b.json", "d/c.json"):
-        write_json(tmp_path / name, VALUES)
-    found: list[Listed] = list(SourceFolder(str(tmp_path)).files())
-    assert [one.key for one in found] == ["d/c.json"]
+        exports.write(name, LINES)
+    assert [one.key for one in open_folder(exports.place).files()] == ["d/c.json"]
 
 
-def test_files_that_are_kept_out_do_not_keep_out_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_kept_out_do_not_keep_out_others(
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(finding, "MOST_FOUND", 2)
-    taking = Taking(tmp_path)
+    taking = Taking(tmp_path, exports)
     for name in "abc":
-        write_parquet(taking.folder / f"{name}.parquet", [])
-    os.symlink("e.json", taking.folder / "e.json")  # leads to itself
-    write_json(taking.folder / "f.json", VALUES)
+        exports.write(f"{name}.parquet", parquet_bytes([]))
+    if isinstance(exports, DiskExports):
+        os.symlink("e.json", exports.folder / "e.json")  # leads to itself
+    exports.write("f.json", LINES)
     taken = [taking.take() for _ in range(4)]
     assert [keys for keys in taken if keys] == [["f.json"]]
+
+
+def test_a_file_that_is_replaced_between_the_plan_and_its_task_is_read_as_one_content(
+    tmp_path: Path, exports: Exports
+) -> None:
+    """The new one has the same size and, in a bucket, may have the same time."""
+    taking = Taking(tmp_path, exports)
+    exports.write("a.json", json_text(framed(3)).encode())
+    exports.write("b.json", LINES)
+    plan = taking.plan()
+    assert plan is not None
+    exports.write("a.json", json_text(framed(6, 3)).encode())
+    with pytest.raises(FileFailed, match="was changed") as failed:
+        taking.read(plan)
+    taking.planner.failed(failed.value)
+    assert taking.take() == ["a.json", "b.json"]
+    assert taking.values == framed(6, 3) + VALUES
+    exports.write("a.json", json_text(framed(9, 6)).encode())
+    with pytest.raises(ContractError, match=r"a\.json was replaced after its records were taken"):
+        taking.take()
+
+
+def test_late_twice_half_and_replaced(tmp_path: Path, exports: Exports) -> None:
+    """Each record once, over restarts, whatever arrives in which order."""
+    chance, values = random.Random(65), framed(400)
+    texts = {f"day={n % 3}/{n:03d}.jsonl": json_text([value]).encode() for n, value in enumerate(values)}
+    names = list(texts)
+    chance.shuffle(names)
+    half, taken = set(names[:20]), Counter[bytes | None]()
+
+    def drain() -> Taking:
+        taking = Taking(tmp_path, exports, batch={"max_records": 60}, late_keys=50)
+        while taking.take():
+            pass
+        taken.update(taking.values)
+        return taking
+
+    for name in names[:200]:
+        exports.write(name, texts[name][: len(texts[name]) // 2] if name in half else texts[name])
+    assert drain().planner.broken.keys() == half
+    for name in [*half, *names[200:], *chance.sample(names[20:200], 30)]:  # some with the same content once more
+        exports.write(name, texts[name])
+    assert drain().planner.broken == {}
+    assert taken == Counter(values)
+    exports.write(names[50], texts[names[51]])
+    with pytest.raises(ContractError, match=f"{names[50]} was replaced"):
+        drain()
+    exports.write(names[50], texts[names[50]])
+    assert drain().values == []
+
+
+def test_a_file_whose_name_is_no_text_is_named_and_the_others_are_taken(tmp_path: Path) -> None:
+    exports = DiskExports(tmp_path / "in")
+    exports.write("a.json", LINES)
+    for name in (b"b\xff.json", b"b\xff.txt"):
+        Path(os.fsdecode(os.fsencode(exports.folder) + b"/" + name)).write_bytes(LINES)
+    within = Path(os.fsdecode(os.fsencode(exports.folder) + b"/c\xe4/d.json"))
+    within.parent.mkdir()
+    within.write_bytes(LINES)
+    taking = Taking(tmp_path, exports, late_keys=1)
+    assert taking.take() == ["a.json"]
+    assert list(taking.planner.broken) == [r"b\xff.json", r"c\xe4/d.json"]
+    assert "not UTF-8" in taking.planner.broken[r"b\xff.json"]
+    exports.write("e.json", LINES)
+    assert taking.take() == ["e.json"]
+    within.rename(exports.folder / "d.json")
+    assert taking.take() == ["d.json"]
+    assert list(taking.planner.broken) == [r"b\xff.json"]

@@ -179,7 +179,6 @@ NOT_OF_A_LAKE = {
     "spark/standalone.py": "the options of Spark's own servers",
     "app/training.py": "the class archive",
     "audit/acks.py": "the acks of a producer",
-    "audit/source_files.py": "the folder of files that are taken in",
     "driver/schema_check.py": "the .proto file that somebody wants to register",
     "intake/source_folder.py": "the folder of files that are taken in",
     "page/frame.py": "links to views",

@@ -1,0 +1,78 @@
+"""The folder of a file source as another program writes to it, on a disk and in a bucket."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import ObjectStore
+
+from spark_app.model.place import Place
+from spark_app.storage.object_clients import open_store
+from tests.support.stores import STORES, place_in
+
+
+class Exports(ABC):
+    """A place where another program puts files.
+
+    Attributes:
+        place: of the folder.
+    """
+
+    place: Place
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None: ...
+
+    @abstractmethod
+    def read(self, name: str) -> bytes: ...
+
+    @abstractmethod
+    def remove(self, name: str) -> None: ...
+
+
+class DiskExports(Exports):
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.place = Place(str(folder))
+        folder.mkdir()
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def read(self, name: str) -> bytes:
+        return (self.folder / name).read_bytes()
+
+    def remove(self, name: str) -> None:
+        (self.folder / name).unlink()
+
+
+class BucketExports(Exports):
+    def __init__(self, place: Place):
+        self.place = place
+
+    @functools.cached_property
+    def _store(self) -> ObjectStore:
+        return open_store(self.place)
+
+    def write(self, name: str, data: bytes) -> None:
+        obstore.put(self._store, name, data)
+
+    def read(self, name: str) -> bytes:
+        return obstore.get(self._store, name).bytes().to_bytes()
+
+    def remove(self, name: str) -> None:
+        obstore.delete(self._store, name)
+
+
+@pytest.fixture(params=["disk", *STORES])
+def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Exports:
+    """An empty folder of each kind."""
+    if request.param == "disk":
+        return DiskExports(tmp_path / "in")
+    return BucketExports(place_in(request.getfixturevalue(request.param)))

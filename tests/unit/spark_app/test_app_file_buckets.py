@@ -1,0 +1,196 @@
+"""The folder of a file source in a bucket: what its store may answer, and who may know its keys."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from scripts.local.objectstore import ObjectStore
+from scripts.local.store_proxy import Kind, StoreProxy
+from spark_app.app.feeds import FileFeed
+from spark_app.driver.open_lake import OpenLake
+from spark_app.intake import bucket_folder
+from spark_app.intake.bucket_folder import BucketFolder
+from spark_app.intake.columns_of_source import SourceColumns
+from spark_app.intake.delta_export import DeltaListing
+from spark_app.intake.scanning import JSON, PARQUET, scan
+from spark_app.intake.source_folder import Changed, open_folder
+from spark_app.intake.taken_files import TakenFile, TakenFiles
+from spark_app.model.errors import ConfigurationError, ContractError
+from spark_app.model.place import Place
+from spark_app.settings.models import Settings
+from spark_app.storage import object_clients
+from spark_app.storage.lake import Lake
+from spark_app.storage.local import LocalStorage
+from spark_app.storage.objects import ObjectStorage
+from spark_app.storage.store_errors import StoreError
+from spark_app.storage.store_keys import read_credentials
+from tests.support.exports import BucketExports
+from tests.support.file_sources import framed, parquet_bytes, parquet_table
+from tests.support.stores import Moto, place_in
+
+COLUMNS = SourceColumns("value", "key", "headers", "timestamp")
+NAMES = ["a b.json", "d/e/f.json", "h#?&.json", "p+q.json", "x%41.json", "~t.json", "ü/é.json"]
+
+
+@pytest.fixture
+def bucket(store: Moto | ObjectStore) -> BucketExports:
+    return BucketExports(place_in(store))
+
+
+def test_objects_have_the_names_that_their_writers_gave_them(bucket: BucketExports) -> None:
+    for name in NAMES:
+        bucket.write(name, name.encode())
+    folder = open_folder(bucket.place)
+    found = {one.key: one for one in folder.files()}
+    assert sorted(found) == sorted(NAMES)
+    assert [folder.get(name) for name in NAMES] == [name.encode() for name in NAMES]
+    assert folder.look_at_all([*NAMES, "other"]) == found  # a list and an answer about one say the same
+    assert [folder.names(name) for name in ("d", "d/e")] == [[], ["f.json"]]
+
+
+def test_a_list_has_all_pages_and_begins_after_a_key(bucket: BucketExports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_folder, "PAGE", 7)
+    names = [f"d{n % 3}/{n:02d}.json" for n in range(30)]
+    for name in names:
+        bucket.write(name, b"x")
+    folder = open_folder(bucket.place)
+    assert [one.key for one in folder.files()] == sorted(names)
+    assert [one.key for one in folder.files("d1/07.json")] == [name for name in sorted(names) if name > "d1/07.json"]
+    assert folder.names("d1", "10.json") == ["13.json", "16.json", "19.json", "22.json", "25.json", "28.json"]
+
+
+def test_a_large_object_is_read_in_parts_of_one_content(bucket: BucketExports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_folder, "AHEAD_BYTES", 1000)
+    folder, data = BucketFolder(bucket.place), parquet_bytes(framed(2000), group=500)
+    bucket.write("a.parquet", data)
+    (listed,) = folder.files()
+    with folder.open_input(listed) as file:
+        assert b"".join(iter(lambda: file.read(700), b"")) == data
+        file.seek(len(data) - 10)
+        assert (file.read(100), file.size()) == (data[-10:], len(data))
+    assert [piece.rows for piece in scan(folder, listed, PARQUET, COLUMNS).pieces] == [500] * 4
+    with folder.open_input(listed) as file:
+        file.read(700)
+        bucket.write("a.parquet", data[::-1])
+        with pytest.raises(Changed):
+            file.read(700)
+
+
+def test_a_store_that_ignores_the_condition_is_found_out(moto: Moto) -> None:
+    with StoreProxy(moto.url) as proxy:
+        place = place_in(moto, proxy.url)
+        bucket, folder = BucketExports(place), BucketFolder(place)
+        bucket.write("a.json", b"1\n")
+        (listed,) = folder.files()
+        bucket.write("a.json", b"2\n")
+        fault = proxy.spoil("blind", "GET")
+        with pytest.raises(Changed):
+            scan(folder, listed, JSON, COLUMNS)
+    assert fault.done == 1
+
+
+def test_a_store_that_is_down_is_not_taken_for_a_broken_file(
+    bucket: BucketExports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.write("a.json", b"1\n")
+    (listed,) = open_folder(bucket.place).files()
+    monkeypatch.setattr(object_clients, "RETRY_S", 0)
+    away = BucketFolder(replace(bucket.place, endpoint="http://127.0.0.1:9"))
+    for kind in (JSON, PARQUET):
+        with pytest.raises(StoreError, match="did not do what was asked"):
+            scan(away, listed, kind, COLUMNS)
+
+
+@pytest.mark.parametrize("kind", ["half", "lost"])
+def test_an_answer_that_is_cut_is_asked_for_again(spoilt: ObjectStorage, proxy: StoreProxy, kind: Kind) -> None:
+    folder = BucketFolder(spoilt.place)
+    BucketExports(spoilt.place).write("a.json", b"1\n")
+    for verb, ask in (("LIST", lambda: list(folder.files())), ("GET", lambda: folder.get("a.json"))):
+        fault = proxy.spoil(kind, verb)
+        assert ask()
+        assert fault.done == 1
+
+
+def test_a_round_without_a_new_object_is_one_request(spoilt: ObjectStorage, proxy: StoreProxy) -> None:
+    bucket, folder = BucketExports(spoilt.place), BucketFolder(spoilt.place)
+    for name in ("a.json", "b.json"):
+        bucket.write(name, b"1\n")
+    proxy.requests.clear()
+    assert [one.key for one in folder.files()] == ["a.json", "b.json"]
+    assert [request.verb for request in proxy.requests] == ["LIST"]
+
+
+def test_a_name_that_is_no_path_is_refused_by_name(moto: Moto) -> None:
+    place = place_in(moto)
+    keys = read_credentials(place.credentials_file)
+    client = boto3.client("s3", endpoint_url=moto.url, region_name=place.region, **keys)
+    client.put_object(Bucket=place.bucket, Key=f"{place.prefix}/a//b.json", Body=b"x")
+    with pytest.raises(ConfigurationError, match=r"source\.path: .*a//b\.json.*: give it another name"):
+        list(open_folder(place).files())
+
+
+def test_a_folder_in_a_bucket_knows_no_key_and_no_client_when_it_travels(bucket: BucketExports) -> None:
+    bucket.write("a.json", b"1\n")
+    folder = BucketFolder(bucket.place)
+    list(folder.files())
+    travelling = pickle.dumps(folder)
+    for secret in read_credentials(bucket.place.credentials_file).values():
+        assert secret.encode() not in travelling
+    assert [one.key for one in pickle.loads(travelling).files()] == ["a.json"]
+
+
+def feed_of(place: Place, lake: str) -> FileFeed:
+    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
+    settings = Settings(source={"kind": "files", "path": place.root}, lake={"path": lake}, store=store)  # type: ignore[arg-type]
+    return FileFeed(settings, OpenLake.of(Lake(Path("unused")), settings), available_now=True)
+
+
+def test_the_bucket_must_be_there_and_apart_from_the_lake(bucket: BucketExports, tmp_path: Path) -> None:
+    place = bucket.place
+    feed_of(place, str(tmp_path)).look()
+    feed_of(place, f"{place.root}2/lake").look()
+    for lake in (place.root, f"{place.root}/lake", f"s3://{place.bucket}"):
+        with pytest.raises(ConfigurationError, match="must not be in one another"):
+            feed_of(place, lake).look()
+
+
+def test_a_bucket_that_is_not_there_is_named(moto: Moto, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.path: there is no bucket s3://nowhere/in"):
+        feed_of(replace(place_in(moto), root="s3://nowhere/in"), str(tmp_path)).look()
+
+
+def test_an_address_that_readers_differ_about_is_refused() -> None:
+    for path, why in (("s3://b/a b", "neither a folder nor"), ("gs://b/a", "was never tested")):
+        with pytest.raises(ValueError, match=rf"source\.path: .*{why}"):
+            Settings(source={"kind": "files", "path": path})  # type: ignore[arg-type]
+
+
+def test_a_delta_table_in_a_bucket_is_followed_by_its_log(bucket: BucketExports, tmp_path: Path) -> None:
+    folder, ledger = BucketFolder(bucket.place), TakenFiles(LocalStorage(tmp_path), "taken")
+    options = {**folder.delta_options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
+    write_deltalake(bucket.place.root, parquet_table(framed(2)), storage_options=options)
+
+    def find() -> list[str]:
+        """The files of one unit, which counts as taken."""
+        listing = DeltaListing(folder, ledger, LocalStorage(tmp_path), "taken", -1)
+        found = [listed for listed, _ in listing.find([], lambda listed: False)]
+        files = [TakenFile(one.key, one.size, one.changed, one.time, "", 0, 2, 2, one.tag) for one in found]
+        for file in files:
+            assert scan(folder, next(one for one in found if one.key == file.key), PARQUET, COLUMNS).rows == 2
+        ledger.add(ledger.unit + 1, files)
+        listing.taken(files)
+        return [file.key for file in files]
+
+    first = find()
+    assert (len(first), find()) == (1, [])
+    write_deltalake(bucket.place.root, parquet_table(framed(2)), mode="append", storage_options=options)
+    assert len(find()) == 1
+    DeltaTable(bucket.place.root, storage_options=options).delete()
+    with pytest.raises(ContractError, match="changes or deletes rows"):
+        find()

@@ -1,0 +1,112 @@
+"""Compressed lines: read like others, in bounded memory, and a bomb is named instead of unpacked."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_app.audit.source_files import Files
+from spark_app.intake import scanning
+from spark_app.intake.columns_of_source import SourceColumns
+from spark_app.intake.file_input import FileShare, Part
+from spark_app.intake.scanning import JSON, Unreadable, format_of, scan
+from spark_app.intake.source_folder import open_folder
+from spark_app.intake.taken_files import TakenFile, TakenFiles
+from spark_app.model.offsets import Span
+from spark_app.settings.models import Settings
+from spark_app.storage.lake import Lake
+from tests.support.exports import DiskExports, Exports
+from tests.support.file_sources import framed, json_text
+
+COLUMNS = SourceColumns("value", "key", "headers", "timestamp")
+
+
+def packed(data: bytes, ending: str) -> bytes:
+    """As two members or frames, which programs that append write."""
+    half = len(data) // 2
+    if ending == ".gz":
+        return gzip.compress(data[:half]) + gzip.compress(data[half:])
+    return b"".join(pa.compress(part, codec="zstd", asbytes=True) for part in (data[:half], data[half:]))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst", ".GZ"])
+def test_compressed_lines_are_read_piece_by_piece_and_audited(
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(scanning, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(scanning, "CHUNK_BYTES", 700)
+    values = framed(200)
+    lines = json_text(values).encode()
+    exports.write(f"a.jsonl{ending}", packed(lines, ending.lower()) if ending else lines)
+    folder = open_folder(exports.place)
+    (listed,) = folder.files()
+    found = scan(folder, listed, JSON, COLUMNS)
+    assert (found.rows, len(found.pieces) > 5, found.pieces[-1].end) == (200, True, len(lines))
+    parts = [Part(listed, JSON, piece, piece.row) for piece in found.pieces]
+    for some in (parts, parts[3:4], parts[::2], parts[::-1]):
+        due = [value for part in some for value in values[part.first : part.first + part.piece.rows]]
+        share = FileShare(folder, COLUMNS, "files", tuple(some), 1000, 1 << 20, 1 << 20)
+        assert [value for batch in share.read() for value in batch.column("value").to_pylist()] == due
+
+    place = exports.place
+    store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
+    source = {"kind": "files", "path": place.root}
+    settings = Settings(source=source, store=store, lake={"path": str(tmp_path / "lake")})  # type: ignore[arg-type]
+    lake = Lake(settings.place)
+    entry = TakenFile(listed.key, listed.size, listed.changed, listed.time, found.digest, 0, 200, 200, listed.tag)
+    TakenFiles(lake.storage, lake.taken).add(1, [entry])
+    files = Files(settings)
+    assert files.unproven() == {}
+    assert files.read([Span("files", 0, 0, 200)], 1 << 20)[0].value == values
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.json.gz", JSON), ("A.NDJSON.ZST", JSON), ("a.parquet.gz", None), ("a.gz", None), ("json.zst", None)],
+)
+def test_only_lines_may_be_compressed(name: str, kind: str | None) -> None:
+    assert format_of(name) == kind
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_what_is_not_whole_is_named(tmp_path: Path, ending: str) -> None:
+    whole = packed(json_text(framed(50)).encode(), ending)
+    exports = DiskExports(tmp_path / "in")
+    folder = open_folder(exports.place)
+    for data, why in ((whole[:-4], "Truncated"), (whole + b"garbage", "."), (b"", "it is empty"), (b"text", ".")):
+        exports.write(f"a.json{ending}", data)
+        (listed,) = folder.files()
+        with pytest.raises(Unreadable, match=why):
+            scan(folder, listed, JSON, COLUMNS)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("text", "ratio", "why"),
+    [(b"\n", 100, "more than 100 times its size"), (b"x", 10**9, "a line of more than 8 MiB")],
+)
+def test_a_bomb_is_named_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, text: bytes, ratio: int, why: str
+) -> None:
+    monkeypatch.setattr(scanning, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(scanning, "MOST_RATIO", ratio)
+    monkeypatch.setattr(scanning, "LONGEST_LINE", 8 << 20)
+    exports = DiskExports(tmp_path / "in")
+    exports.write(f"a.json{ending}", packed(text * (64 << 20), ending))
+    folder = open_folder(exports.place)
+    (listed,) = folder.files()
+    with pytest.raises(Unreadable, match=why):
+        scan(folder, listed, JSON, COLUMNS)
+
+
+def test_a_window_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    """A frame of zstd may ask for gigabytes before it has given a byte."""
+    exports = DiskExports(tmp_path / "in")
+    exports.write("a.json.zst", bytes.fromhex("28b52ffd00a8") + b"\x01\x00\x00")  # a window of 2 GiB
+    folder = open_folder(exports.place)
+    (listed,) = folder.files()
+    with pytest.raises(Unreadable, match="memory"):
+        scan(folder, listed, JSON, COLUMNS)
