@@ -18,6 +18,7 @@ from spark_app.ops.log import log
 from spark_app.ops.status import Status
 from spark_app.settings.spark_cluster import SparkSettings
 from spark_app.spark import jvm
+from spark_app.spark.jvm import ExecutorWork
 
 FILLED = 0.6  # share of the cores that are busy if there are enough: the rest of a unit's time is the driver's
 MOST_GROWTH = 2  # times as many executors at once
@@ -33,24 +34,24 @@ class ExecutorCount:
         self._calm_s = calm_s
         self._needed: deque[tuple[float, int]] = deque()  # (time, executors that the work filled), of the last `calm_s`
         self._began: float | None = None
-        self._before: Mapping[str, float] = {}
+        self._before: Mapping[str, ExecutorWork] = {}
 
-    def choose(self, now: float, worked: Mapping[str, float], cores: int) -> int:
+    def choose(self, now: float, works: Mapping[str, ExecutorWork]) -> int:
         """The number of executors to have from now on.
 
         Args:
             now: monotonic time.
-            worked: executor -> seconds that its tasks took since its start; executors that are not ready are missing.
-            cores: of an executor.
+            works: of the executors that are ready.
         """
         since = max((time for time, _ in self._needed), default=self._began)
         self._began = now if self._began is None else self._began
-        busy = sum(seconds - self._before.get(name, 0.0) for name, seconds in worked.items())
-        self._before = dict(worked)
-        have = max(1, len(worked))
+        before, self._before = self._before, dict(works)
+        have = max(1, len(works))
         if since is None or now <= since:  # the first look: what was before is not known
             return self._within(have)
-        needed = math.ceil(busy / (now - since) / cores / FILLED)
+        busy = sum(_busy_cores(work, before.get(name), now - since) for name, work in works.items())
+        cores = max((work.cores for work in works.values()), default=1)
+        needed = math.ceil(busy / cores / FILLED)
         while self._needed and self._needed[0][0] < now - self._calm_s:
             self._needed.popleft()
         self._needed.append((now, needed))
@@ -61,6 +62,14 @@ class ExecutorCount:
 
     def _within(self, number: int) -> int:
         return max(self._least, min(self._most, number))
+
+
+def _busy_cores(work: ExecutorWork, before: ExecutorWork | None, seconds: float) -> float:
+    """The cores of an executor that tasks kept busy since the look before, so many seconds ago."""
+    done = work.task_seconds - (before.task_seconds if before else 0.0)
+    if not done and before and before.running:  # no task has ended, so each ran all the time
+        return min(work.running, before.running)
+    return min(done / seconds, work.cores)  # a task that ended may have begun before
 
 
 class ExecutorScaling:
@@ -76,8 +85,7 @@ class ExecutorScaling:
     def look(self) -> None:
         """Compare the work since the last look with the executors; ask for more, or give some back."""
         found = jvm.executor_work(self._session)
-        cores = max((cores for cores, _ in found.values()), default=1)
-        wanted = self._count.choose(time.monotonic(), {name: seconds for name, (_, seconds) in found.items()}, cores)
+        wanted = self._count.choose(time.monotonic(), found)
         if wanted != self._asked:
             jvm.request_executors(self._session, wanted)
             self._say(wanted, len(found))

@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import subprocess
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
@@ -102,11 +103,28 @@ def executors(session: SparkSession) -> int:
     return int(scala.getExecutorMemoryStatus().size()) - 1
 
 
-def executor_work(session: SparkSession) -> dict[str, tuple[int, float]]:
-    """Executor -> (its cores, seconds that its finished tasks took), of those that are there now."""
+@dataclass(frozen=True)
+class ExecutorWork:
+    """
+    Attributes:
+        task_seconds: the sum over the tasks that have ended since the executor's start.
+        running: the number of tasks that run now.
+    """
+
+    cores: int
+    task_seconds: float
+    running: int
+
+
+def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
+    """Executor -> its work, of those that are there now."""
     found = session.sparkContext._jsc.sc().statusStore().executorList(True)
     entries = [found.apply(number) for number in range(found.length())]
-    return {one.id(): (one.totalCores(), one.totalDuration() / 1000) for one in entries if one.id() != DRIVER}
+    return {
+        one.id(): ExecutorWork(one.totalCores(), one.totalDuration() / 1000, one.activeTasks())
+        for one in entries
+        if one.id() != DRIVER
+    }
 
 
 def request_executors(session: SparkSession, number: int) -> None:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_app.app.executor_count import ExecutorCount
+from spark_app.spark.jvm import ExecutorWork
 
 LOOK_S = 3.0
 
@@ -21,7 +22,8 @@ class Cluster:
             self.now += LOOK_S
             for name in self.worked:
                 self.worked[name] += LOOK_S * min(1.0, busy / len(self.worked))
-            wanted = self.count.choose(self.now, self.worked, cores=1)
+            works = {name: ExecutorWork(1, seconds, 0) for name, seconds in self.worked.items()}
+            wanted = self.count.choose(self.now, works)
             names = list(self.worked)[:wanted]
             self.worked = {name: self.worked[name] for name in names}
             self.worked |= {f"{self.now} {n}": 0.0 for n in range(wanted - len(names))}
@@ -61,18 +63,31 @@ def test_a_short_pause_of_a_load_gives_nothing_back() -> None:
 
 def test_work_of_an_executor_that_died_is_not_counted_against_the_others() -> None:
     count = ExecutorCount(1, 8, 60)
-    count.choose(0.0, {"1": 1000.0, "2": 1000.0}, 1)
-    assert count.choose(3.0, {"2": 1003.0}, 1) == 2
+    count.choose(0.0, {"1": ExecutorWork(1, 1000.0, 0), "2": ExecutorWork(1, 1000.0, 0)})
+    assert count.choose(3.0, {"2": ExecutorWork(1, 1003.0, 0)}) == 2
+
+
+def test_tasks_that_run_for_longer_than_the_calm_while_keep_their_executors() -> None:
+    count = ExecutorCount(1, 8, 60)
+    works = {name: ExecutorWork(2, 5.0, 2) for name in "abcd"}
+    assert [count.choose(LOOK_S * look, works) for look in range(60)][-1] == 7
+    ended = {name: ExecutorWork(2, 5.0 + 2 * 177.0, 0) for name in "abcd"}
+    assert count.choose(LOOK_S * 60, ended) == 7
 
 
 @given(
     least=st.integers(1, 5),
     more=st.integers(0, 20),
-    looks=st.lists(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1e6)), max_size=30),
+    looks=st.lists(
+        st.dictionaries(
+            st.sampled_from("abcdef"), st.builds(ExecutorWork, st.integers(1, 9), st.floats(0, 1e6), st.integers(0, 9))
+        ),
+        max_size=30,
+    ),
 )
 def test_whatever_is_seen_the_number_is_between_its_bounds(
-    least: int, more: int, looks: list[dict[str, float]]
+    least: int, more: int, looks: list[dict[str, ExecutorWork]]
 ) -> None:
     count = ExecutorCount(least, least + more, 10)
-    for number, worked in enumerate(looks):
-        assert least <= count.choose(number // 2 * 3.0, worked, 1 + number % 3) <= least + more
+    for number, works in enumerate(looks):
+        assert least <= count.choose(number // 2 * 3.0, works) <= least + more
