@@ -27,6 +27,7 @@ from spark_app.storage import failpoints
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably, write_quickly
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import StoreError
 
 FORMAT = 1
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
@@ -312,6 +313,7 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
     """
     Raises:
         ContractError: the manifest is damaged, or has a newer format.
+        StoreError: the object store does not answer, which says nothing about the manifest.
     """
     path = storage.uri(key)
     try:
@@ -320,6 +322,8 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
             raise ContractError(f"{path} has format {stored['format']}, this release reads {FORMAT}: run a newer one")
         manifest = Manifest.from_json(stored["manifest"])
         intact = manifest.digest == stored["digest"]
+    except StoreError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ContractError(f"{path} cannot be read ({error})", "restore it from a backup of the lake") from None
     if not intact:

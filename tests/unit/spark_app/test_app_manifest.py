@@ -14,7 +14,8 @@ from scripts.campaign.units import ingest_unit, open_lake
 from spark_app.model.errors import ContractError, ExitCode
 from spark_app.model.reports import FileEntry, Report
 from spark_app.storage.lake import Lake
-from spark_app.store.manifest import Change, Manifest, Manifests, counts_of
+from spark_app.storage.store_errors import StoreError
+from spark_app.store.manifest import Change, Manifest, Manifests, counts_of, read_manifest
 from tests.support.examples import examples
 
 ROWS = {"bronze_events": pa.table({"x": [1]}), "silver_a_events": pa.table({"x": [1]})}
@@ -245,3 +246,15 @@ def test_the_stored_text_has_a_format(tmp_path: Path) -> None:
     decide(lake, 1)
     stored = json.loads((lake.path(lake.manifests) / "000000000001.json").read_text())
     assert sorted(stored) == ["digest", "format", "manifest"]
+
+
+def test_a_store_that_does_not_answer_damages_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = open_lake(tmp_path)
+    decide(lake, 1)
+
+    def get(*_: object) -> bytes:
+        raise StoreError("no answer")
+
+    monkeypatch.setattr(type(lake.storage), "get", get)
+    with pytest.raises(StoreError):
+        read_manifest(lake.storage, f"{lake.manifests}/000000000001.json")
