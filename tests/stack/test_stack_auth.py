@@ -44,7 +44,7 @@ def _settings(kafka: SecureKafka, folder: Path, mechanism: str, password: str = 
     }
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", [pytest.param("PLAIN", marks=pytest.mark.nightly), "SCRAM-SHA-512"])
 def test_tls_and_password(kafka: SecureKafka, new_stage: Callable[..., Stage], tmp_path: Path, mechanism: str) -> None:
     stage = new_stage()
     stage.produce(500)

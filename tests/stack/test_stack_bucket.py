@@ -124,6 +124,7 @@ def test_an_object_store_that_dies_costs_no_record(tmp_path: Path, kafka: Kafka,
         assert stage.verify() == {}
 
 
+@pytest.mark.nightly
 def test_what_a_paused_app_still_does_after_a_takeover_is_seen_by_nobody(
     tmp_path: Path, kafka: Kafka, registry: Registry, seaweedfs: ObjectStore
 ) -> None:

@@ -105,6 +105,7 @@ def _check_secret(cluster: Cluster, stage: Stage, executors: list[str]) -> None:
     assert not [text for text in [*servers, *executors, stage.log.read_text()] if secret in text]
 
 
+@pytest.mark.nightly
 def test_no_record_is_lost_or_doubled_when_parts_of_the_cluster_die(new_stage: NewStage, cluster: Cluster) -> None:
     master, one, two = cluster
     stage = new_stage(**settings_of(cluster, BATCH__MAX_RECORDS="300", BATCH__INTERVAL_S="0.2"))
@@ -135,7 +136,7 @@ def test_no_record_is_lost_or_doubled_when_parts_of_the_cluster_die(new_stage: N
     assert stage.verify() == {}
 
 
-@pytest.mark.parametrize("package", ["other", "none"])
+@pytest.mark.parametrize("package", [pytest.param("other", marks=pytest.mark.nightly), "none"])
 def test_a_worker_that_cannot_read_records_alike_is_refused(
     new_stage: NewStage, cluster: Cluster, installed: Path, tmp_path: Path, package: str
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_wrong_secret_and_a_master_that_is_down_are_told(
     assert "master spark://127.0.0.1:9" in stage.log.read_text()
 
 
+@pytest.mark.nightly
 def test_a_cluster_without_executors_is_told_and_left(new_stage: NewStage, tmp_path: Path) -> None:
     with SparkMaster(tmp_path / "alone") as master:
         own = {name.removeprefix("PROTOLAKE_"): value for name, value in master.settings().items()}

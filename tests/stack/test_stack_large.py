@@ -122,6 +122,7 @@ def test_a_record_that_memory_holds_lands_whole_in_a_file_of_its_own(new_stage: 
     assert stage.verify() == {}
 
 
+@pytest.mark.nightly
 def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(SPARK__DRIVER_MEMORY="1g")
     fill(stage, LARGE)
@@ -135,6 +136,7 @@ def test_the_limit_may_change_between_starts(new_stage: Callable[..., Stage]) ->
         assert stage.verify(BATCH__MAX_RECORD_BYTES=most) == {}
 
 
+@pytest.mark.nightly
 def test_many_topics_and_partitions_large_records_and_headers_stay_within_the_same_memory(
     new_stage: Callable[..., Stage],
 ) -> None:

@@ -77,6 +77,7 @@ PICTURES = os.environ.get("PROTOLAKE_TEST_PICTURES")  # a folder for the picture
 SEVERE = ("serious", "critical")
 
 
+@pytest.mark.nightly
 def test_every_view_of_a_real_lake_can_be_used_by_everybody(
     new_stage: Callable[..., Stage], browser: Browser, opened: Callable[..., Page], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_password_that_changes_while_the_app_runs(
     _rotate(new_stage(), scram, secret, lambda: kafka.add_scram_user(NEXT))
 
 
+@pytest.mark.nightly
 def test_a_client_secret_that_changes_while_the_app_runs(
     oauth: dict[str, str], endpoint: Endpoint, secret: Path, new_stage: Callable[..., Stage]
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[.
     assert ledger.verify(stage.lake, read_back.consume(stage.brokers, stage.topic)).faults() == {}
 
 
+@pytest.mark.nightly
 def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage()
     stage.produce(3_000, poison="0.05")
@@ -84,7 +85,7 @@ def test_landed_only_records_are_decoded_by_the_next_run(new_stage: Callable[...
     assert ledger.verify(stage.lake, truth).faults() == {}
 
 
-@pytest.mark.parametrize(("umask", "kept"), [("027", 0o027), ("022", 0o022)])
+@pytest.mark.parametrize(("umask", "kept"), [("027", 0o027), pytest.param("022", 0o022, marks=pytest.mark.nightly)])
 def test_no_file_of_a_lake_is_open_to_more_than_the_settings_say(
     new_stage: Callable[..., Stage], umask: str, kept: int
 ) -> None:
@@ -123,6 +124,7 @@ def _ids_with(stage: Stage, game: str, column: str) -> set[int]:
     return {row["_schema_id"] for row in rows if row[column] is not None}
 
 
+@pytest.mark.nightly
 def test_latest_is_the_moment_of_the_first_start(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(KAFKA__STARTING_OFFSETS="latest")
     stage.produce(100)

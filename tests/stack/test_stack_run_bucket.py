@@ -31,6 +31,7 @@ def call(module: str, *arguments: str, **variables: str) -> subprocess.Completed
     return subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.nightly
 def test_a_stack_with_its_own_object_store_is_read_back_record_by_record(tmp_path: Path) -> None:
     address, state, acks = f"s3://games/{tmp_path.name}", tmp_path / "state", tmp_path / "acks.jsonl"
     kafka_port, registry_port, store_port = free_port(), free_port(), free_port()

@@ -20,6 +20,7 @@ WORKERS = 4
 DEAR = {"dear": {"check": "md5(repeat(gamer_id, 2000)) <> ''", "action": "warn"}}
 
 
+@pytest.mark.nightly
 def test_executors_follow_the_load(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
     with ExitStack() as servers:
         master = servers.enter_context(SparkMaster(tmp_path / "cluster"))

@@ -18,6 +18,7 @@ def test_a_checkpoint_that_is_not_the_lakes_is_refused_and_repaired(lab: Lab) ->
     assert (outcome.done, outcome.figures["went_on"], outcome.figures["refused"]) == (4, 1, 3)
 
 
+@pytest.mark.nightly
 def test_lost_offsets_are_named_held_and_accepted_once(lab: Lab) -> None:
     outcome = offsets.run(lab, Size(1, 0), Random(3))
     assert outcome.faults == {}
@@ -25,6 +26,7 @@ def test_lost_offsets_are_named_held_and_accepted_once(lab: Lab) -> None:
     assert outcome.figures["noticed_while_running_after_s_at_most"] > 0
 
 
+@pytest.mark.nightly
 def test_the_lake_has_one_writer(lab: Lab) -> None:
     for scenario in (locks.relaunched, locks.second):
         assert scenario(lab, Size(1, 0), Random(5)).faults == {}

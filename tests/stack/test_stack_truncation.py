@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 TAKEN, PLANNED, KEPT, LATER = 1000, 700, 200, 300
 
 
+@pytest.mark.nightly
 def test_a_batch_that_the_log_no_longer_has_is_planned_anew(tmp_path: Path, registry: Registry) -> None:
     with Kafka(tmp_path / "broker") as kafka:
         stage = Stage(tmp_path, kafka, registry, "truncated")

@@ -64,6 +64,7 @@ def produce(stage: Stage, registry: str) -> dict[tuple[str, int], Any]:
     return sent
 
 
+@pytest.mark.nightly
 def test_245_wrapped_games_in_one_run(new_stage: Callable[..., Stage], registry: Any) -> None:
     stage = new_stage(WRAPPER__PAYLOAD="payload", WRAPPER__SCHEMA_ID="schema_id", EVENT__TIME="score")
     sent = produce(stage, registry.url)

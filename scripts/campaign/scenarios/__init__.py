@@ -123,8 +123,8 @@ ENTRIES = {
         "kills.run",
         "R1",
         "kill -9 at random moments: all, the driver or the JVM",
-        (12, 60, 200),
-        (SMALL, 1_000_000, LARGE),
+        (6, 60, 200),
+        (SMALL // 2, 1_000_000, LARGE),
     ),
     "expectations": _entry(
         "expectations.run",
