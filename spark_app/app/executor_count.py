@@ -32,8 +32,10 @@ class ExecutorCount:
         self._least = least
         self._most = most
         self._calm_s = calm_s
+        self._wanted = most
         self._needed: deque[tuple[float, int]] = deque()  # (time, executors that the work filled), of the last `calm_s`
-        self._began: float | None = None
+        self._since: float | None = None  # the first look
+        self._last = 0.0
         self._before: Mapping[str, ExecutorWork] = {}
 
     def choose(self, now: float, works: Mapping[str, ExecutorWork]) -> int:
@@ -43,22 +45,22 @@ class ExecutorCount:
             now: monotonic time.
             works: of the executors that are ready.
         """
-        since = max((time for time, _ in self._needed), default=self._began)
-        self._began = now if self._began is None else self._began
+        last, self._last = self._last, now
         before, self._before = self._before, dict(works)
-        have = max(1, len(works))
-        if since is None or now <= since:  # the first look: what was before is not known
-            return self._within(have)
-        busy = sum(_busy_cores(work, before.get(name), now - since) for name, work in works.items())
+        if self._since is None:  # what was before is not known
+            self._since = now
+            return self._wanted
+        busy = sum(_busy_cores(work, before.get(name), now - last) for name, work in works.items())
         cores = max((work.cores for work in works.values()), default=1)
         needed = math.ceil(busy / cores / FILLED)
         while self._needed and self._needed[0][0] < now - self._calm_s:
             self._needed.popleft()
         self._needed.append((now, needed))
-        if needed > have:
-            return self._within(min(needed, MOST_GROWTH * have))
-        calm = now - self._began >= self._calm_s
-        return self._within(max(number for _, number in self._needed) if calm else have)
+        if needed > self._wanted:
+            self._wanted = self._within(min(needed, MOST_GROWTH * len(works)))
+        elif now - self._since >= self._calm_s:
+            self._wanted = self._within(max(number for _, number in self._needed))
+        return self._wanted
 
     def _within(self, number: int) -> int:
         return max(self._least, min(self._most, number))

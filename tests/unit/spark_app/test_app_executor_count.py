@@ -32,7 +32,7 @@ class Cluster:
 
 def test_a_backlog_gets_all_executors_within_half_a_minute() -> None:
     cluster = Cluster(ExecutorCount(1, 16, 60), 1)
-    assert cluster.look(0.0) == 1
+    assert cluster.look(0.0, looks=22) == 1
     assert cluster.look(16.0, looks=9) == 16
 
 
@@ -55,16 +55,27 @@ def test_a_steady_load_keeps_what_it_fills() -> None:
 
 
 def test_a_short_pause_of_a_load_gives_nothing_back() -> None:
-    cluster = Cluster(ExecutorCount(1, 16, 60), 8)
+    cluster = Cluster(ExecutorCount(1, 8, 60), 8)
     for _ in range(10):
         assert cluster.look(4.5, looks=5) == 8
         assert cluster.look(0.0, looks=10) == 8
 
 
-def test_work_of_an_executor_that_died_is_not_counted_against_the_others() -> None:
+def test_a_start_asks_for_all_that_may_be_had() -> None:
     count = ExecutorCount(1, 8, 60)
+    assert [count.choose(LOOK_S * look, {}) for look in range(5)] == [8] * 5
+
+
+def test_work_of_an_executor_that_died_is_not_counted_against_the_others() -> None:
+    count = ExecutorCount(1, 8, 3)
     count.choose(0.0, {"1": ExecutorWork(1, 1000.0, 0), "2": ExecutorWork(1, 1000.0, 0)})
     assert count.choose(3.0, {"2": ExecutorWork(1, 1003.0, 0)}) == 2
+
+
+def test_the_loss_of_all_executors_is_no_calm() -> None:
+    cluster = Cluster(ExecutorCount(1, 8, 60), 8)
+    assert cluster.look(8.0, looks=30) == 8
+    assert cluster.count.choose(cluster.now + LOOK_S, {}) == 8
 
 
 def test_tasks_that_run_for_longer_than_the_calm_while_keep_their_executors() -> None:
@@ -90,4 +101,4 @@ def test_whatever_is_seen_the_number_is_between_its_bounds(
 ) -> None:
     count = ExecutorCount(least, least + more, 10)
     for number, works in enumerate(looks):
-        assert least <= count.choose(number // 2 * 3.0, works) <= least + more
+        assert least <= count.choose(number * 3.0, works) <= least + more
