@@ -22,7 +22,7 @@ MAY_USE_SPARK = (
         "kafka/spark_source.py",
         "gold/compute.py",
     }
-    | {f"app/{name}.py" for name in ("executor_watch", "feeds", "pipeline", "shell", "training")}
+    | {f"app/{name}.py" for name in ("executor_count", "executor_watch", "feeds", "pipeline", "shell", "training")}
     | {"gold/worker_tasks.py"}
     | {
         f"driver/{name}.py"
