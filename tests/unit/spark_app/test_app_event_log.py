@@ -150,7 +150,14 @@ told.add(Event("note", f"{sys.argv[2]} last"))
 events.follow()
 events.close()
 """
-POINTS = [f"{step}.{side}" for step in ("events.commit", "spool", "spool.forget") for side in ("before", "after")]
+POINTS = [
+    "events.commit.before",
+    "events.commit.after",
+    "spool.before",
+    pytest.param("spool.after", marks=pytest.mark.nightly),
+    "spool.forget.before",
+    pytest.param("spool.forget.after", marks=pytest.mark.nightly),
+]
 
 
 @pytest.mark.parametrize("point", POINTS)

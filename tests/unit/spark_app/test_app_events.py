@@ -159,6 +159,7 @@ def test_many_tables_and_rules_are_bounded() -> None:
     assert len({row.id for row in found}) == len(found)
 
 
+@pytest.mark.nightly
 def test_a_follower_that_was_stopped_for_long_loses_nothing(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, lake={"keep_manifests": 1})
     events = follow(lake)
@@ -325,7 +326,15 @@ events.close()
 
 
 @pytest.mark.parametrize(
-    "point", [f"{step}.{side}" for step in ("events.commit", "file", "synced") for side in ("before", "after")]
+    "point",
+    [
+        "events.commit.before",
+        "events.commit.after",
+        "file.before",
+        pytest.param("file.after", marks=pytest.mark.nightly),
+        "synced.before",
+        pytest.param("synced.after", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_crash_neither_loses_nor_doubles_an_event(tmp_path: Path, point: str) -> None:
     environment = os.environ | {failpoints.ALLOWED: "on"}

@@ -268,6 +268,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(tmp_path: Path) -> None:
     assert lake.take(batch_of([frame(1, value.SerializeToString())])).dropped == 1
 
 
+@pytest.mark.nightly
 def test_ten_thousand_rules(tmp_path: Path) -> None:
     rules = f"{FIELD}.int64 = {{gt: 1, lt: 900, not_in: [7], in: [5, 7, 8]}}, {FIELD}.required = true"
     fields = " ".join(f"int64 f{n} = {n + 10} [{rules}];" for n in range(1900))

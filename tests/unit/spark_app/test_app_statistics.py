@@ -276,6 +276,7 @@ def test_gold_of_large_keys_and_nan_is_found(tmp_path: Path, monkeypatch: pytest
     assert statistics._bounds(table) == {"row"}
 
 
+@pytest.mark.nightly
 def test_bounds_of_files_from_before_a_struct_grew_are_no_finding(tmp_path: Path) -> None:
     inner = [{"a": 1}] * 10, [{"a": 1, "b": 2, "c": 3}] * 10
     units = [wide(10 * n).add_column(1, "nested", [pa.array(values)]) for n, values in enumerate(inner)]
