@@ -23,16 +23,16 @@ doctor: ## examine the lake
 lint: ## style, format, types, shell scripts, Dockerfiles
 	./scripts/test --lint
 
-unit: ## tests without JVM and network, 4 minutes
+unit: ## tests without JVM and network, 10 minutes
 	./scripts/test --unit
 
-browser: ## the views of the page in Chromium, a minute
+browser: ## the views of the page in Chromium, 4 minutes
 	./scripts/test --browser
 
-spark: ## tests on a local Spark session, 5 minutes
+spark: ## tests on a local Spark session, 8 minutes
 	./scripts/test --spark
 
-stack: ## tests on a real broker and registry, 13 minutes
+stack: ## tests on a real broker and registry, 15 minutes
 	./scripts/test --stack
 
 nightly: ## tests of a minute or more each
