@@ -11,9 +11,10 @@ ratios are taken round by round.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from scripts.benches import result, topics, usage
@@ -46,6 +47,7 @@ class Run:
     Attributes:
         started: start of the process, in seconds since 1970.
         cpu_seconds: of the process and its descendants, from start to end.
+        driver_seconds: the part of the process itself, without JVM and workers.
         bronze, silver: rows; the raw copies have no silver.
         stored: bytes of the files of bronze and of silver.
         gold_seconds: from the last batch to the end of gold; None without gold.
@@ -57,6 +59,7 @@ class Run:
     progress: Progress
     started: float
     cpu_seconds: float
+    driver_seconds: float
     bronze: int
     silver: int
     stored: tuple[int, int]
@@ -159,21 +162,29 @@ def _app(side: Side, folder: Path) -> App:
     return App.at(side.variant, folder / f"{BASE}-{side.variant}") if side.variant else App(ROOT)
 
 
-def drain(lake: Path, topic: Topic, side: Side, batch_records: int, app: App | None) -> Run:
-    """One run of one side on a temporary lake."""
+def drain(
+    lake: Path,
+    topic: Topic,
+    side: Side,
+    batch_records: int,
+    app: App | None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Run:
+    """One run of one side on a temporary lake; `more` are further settings."""
     settings = app.settings(lake, topic.brokers, topic.registry) if app else _rival_settings(lake, topic, side)
     settings |= {"PROTOLAKE_KAFKA__TOPIC": topic.name, "PROTOLAKE_BATCH__RECORDS": str(batch_records)}
-    settings |= {"PROTOLAKE_TABLES__CAP": str(topic.shape.games)}
+    settings |= {"PROTOLAKE_TABLES__CAP": str(topic.shape.games), **more}
     before = given.copied(lake) if "rows" in side.name else None
     progress = Progress(lake / "_protolake" / "checkpoint", before)
     started = time.time()
-    cpu_seconds = _call(_command(side), settings, progress, app.root if app else ROOT)
+    cpu_seconds, driver_seconds = _call(_command(side), settings, progress, app.root if app else ROOT)
     placed = _verify(lake, side, topic)
     made = gold_made(lake)
     gold_seconds = None if made is None else max(0.0, made - progress.ended)
     stored = stored_bytes(lake, "bronze"), stored_bytes(lake, "silver_")
     records = topic.shape.records
-    done = Run(side, batch_records, records, progress, started, cpu_seconds, *placed, stored, gold_seconds)
+    used = cpu_seconds, driver_seconds
+    done = Run(side, batch_records, records, progress, started, *used, *placed, stored, gold_seconds)
     shutil.rmtree(lake)
     told = f"{side}: {done.seconds:.1f} s, {done.cpu_us:.2f} us of CPU a record, {records:,} records"
     result.tell(f"{told} in batches of {batch_records:,}, load {results.load()[0]}")
@@ -189,13 +200,16 @@ def _command(side: Side) -> list[str]:
     return app if side.is_app else ["-m", f"scripts.benches.rivals.{side.name}"]
 
 
-def _call(arguments: list[str], settings: dict[str, str], progress: Progress, root: Path) -> float:
-    """Run a process to its end; returns its CPU seconds. If it fails, its last output is the error."""
+def _call(arguments: list[str], settings: dict[str, str], progress: Progress, root: Path) -> tuple[float, float]:
+    """Run a process to its end; returns the CPU seconds of it and its descendants, and its own. If it fails, its last
+    output is the error."""
+    own = 0.0
     with tempfile.NamedTemporaryFile("w") as log, usage.meter() as meter:
         process = spawn(arguments, settings, log, log, root, meter)
         try:
             while process.poll() is None:
                 progress.look()
+                own = usage.own_cpu_seconds(meter, process.pid) or own
                 time.sleep(LOOK_S)
         finally:
             process.terminate()
@@ -204,7 +218,7 @@ def _call(arguments: list[str], settings: dict[str, str], progress: Progress, ro
             said = last_line(Path(log.name))
             raise LocalError(f"{' '.join(arguments)} exited with {process.returncode}: {said}", process.returncode)
         progress.look()
-        return meter.cpu_seconds()
+        return meter.cpu_seconds(), own
 
 
 def _verify(lake: Path, side: Side, topic: Topic) -> tuple[int, int]:

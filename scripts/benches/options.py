@@ -46,6 +46,11 @@ ENTRIES = {
         "Kafka to bronze and silver, compared with other ways to do the same",
         all_targets(),
     ),
+    "cluster": Entry(
+        "scripts.benches.cluster",
+        "CPU of a record whose executors are processes of a Spark cluster, compared with the app alone",
+        (targets.CLUSTER,),
+    ),
     "freshness": Entry(
         "scripts.benches.freshness",
         "the age of records when they appear in silver, at a steady rate",
@@ -128,6 +133,7 @@ class Options:
     first_run: bool = False
     waiting: tuple[int, ...] = ()
     ready: int = 0
+    workers: tuple[int, ...] = ()
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -174,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     options = {
         "tables": _add_tables,
         "drain": _add_drain,
+        "cluster": _add_cluster,
         "freshness": _add_freshness,
         "page": _add_page,
         "demux": _add_demux,
@@ -218,6 +225,14 @@ def _add_drain(parser: argparse.ArgumentParser) -> None:
         [],
         "+",
     )
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    _add(parser, "--workers", "numbers of workers of one core, each compared with as many local cores", [1, 2], "+")
+    _add(parser, "--records", "records of the larger of two topics; the smaller has a quarter", 2_000_000)
+    _add(parser, "--rounds", "how often each side drains each topic, in turns", 3)
+    _add(parser, "--partitions", "partitions of a topic", 4)
+    _add_shape(parser)
 
 
 def _add_freshness(parser: argparse.ArgumentParser, seconds: int = 3600) -> None:

@@ -39,6 +39,9 @@ REQUESTS = {
 }
 
 
+CLUSTER = Target("CPU per record without the app's own process, cluster / local", 1.15)
+
+
 @dataclass(frozen=True)
 class Kind:
     """Topics for which there are targets: with fewer records the start has too large a share, and there is no

@@ -165,3 +165,10 @@ def cpu_seconds(process: int) -> float:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += sum(one.cpu_times()[:4])
     return total
+
+
+def own_cpu_seconds(meter: Meter, process: int) -> float | None:
+    """CPU seconds so far of a measured command alone; None if it has ended."""
+    with contextlib.suppress(psutil.Error, IndexError):
+        return float(sum(psutil.Process(meter.pid(process)).cpu_times()[:2]))
+    return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benches import buckets, cases, decode, expectations, gold, idle, result, stages
+from scripts.benches import buckets, cases, cluster, decode, expectations, gold, idle, result, stages
 from scripts.benches.options import ENTRIES, parse
 from scripts.benches.sides import RIVALS
 from scripts.benches.targets import REQUESTS
@@ -46,6 +46,15 @@ def test_tables_in_a_bucket_have_the_rows_of_those_on_disk_and_count_their_reque
         assert pair["requests"]["PUT"] == [pair["bound"]] * buckets.COUNTED
         others = {verb: max(times) for verb, times in pair["requests"].items() if verb not in ("PUT", "GET")}
         assert others == {"HEAD": 0, "LIST": 0, "DELETE": 0}
+
+
+def test_a_cluster_drains_both_topics_and_its_processes_are_measured() -> None:
+    options = ["cluster", "--records", "4000", "--workers", "1", "--rounds", "1"]
+    sides = cluster.run(parse(options)).details["sides"]  # so few records have no slope
+    assert list(sides) == ["local, 1 core", "cluster, 1 core"]
+    for [turn] in sides.values():
+        assert [turn[size]["records"] for size in ("small", "large")] == [1_000, 4_000]
+        assert all(one["cpu_seconds"] > one["driver_seconds"] > 0.5 for one in turn.values())
 
 
 def test_demux_places_what_bronze_has_in_each_way() -> None:

@@ -17,7 +17,9 @@ APP, LEAN_COPY, EARLIER_APP = Side("app"), Side("lean"), Side("base", "a00e4ee")
 def _run(side: Side, seconds: float, cpu_seconds: float) -> Run:
     """Half of the time is the start."""
     progress = Progress(Path("checkpoint"), done={0: 100 + seconds}, _began=100 + seconds / 2)
-    return Run(side, 1_000_000, RECORDS, progress, 100.0, cpu_seconds, RECORDS, RECORDS, (8 * RECORDS, 4 * RECORDS))
+    return Run(
+        side, 1_000_000, RECORDS, progress, 100.0, cpu_seconds, 1.0, RECORDS, RECORDS, (8 * RECORDS, 4 * RECORDS)
+    )
 
 
 def test_time_runs_from_the_start_of_the_process_and_cpu_time_to_its_end() -> None:
