@@ -29,7 +29,7 @@ from spark_app.storage.state_files import read_durable, write_durably, write_qui
 from spark_app.storage.storage import Storage
 from spark_app.storage.store_errors import StoreError
 
-FORMAT = 1
+FORMAT = 2  # 1: each file has its schema as text; 2: `Manifest.text` has each schema once
 MOST_SCANNED = 32 << 20  # bytes of manifests that a start reads: a third of a second
 Kind = Literal["ingest", "deferred", "replay", "rebuild", "renew", "loss", "resume", "takeover"]
 MOVING = ("ingest", "loss")  # the kinds that move the ingested end
@@ -86,8 +86,20 @@ class Manifest:
 
     @cached_property
     def text(self) -> str:
-        """The manifest as JSON, built once: with a thousand tables it has megabytes."""
-        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, default=vars)
+        """The manifest as JSON, built once; of one that was read, what was read, whose digest tables may have.
+
+        Each schema stands in it once, because tables, and all files of one, often have the same: a file has its number.
+        """
+        schemas: dict[str, int] = {}
+        tables = {
+            name: {
+                "adds": [{**vars(add), "schema": schemas.setdefault(add.schema, len(schemas))} for add in change.adds],
+                "removes": change.removes,
+            }
+            for name, change in self.tables.items()
+        }
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tables"}
+        return json.dumps({**rest, "tables": tables, "schemas": list(schemas)}, default=vars)
 
     @cached_property
     def digest(self) -> str:
@@ -97,11 +109,18 @@ class Manifest:
     @staticmethod
     def from_json(text: str) -> Manifest:
         value = json.loads(text)
+        schemas: list[str] | None = value.pop("schemas", None)  # None: of format 1
         tables = {
-            name: Change([FileEntry.from_json(f) for f in change["adds"]], change["removes"])
+            name: Change([_entry(file, schemas) for file in change["adds"]], change["removes"])
             for name, change in value.pop("tables").items()
         }
-        return Manifest(tables=tables, **value)
+        manifest = Manifest(tables=tables, **value)
+        manifest.__dict__["text"] = text
+        return manifest
+
+
+def _entry(file: dict[str, Any], schemas: list[str] | None) -> FileEntry:
+    return FileEntry.from_json(file if schemas is None else file | {"schema": schemas[file["schema"]]})
 
 
 def counts_of(report: Report) -> dict[str, Any]:
@@ -324,7 +343,7 @@ def read_manifest(storage: Storage, key: str) -> Manifest:
         intact = manifest.digest == stored["digest"]
     except StoreError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise ContractError(f"{path} cannot be read ({error})", "restore it from a backup of the lake") from None
     if not intact:
         raise ContractError(f"{path} was altered after it was written", "restore it from a backup of the lake")

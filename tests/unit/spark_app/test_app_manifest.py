@@ -1,7 +1,8 @@
 """The sequence of decided units: nothing is decided that has a gap, an overlap, an imbalance or a file amiss."""
 
+import hashlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,27 @@ def test_reports_and_manifests_survive_their_text(report: Report) -> None:
     manifest = Manifest(1, "ingest", {}, {t: Change(files) for t, files in report.files.items()}, counts_of(report))
     again = Manifest.from_json(manifest.text)
     assert (again, again.digest) == (manifest, manifest.digest)
+
+
+def test_each_schema_is_stored_once() -> None:
+    files = [FileEntry(f"part-{number}", 1, 2, "{}", schema) for number, schema in enumerate("aabba")]
+    manifest = Manifest(1, "ingest", {}, {"one": Change(files), "two": Change(files[2:], ["old"])}, {})
+    assert json.loads(manifest.text)["schemas"] == ["a", "b"]
+    assert Manifest.from_json(manifest.text).tables == manifest.tables
+
+
+def test_a_manifest_of_the_earlier_format_keeps_its_digest(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    decide(lake, 1)
+    path = lake.path(lake.manifests) / "000000000001.json"
+    manifest = read_manifest(lake.storage, f"{lake.manifests}/000000000001.json")
+    text = json.dumps({f.name: getattr(manifest, f.name) for f in fields(manifest)}, default=vars)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps({"format": 1, "digest": digest, "manifest": text}))
+    again = Manifests(lake).read(1)
+    assert again.tables == manifest.tables
+    assert any(change.adds for change in again.tables.values())
+    assert again.digest == digest != manifest.digest
 
 
 def test_the_stored_text_has_a_format(tmp_path: Path) -> None:
