@@ -92,7 +92,9 @@ class Kafka:
             partitions = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
         except KafkaException as error:
             raise self._unreachable(error) from None
-        return {partition: self._bounds(topic, partition)[1] for partition in partitions}
+        return {
+            partition: self._bounds(topic, partition)[1] for partition in partitions if self._settings.takes(partition)
+        }
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         try:

@@ -3,6 +3,7 @@ failures of Kafka or the disk."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ from spark_app.store.findings import refuse
 
 EARLIEST = -2  # its value in Spark's startingOffsets
 RETRY_S = (0.5, 1, 2, 5)
+ADDED_EVERY_S = 30.0
 LOSS_MESSAGES = ("data was lost", "Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
 
 
@@ -75,6 +77,7 @@ class Streaming:
         self._available_now = available_now
         self._sizes = sizes
         self._limit = 0  # records per batch of the running query
+        self._added: Mapping[str, Topic] | None = None  # the topics, with partitions that the query does not read
         self._outcome: BaseException | None = None
         self._failing: dict[str, float] = {}  # kind of failure ("at all", "refused") -> since when
         self.query: StreamingQuery | None = None
@@ -94,8 +97,13 @@ class Streaming:
         while not self._stop.is_set():
             last = self._manifests.last
             try:
+                self._added = None
                 self.query = self._start(now, origin)
-                return self._wait_for_query(self.query, every_second)
+                self._wait_for_query(self.query, now, every_second)
+                if self._added is None:
+                    return
+                log.info("batches are planned again, because partitions were added")
+                now = self._added
             except (PySparkException, StreamingQueryException) as error:
                 if self._manifests.last > last:
                     failures = 0
@@ -125,7 +133,8 @@ class Streaming:
             shutil.rmtree(self._checkpoint)  # no unit was ever committed
         self._outcome = None
         self._limit = self._sizes.limit()
-        records = spark_source.stream(self._session, self._settings, start, self._limit)
+        partitions = {name: topic.first for name, topic in now.items()}
+        records = spark_source.stream(self._session, self._settings, partitions, start, self._limit)
         writer = records.writeStream.foreachBatch(self._batch_function(origin)).option(
             "checkpointLocation", str(self._checkpoint)
         )
@@ -149,7 +158,7 @@ class Streaming:
         def ingest_batch(_: DataFrame, batch_id: int) -> None:
             try:
                 with self._unit_lock:
-                    if self._stop.is_set():
+                    if self._stop.is_set() or self._added is not None:
                         raise StopRequested
                     with failpoints.around("batch"):
                         rows = self._ingest.batch(batch_id, origin)
@@ -172,11 +181,19 @@ class Streaming:
         if self._sizes.needs_new_limit(self._limit):
             raise BatchSizeChanged
 
-    def _wait_for_query(self, query: StreamingQuery, every_second: Callable[[], None]) -> None:
-        """Wait for the query; stop it between two batches when the app is asked to stop."""
+    def _wait_for_query(
+        self, query: StreamingQuery, now: Mapping[str, Topic], every_second: Callable[[], None]
+    ) -> None:
+        """Wait for the query; stop it between two batches when the app is asked to stop, or when partitions were added
+        that it does not read."""
+        looked = time.monotonic()
         self._status.lag_of = QueryLag(query, lambda: self._manifests.last).look
         while not query.awaitTermination(1):
-            if self._stop.is_set():
+            if time.monotonic() - looked > ADDED_EVERY_S:
+                looked = time.monotonic()
+                with contextlib.suppress(*UNANSWERED):  # batches notice that, too
+                    self._added = self._topic_check.added(now)
+            if self._stop.is_set() or self._added is not None:
                 with self._unit_lock:
                     pass  # the current batch ends first; the next one raises StopRequested
                 query.stop()

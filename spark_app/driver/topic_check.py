@@ -28,9 +28,16 @@ class TopicCheck:
 
         Raises:
             ContractError: records were lost before they were ingested, and the loss is not accepted.
-            ConfigurationError: the settings no longer name a topic of the lake.
+            ConfigurationError: the settings no longer name a topic or a partition of the lake.
         """
         last = self._opened.units.manifests.last_ingest
+        kafka = self._opened.settings.kafka
+        ends = last.source["end"] if last else {}
+        left = [f"{name}/{p}" for name, partitions in ends.items() for p in partitions if not kafka.takes(int(p))]
+        if left:
+            raise ConfigurationError(
+                f"kafka.partitions: the lake has records of {left[0]}: add it to the setting, or start a new lake"
+            )
         taken = last.source["end"].keys() if last else now.keys()
         missing = taken - now.keys()
         if missing:
@@ -46,6 +53,17 @@ class TopicCheck:
             checkpoint.forget(
                 self._opened.lake, "a new topic does not start at offset 0, which Spark would report as data loss"
             )
+
+    def added(self, known: Mapping[str, Topic]) -> dict[str, Topic] | None:
+        """The topics, if they have got partitions of this lake that Spark does not find by itself; else None.
+
+        Raises:
+            BrokerUnreachable, TopicMissing, BrokerAccessDenied
+        """
+        if not self._opened.settings.kafka.partitions:
+            return None
+        grown = any(found - known[name].first.keys() for name, found in self._topics.partitions().items())
+        return self.search() if grown else None
 
     def confirm(self, topic_ids: Mapping[str, str]) -> None:
         """Check that the topics still have these ids.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -42,16 +43,29 @@ def refusal(text: str) -> str | None:
     )
 
 
-def stream(session: SparkSession, settings: Settings, start: Offsets | None, records: int) -> DataFrame:
+def stream(
+    session: SparkSession,
+    settings: Settings,
+    partitions: Mapping[str, Iterable[str]],
+    start: Offsets | None,
+    records: int,
+) -> DataFrame:
     """The topics as a stream that plans the offsets of batches; no code reads values from it.
 
     Args:
+        partitions: topic -> those of the lake, if the settings choose some; Spark finds all others by itself.
         start: offsets of the first batch if there is no checkpoint; None = `kafka.starting_offsets`.
         records: the most records per batch.
     """
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
+    assigned = {name: sorted(map(int, numbers)) for name, numbers in partitions.items()}
+    topics = (
+        {"assign": json.dumps(assigned)}
+        if settings.kafka.partitions
+        else {"subscribe": ",".join(settings.kafka.topics)}
+    )
     return (
-        reader.option("subscribe", ",".join(settings.kafka.topics))
+        reader.options(**topics)
         .option("startingOffsets", json.dumps(start) if start else settings.kafka.starting_offsets)
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", str(records))

@@ -66,6 +66,15 @@ class Topics:
         """
         return {name: str(found.topic_id) for name, found in self._ask(self._describe).items()}
 
+    def partitions(self) -> dict[str, set[str]]:
+        """Topic -> its partitions that belong to the lake.
+
+        Raises:
+            BrokerUnreachable, TopicMissing, BrokerAccessDenied
+            ConfigurationError: as `ids`; or there are none.
+        """
+        return {name: self._taken(found) for name, found in self._ask(self._describe).items()}
+
     def look(self) -> dict[str, Topic]:
         """Topic -> its id and offsets.
 
@@ -83,9 +92,18 @@ class Topics:
 
     def _look(self, client: AdminClient) -> dict[str, Topic]:
         topics = self._describe(client)
-        partitions = [TopicPartition(name, p.id) for name, found in topics.items() for p in found.partitions]
+        partitions = [TopicPartition(name, int(p)) for name, found in topics.items() for p in self._taken(found)]
         bounds = [_offsets(client, partitions, spec) for spec in SPECS]
         return {name: Topic(str(topic.topic_id), *(bound[name] for bound in bounds)) for name, topic in topics.items()}
+
+    def _taken(self, topic: Any) -> set[str]:
+        found = {str(p.id) for p in topic.partitions if self._kafka.takes(p.id)}
+        if not found:
+            raise ConfigurationError(
+                f"kafka.partitions: none of the {len(topic.partitions)} partitions of {topic.name} is in "
+                f"{self._kafka.partitions}"
+            )
+        return found
 
     def _describe(self, client: AdminClient) -> dict[str, Any]:
         futures = client.describe_topics(TopicCollection(self._kafka.topics), request_timeout=ANSWER_S)

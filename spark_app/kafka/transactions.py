@@ -76,7 +76,8 @@ class OpenTransactions:
 
     def _partitions(self, client: AdminClient) -> list[Key]:
         topics = client.list_topics(timeout=ANSWER_S).topics
-        return [(name, number) for name in self._kafka.topics if name in topics for number in topics[name].partitions]
+        found = ((name, number) for name in self._kafka.topics if name in topics for number in topics[name].partitions)
+        return [key for key in found if self._kafka.takes(key[1])]
 
     def _ends(self, client: AdminClient, keys: list[Key], isolation: Any) -> dict[Key, int]:
         latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]

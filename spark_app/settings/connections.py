@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, field_validato
 from spark_app.settings.contexts import context_of
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
+PARTITIONS = r"\d{1,9}(-(\d{1,9})?)?"
 EXTENSION = r"""[A-Za-z]+=[^\s,"\\]+"""
 
 
@@ -34,6 +35,11 @@ class KafkaSettings(Section):
 
     brokers: str = Field("127.0.0.1:9092", description="bootstrap servers, comma-separated")
     topic: str = Field("protobuf_game_stream", description="topic, or several, comma-separated")
+    partitions: str = Field(
+        "",
+        pattern=rf"^({PARTITIONS}(,{PARTITIONS})*)?$",
+        description="partitions of each topic that this lake takes, such as 0-15 or 32- (without an end); empty = all",
+    )
     starting_offsets: Literal["earliest", "latest"] = Field("earliest", description="where a new lake begins to read")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="protocol of the brokers"
@@ -65,6 +71,15 @@ class KafkaSettings(Section):
     def topics(self) -> list[str]:
         return [topic.strip() for topic in self.topic.split(",")]
 
+    def takes(self, partition: int) -> bool:
+        """Whether a partition belongs to this lake."""
+        return not self.partitions or any(first <= partition <= last for first, last in self._ranges)
+
+    @property
+    def _ranges(self) -> list[tuple[int, float]]:
+        parts = (part.partition("-") for part in self.partitions.split(","))
+        return [(int(first), float(last or "inf") if dash else int(first)) for first, dash, last in parts]
+
     @property
     def uses_oauth(self) -> bool:
         return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER"
@@ -85,6 +100,15 @@ class KafkaSettings(Section):
         if self.uses_oauth and not (self.oauth_token_url and self.sasl_username):
             raise ValueError("sasl_mechanism OAUTHBEARER needs oauth_token_url, and sasl_username (the client id)")
         return self
+
+    @field_validator("partitions")
+    @classmethod
+    def _ascending(cls, value: str) -> str:
+        for part in filter(None, value.split(",")):
+            first, _, last = part.partition("-")
+            if last and int(last) < int(first):
+                raise ValueError(f"{part} ends before it begins")
+        return value
 
     @field_validator("topic")
     @classmethod
