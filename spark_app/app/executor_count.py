@@ -11,8 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from spark_app.model.errors import last_message_line
 from spark_app.model.events import Event
 from spark_app.ops.log import log
 from spark_app.ops.status import Status
@@ -83,18 +85,32 @@ class ExecutorScaling:
         self._tell = tell
         self._count = ExecutorCount(settings.min_executors, settings.max_executors, settings.executor_calm_s)
         self._asked = 0
+        self._answers = True
 
     def look(self) -> None:
-        """Compare the work since the last look with the executors; ask for more, or give some back."""
-        found = jvm.executor_work(self._session)
-        wanted = self._count.choose(time.monotonic(), found)
-        if wanted != self._asked:
-            jvm.request_executors(self._session, wanted)
-            self._say(wanted, len(found))
+        """Compare the work since the last look with the executors; ask for more, or give some back. A cluster that does
+        not answer is asked again at the next look."""
+        try:
+            answers = self._look()
+        except (Py4JError, OSError) as error:
+            answers = False
+            if self._answers:
+                log.warning("the cluster cannot be asked for executors", reason=last_message_line(error))
+        self._answers = answers
+
+    def _look(self) -> bool:
+        works = jvm.executor_work(self._session)
+        wanted = self._count.choose(time.monotonic(), works)
+        # Each time, because a master that was restarted has forgotten it and gives the app all free cores.
+        answers = jvm.request_executors(self._session, wanted)
+        if answers and wanted != self._asked:
+            self._say(wanted, len(works))
             self._asked = wanted
-        if len(found) > wanted:  # some may be busy, and are given back at a later look
-            jvm.release_executors(self._session, len(found) - wanted)
-        self._status.set_executors({"now": len(found), "wanted": wanted})
+        if answers and len(works) > wanted:  # some may be busy, and are given back at a later look
+            idle = sorted((name for name, work in works.items() if not work.running), key=int, reverse=True)
+            jvm.release_executors(self._session, idle[: len(works) - wanted])
+        self._status.set_executors({"now": len(works), "wanted": wanted})
+        return answers
 
     def _say(self, wanted: int, now: int) -> None:
         log.info("executors", wanted=wanted, now=now)

@@ -46,6 +46,9 @@ class ExecutorWatch:
                 with the cluster anew.
         """
 
+        if self._scaling:
+            self._scaling.look()  # a cluster gives all that it has until it is asked for less
+
         def keep() -> None:
             while True:
                 time.sleep(LOOK_S)

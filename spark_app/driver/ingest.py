@@ -103,7 +103,9 @@ class Ingest:
                 f"the checkpoint does not belong to this lake. {REMEDY}"
             )
         _check_direction(start, end)
-        return self.take(start, end, origin, {"batch": batch_id}, began)
+        partitions = self._settings.kafka.partitions
+        source = {"batch": batch_id} | ({"partitions": partitions} if partitions else {})
+        return self.take(start, end, origin, source, began)
 
     def take(
         self, start: Offsets, end: Offsets, origin: UnitOptions, source: dict[str, Any], began: float | None = None

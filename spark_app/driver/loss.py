@@ -19,6 +19,7 @@ from spark_app.model.errors import ContractError
 from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
+from spark_app.settings.connections import KafkaSettings
 from spark_app.store.manifest import Manifest
 from spark_app.worker.table_rows import TIMESTAMP
 
@@ -107,6 +108,24 @@ def _gaps_within(name: str, taken: Mapping[str, int], topic: Topic) -> list[Gap]
     return gaps
 
 
+def moved_partition(last: Manifest | None, now: Mapping[str, Topic], kafka: KafkaSettings) -> str | None:
+    """What is wrong if the settings take other partitions than the lake has taken before; None if they do not."""
+    if last is None:
+        return None
+    before = KafkaSettings(partitions=last.source.get("partitions", ""))
+    remedy = "a lake keeps its partitions: set it as it was, or start a new lake"
+    for name, taken in last.source["end"].items():
+        numbers = sorted(map(int, now[name].first)) if name in now else []
+        left = [p for p in sorted(map(int, taken)) if not kafka.takes(p)]
+        more = [p for p in numbers if str(p) not in taken and not before.takes(p)]
+        if left:
+            missed = f"{name}/{left[0]}, which {kafka.partitions} leaves out"
+            return f"kafka.partitions: the lake has records of {missed}; {remedy}"
+        if more:
+            return f"kafka.partitions was {before.partitions}, so the lake never took {name}/{more[0]}; {remedy}"
+    return None
+
+
 def describe(gaps: list[Gap]) -> str:
     """The missing ranges and the remedy on one line."""
     named = ", ".join(map(str, gaps[:MOST_NAMED]))
@@ -158,7 +177,8 @@ def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> di
     end: Offsets = {}
     for name, taken in last.source["end"].items():
         first = now[name].first
-        kept = {} if name in made_again else taken
-        end[name] = {p: max(kept.get(p, offset), offset) for p, offset in first.items()}
+        reached = {} if name in made_again else taken
+        end[name] = {p: max(reached.get(p, offset), offset) for p, offset in first.items()}
     topic_ids = {name: now[name].id for name in end}
-    return {"start": last.source["end"], "end": end, "topic_ids": topic_ids}
+    kept = {name: last.source[name] for name in ("partitions",) if name in last.source}
+    return kept | {"start": last.source["end"], "end": end, "topic_ids": topic_ids}

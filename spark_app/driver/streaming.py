@@ -152,7 +152,12 @@ class Streaming:
         ids = {name: topic.id for name, topic in now.items()}
         if self._manifests.began().get("topic_ids") != ids:
             self._manifests.begin({name: dict(topic.end) for name, topic in now.items()}, ids)
-        return _next_offsets(self._manifests.began()["start"], now)
+        began = self._manifests.began()["start"]
+        taken = {
+            name: {p: offset for p, offset in began.get(name, {}).items() if p in topic.first}
+            for name, topic in now.items()
+        }
+        return _next_offsets(taken, now)
 
     def _batch_function(self, origin: UnitOptions) -> Callable[[DataFrame, int], None]:
         def ingest_batch(_: DataFrame, batch_id: int) -> None:

@@ -31,13 +31,8 @@ class TopicCheck:
             ConfigurationError: the settings no longer name a topic or a partition of the lake.
         """
         last = self._opened.units.manifests.last_ingest
-        kafka = self._opened.settings.kafka
-        ends = last.source["end"] if last else {}
-        left = [f"{name}/{p}" for name, partitions in ends.items() for p in partitions if not kafka.takes(int(p))]
-        if left:
-            raise ConfigurationError(
-                f"kafka.partitions: the lake has records of {left[0]}: add it to the setting, or start a new lake"
-            )
+        if moved := loss.moved_partition(last, now, self._opened.settings.kafka):
+            raise ConfigurationError(moved)
         taken = last.source["end"].keys() if last else now.keys()
         missing = taken - now.keys()
         if missing:
@@ -49,6 +44,9 @@ class TopicCheck:
         if gaps and not accept_loss:
             raise ContractError(loss.describe(gaps))
         loss.accept(self._opened, gaps, now)
+        if not any(topic.first for topic in now.values()):
+            partitions = self._opened.settings.kafka.partitions
+            raise ConfigurationError(f"kafka.partitions: no topic has one of the partitions {partitions}")
         if any(offset for name in now.keys() - taken for offset in now[name].first.values()):
             checkpoint.forget(
                 self._opened.lake, "a new topic does not start at offset 0, which Spark would report as data loss"

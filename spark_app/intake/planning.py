@@ -110,8 +110,8 @@ class Planner:
 
     @property
     def is_resting(self) -> bool:
-        """Whether files are there that may still change."""
-        return bool(self._listing.resting)
+        """Whether files are there that may still change, or that did while they were read."""
+        return bool(self._listing.resting or self._queue)
 
     @property
     def version(self) -> int:

@@ -58,7 +58,7 @@ def stream(
         records: the most records per batch.
     """
     reader = session.readStream.format("kafka").options(**jvm_options(settings.kafka))
-    assigned = {name: sorted(map(int, numbers)) for name, numbers in partitions.items()}
+    assigned = {name: numbers for name, some in partitions.items() if (numbers := sorted(map(int, some)))}
     topics = (
         {"assign": json.dumps(assigned)}
         if settings.kafka.partitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Topics:
 
     def __init__(self, kafka: KafkaSettings):
         self._kafka = kafka
+        self._lock = threading.Lock()
         self._client: AdminClient | None = None
         self._said: deque[KafkaError] = deque(maxlen=20)
 
@@ -71,7 +73,7 @@ class Topics:
 
         Raises:
             BrokerUnreachable, TopicMissing, BrokerAccessDenied
-            ConfigurationError: as `ids`; or there are none.
+            ConfigurationError: as `ids`.
         """
         return {name: self._taken(found) for name, found in self._ask(self._describe).items()}
 
@@ -94,22 +96,23 @@ class Topics:
         topics = self._describe(client)
         partitions = [TopicPartition(name, int(p)) for name, found in topics.items() for p in self._taken(found)]
         bounds = [_offsets(client, partitions, spec) for spec in SPECS]
-        return {name: Topic(str(topic.topic_id), *(bound[name] for bound in bounds)) for name, topic in topics.items()}
+        return {
+            name: Topic(str(topic.topic_id), *(bound.get(name, {}) for bound in bounds))
+            for name, topic in topics.items()
+        }
 
     def _taken(self, topic: Any) -> set[str]:
-        found = {str(p.id) for p in topic.partitions if self._kafka.takes(p.id)}
-        if not found:
-            raise ConfigurationError(
-                f"kafka.partitions: none of the {len(topic.partitions)} partitions of {topic.name} is in "
-                f"{self._kafka.partitions}"
-            )
-        return found
+        return {str(p.id) for p in topic.partitions if self._kafka.takes(p.id)}
 
     def _describe(self, client: AdminClient) -> dict[str, Any]:
         futures = client.describe_topics(TopicCollection(self._kafka.topics), request_timeout=ANSWER_S)
         return {topic: future.result() for topic, future in futures.items()}
 
     def _ask(self, ask: Any) -> Any:
+        with self._lock:  # the threads of batches and of the app ask
+            return self._ask_alone(ask)
+
+    def _ask_alone(self, ask: Any) -> Any:
         try:
             self._open().poll(0)  # empties the client's queue of events
             return ask(self._open())

@@ -268,6 +268,8 @@ def _topics(patient: LakeUnderCheck) -> list[Finding]:
         now = loss.search(patient.manifests.last_ingest, Topics(patient.settings.kafka))
     except UNANSWERED as error:
         return [Finding(f"the topics could not be compared with the lake: {error}", f"Is {brokers} up?", fatal=False)]
+    if moved := loss.moved_partition(patient.manifests.last_ingest, now, patient.settings.kafka):
+        return [Finding("the settings do not fit the lake", moved)]
     gaps = loss.find_gaps(patient.manifests.last_ingest, now)
     return [Finding(loss.describe(gaps), 'See "Records that Kafka lost" in docs/operations.md')] if gaps else []
 

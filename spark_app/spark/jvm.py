@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,24 +128,24 @@ def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
     }
 
 
-def request_executors(session: SparkSession, number: int) -> None:
-    """Ask the cluster for so many executors; it launches missing ones. Those that are there stay."""
+def request_executors(session: SparkSession, number: int) -> bool:
+    """Ask the cluster for so many executors; it launches missing ones, and those that are there stay. False if it does
+    not answer."""
     jvm: Any = session.sparkContext._jvm
     scala: Any = session.sparkContext._jsc.sc()
     nothing = getattr(getattr(jvm.scala.collection.immutable, "Map$EmptyMap$"), "MODULE$")
-    scala.requestTotalExecutors(number, 0, nothing)
+    return bool(scala.requestTotalExecutors(number, 0, nothing))
 
 
-def release_executors(session: SparkSession, number: int) -> None:
-    """Give back up to so many executors: those that have no task now."""
+def release_executors(session: SparkSession, names: Iterable[str]) -> None:
+    """Give these executors back; one that has a task by now stays. Call it only after a request that was answered: a
+    release without an answer leaves executors that get no tasks."""
     jvm: Any = session.sparkContext._jvm
     backend: Any = session.sparkContext._jsc.sc().schedulerBackend()
-    there = backend.getExecutorIds()
-    newest = sorted((there.apply(n) for n in range(there.length())), key=int, reverse=True)
-    names = jvm.java.util.ArrayList()
-    for name in newest[:number]:
-        names.add(name)
-    backend.killExecutors(jvm.PythonUtils.toSeq(names), False, False, False)
+    given = jvm.java.util.ArrayList()
+    for name in names:
+        given.add(name)
+    backend.killExecutors(jvm.PythonUtils.toSeq(given), False, False, False)
 
 
 def count_rows(session: SparkSession, rows: int) -> None:

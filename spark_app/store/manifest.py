@@ -54,11 +54,12 @@ class Manifest:
     """A committed unit.
 
     Attributes:
-        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`. For loss the same
-            without the batch. For deferred {"records", "left"}: the number of records decoded (0 when files were
-            merged), and the number of records in the removed files that are written again because they still wait. For
-            replay, rebuild, renew and resume {"request", "records", "progress"}: the request's progress after it.
-            While tables are paused also "pauses": routing name -> the fields of `Pause`.
+        source: for ingest {"batch", "start", "end", "topic_ids"}; `start` and `end` are `Offsets`; "partitions" as the
+            setting was, if it was set. For loss the same without the batch. For deferred {"records", "left"}: the
+            number of records decoded (0 when files were merged), and the number of records in the removed files that
+            are written again because they still wait. For replay, rebuild, renew and resume {"request", "records",
+            "progress"}: the request's progress after it. While tables are paused also "pauses": routing
+            name -> the fields of `Pause`.
         tables: table folder -> change, in the order of the Delta commits: bronze first. The files of a renew replace
             all files of their table, whatever compaction has made of them until the commit.
         counts: {"bronze", "silver", "quarantine", "deferred", "tombstones"} in records, and "schema_ids", "newest",

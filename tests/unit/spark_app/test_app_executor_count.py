@@ -1,9 +1,16 @@
 """The number of executors follows the load: up within seconds, down after a calm while."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JError
 
-from spark_app.app.executor_count import ExecutorCount
+from spark_app.app.executor_count import ExecutorCount, ExecutorScaling
+from spark_app.model.events import Event
+from spark_app.spark import jvm
 from spark_app.spark.jvm import ExecutorWork
 
 LOOK_S = 3.0
@@ -102,3 +109,59 @@ def test_whatever_is_seen_the_number_is_between_its_bounds(
     count = ExecutorCount(least, least + more, 10)
     for number, works in enumerate(looks):
         assert least <= count.choose(number * 3.0, works) <= least + more
+
+
+class Master:
+    """What the JVM says and is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.works = {str(number): ExecutorWork(1, 0.0, int(number == 9)) for number in range(6, 12)}
+        self.answers: bool | Exception = True
+        self.asked: list[int] = []
+        self.released: list[list[str]] = []
+        monkeypatch.setattr(jvm, "executor_work", lambda _: self.works)
+        monkeypatch.setattr(jvm, "request_executors", self.request)
+        monkeypatch.setattr(jvm, "release_executors", lambda _, names: self.released.append(names))
+
+    def request(self, _: object, number: int) -> bool:
+        self.asked.append(number)
+        if isinstance(self.answers, Exception):
+            raise self.answers
+        return self.answers
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Master:
+    return Master(monkeypatch)
+
+
+def scaling(told: list[Event]) -> ExecutorScaling:
+    status: Any = SimpleNamespace(set_executors=lambda executors: None)
+    settings: Any = SimpleNamespace(min_executors=1, max_executors=4, executor_calm_s=60)
+    return ExecutorScaling(cast(Any, None), settings, status, told.append)
+
+
+def test_the_newest_that_have_no_task_are_given_back(master: Master) -> None:
+    told: list[Event] = []
+    scaling(told).look()
+    assert (master.asked, master.released) == ([4], [["11", "10"]])
+    assert [event.details for event in told] == [{"wanted": 4, "now": 6}]
+
+
+def test_a_master_that_was_restarted_is_told_again(master: Master) -> None:
+    one = scaling([])
+    for _ in range(3):
+        one.look()
+    assert master.asked == [4, 4, 4]
+
+
+@pytest.mark.parametrize("answers", [False, Py4JError("the master is down"), OSError("gone")])
+def test_nothing_is_given_back_while_the_cluster_does_not_answer(master: Master, answers: bool | Exception) -> None:
+    told: list[Event] = []
+    one = scaling(told)
+    master.answers = answers
+    one.look()
+    assert (master.released, told) == ([], [])
+    master.answers = True
+    one.look()
+    assert (len(master.released), len(told)) == (1, 1)

@@ -1,5 +1,6 @@
 """Partitions that a lake takes: what the setting may say, and what a topic and a lake make of it."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.topic_check import TopicCheck
 from spark_app.kafka.topics import Topic, Topics
 from spark_app.model.errors import ConfigurationError
+from spark_app.recovery import doctor
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 
@@ -47,8 +49,7 @@ def test_a_topic_has_only_the_partitions_of_the_lake(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(topics, "_ask", lambda ask: {"t": described(0, 1, 2, 3)})
     assert topics.partitions() == {"t": {"2", "3"}}
     monkeypatch.setattr(topics, "_ask", lambda ask: {"t": described(0, 1)})
-    with pytest.raises(ConfigurationError, match="none of the 2 partitions of t is in 2-"):
-        topics.partitions()
+    assert topics.partitions() == {"t": set()}
 
 
 class Brokers:
@@ -62,12 +63,15 @@ class Brokers:
         return {"t": Topic("id of t", dict.fromkeys(self._partitions, 0), dict.fromkeys(self._partitions, 10))}
 
 
-def topic_check(root: Path, partitions: str, brokers: Any) -> TopicCheck:
+def topic_check(root: Path, partitions: str, brokers: Any, *, taken: str = "") -> TopicCheck:
+    """`taken` is what the setting was when the lake's only unit was taken, which ends at 5 of t/0."""
     lake = open_lake(root)
     given: Any = {"lake": {"path": str(root)}, "kafka": {"partitions": partitions}}
     opened = OpenLake.of(lake, Settings(**given))
-    if not opened.units.manifests.last:  # it ends at 5 of t/0
-        opened.units.manifests.commit(ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5))
+    if not opened.units.manifests.last:
+        unit = ingest_unit(lake, 1, {"bronze_events": pa.table({"x": range(5)})}, records=5)
+        source = unit.source | ({"partitions": taken} if taken else {})
+        opened.units.manifests.commit(replace(unit, source=source))
     return TopicCheck(opened, brokers)
 
 
@@ -76,6 +80,36 @@ def test_a_lake_keeps_its_partitions(tmp_path: Path) -> None:
     topic_check(tmp_path, "", brokers).check(brokers.look(), accept_loss=True)
     with pytest.raises(ConfigurationError, match=r"kafka.partitions: the lake has records of t/0"):
         topic_check(tmp_path, "1-", brokers).check(brokers.look(), accept_loss=True)
+
+
+@pytest.mark.parametrize(("setting", "fits"), [("0", True), ("0,5-", True), ("0-1", False), ("0-", False)])
+def test_nor_does_it_take_those_of_another_lake(tmp_path: Path, setting: str, fits: bool) -> None:
+    now = {"t": Topic("id of t", {"0": 0, "1": 3}, {"0": 10, "1": 10})}  # 3 are expired, and no loss of this lake
+    check = topic_check(tmp_path, setting, Brokers(2), taken="0")
+    if not fits:
+        with pytest.raises(ConfigurationError, match=r"was 0, so the lake never took t/1"):
+            check.check(now, accept_loss=True)
+        return
+    only = {"t": Topic("id of t", {"0": 0}, {"0": 10})}
+    check.check(only, accept_loss=False)
+
+
+def test_doctor_calls_it_a_wrong_setting_and_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic_check(tmp_path, "", Brokers(2))
+    monkeypatch.setattr(doctor, "one_listens", lambda kafka: True)
+    monkeypatch.setattr(Topics, "look", lambda self: {"t": Topic("id of t", {"1": 0}, {"1": 10})})
+    given: Any = {"lake": {"path": str(tmp_path)}, "kafka": {"partitions": "1-"}}
+    said = [f"{one.what} {one.remedy}" for one in doctor.examine(open_lake(tmp_path), Settings(**given))]
+    assert [one for one in said if "the lake has records of t/0" in one]
+    assert not [one for one in said if "accept-loss" in one]
+
+
+def test_no_partition_at_all_is_a_wrong_setting(tmp_path: Path) -> None:
+    lake = open_lake(tmp_path)
+    given: Any = {"lake": {"path": str(tmp_path)}, "kafka": {"partitions": "9-"}}
+    check = TopicCheck(OpenLake.of(lake, Settings(**given)), Brokers(2))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="no topic has one of the partitions 9-"):
+        check.check({"t": Topic("id of t", {}, {})}, accept_loss=False)
 
 
 def test_added_partitions_are_found_where_spark_does_not_find_them(tmp_path: Path) -> None:

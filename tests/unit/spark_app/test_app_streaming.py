@@ -189,3 +189,9 @@ def test_a_batch_is_named_by_what_it_takes() -> None:
     assert describe_range(start, {"t": {"0": 9, "1": 7, "2": 1}}) == "t/0 5 to 9, t/2 0 to 1"
     many = describe_range({}, {"t": {str(p): 1 for p in range(30)}})
     assert (many.count(" to "), many.endswith("and 10 more")) == (20, True)
+
+
+def test_partitions_that_the_settings_leave_out_have_no_beginning(tmp_path: Path) -> None:
+    query = streaming(tmp_path, kafka=KafkaSettings(starting_offsets="latest", partitions="0"))
+    query._manifests.begin({"t": {"0": 3, "1": 4}}, {"t": "id of t"})
+    assert query._beginning({"t": Topic("id of t", {"0": 0}, {"0": 10})}) == {"t": {"0": 3}}
