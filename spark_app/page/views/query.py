@@ -75,6 +75,7 @@ class _Query:
             self._said = status().props('data-testid="said"')
             ui.space()
             self._examples = ui.row().style("gap: 4px")
+        self._run.disable()  # until the SQL of the address is there: otherwise an example would run in its place
         self._cancel.set_visibility(False)
         self._place = ui.column().classes("full-width")
         ui.context.client.on_delete(self.cancel)
@@ -125,9 +126,12 @@ class _Query:
         self._show(answer)
 
     async def _take_address(self) -> None:
-        sql = await ui.run_javascript(READ, timeout=PATIENCE_S)
-        if isinstance(sql, str) and sql:
-            self.fill(sql)
+        try:
+            sql = await ui.run_javascript(READ, timeout=PATIENCE_S)
+            if isinstance(sql, str) and sql:
+                self.fill(sql)
+        finally:
+            self._run.enable()
 
     def _show(self, answer: Mapping[str, Any]) -> None:
         self._place.clear()
