@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from scripts.local.artifacts import ROOT
+from spark_app.spark import jvm
 
 pytestmark = pytest.mark.spark
 CLIENT = ROOT / "tests" / "support" / "spark_client.py"
@@ -27,9 +28,9 @@ CLIENT = ROOT / "tests" / "support" / "spark_client.py"
 
 def ports(spark: SparkSession) -> dict[str, int]:
     """What each port of the session is for."""
-    jvm: Any = spark.sparkContext._jvm
+    java: Any = spark.sparkContext._jvm
     gateway: Any = spark.sparkContext._gateway
-    environment = jvm.org.apache.spark.SparkEnv.get()
+    environment = java.org.apache.spark.SparkEnv.get()
     return {
         "rpc": int(spark.sparkContext.getConf().get("spark.driver.port") or 0),
         "blocks": environment.blockManager().blockManagerId().port(),
@@ -39,14 +40,17 @@ def ports(spark: SparkSession) -> dict[str, int]:
 
 
 def secret_of(spark: SparkSession) -> str:
-    jvm: Any = spark.sparkContext._jvm
-    secret: str = jvm.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
+    java: Any = spark.sparkContext._jvm
+    secret: str = java.org.apache.spark.SparkEnv.get().securityManager().getSecretKey()
     return secret
 
 
 def family() -> list[psutil.Process]:
-    own = psutil.Process()
-    return [own, *own.children(recursive=True)]
+    """The processes of the session; this one may have others, such as an object store of another test."""
+    pid = jvm.jvm_pid()
+    assert pid
+    java = psutil.Process(pid)
+    return [psutil.Process(), java, *java.children(recursive=True)]
 
 
 def listened(process: psutil.Process) -> list[Any]:
