@@ -37,6 +37,7 @@ def send_transactions(stage: Stage) -> None:
         end(20)
 
 
+@pytest.mark.nightly
 def test_a_lake_is_audited_while_it_grows_and_after_a_kill(new_stage: Callable[..., Stage], tmp_path: Path) -> None:
     stage = new_stage(
         SCHEMAS__UNKNOWN_ID_GRACE_S="1", BATCH__INTERVAL_S="0.2", BATCH__MAX_RECORDS="3000", GOLD__INTERVAL_S="1"

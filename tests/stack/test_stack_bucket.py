@@ -100,6 +100,7 @@ def _check_secrets(stage: Stage) -> None:
         assert secret.encode() not in kept
 
 
+@pytest.mark.nightly
 def test_an_object_store_that_dies_costs_no_record(tmp_path: Path, kafka: Kafka, registry: Registry) -> None:
     with ObjectStore(tmp_path / "store") as store:
         (tmp_path / "app").mkdir()

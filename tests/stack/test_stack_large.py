@@ -109,6 +109,7 @@ def test_a_record_that_no_memory_holds_stops_nobody(new_stage: Callable[..., Sta
     assert stage.verify() == {}
 
 
+@pytest.mark.nightly
 def test_a_record_that_memory_holds_lands_whole_in_a_file_of_its_own(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(SPARK__DRIVER_MEMORY="1g")
     fill(stage, LARGE)

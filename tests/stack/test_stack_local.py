@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 RECORDS = 2_000
 
 
+@pytest.mark.nightly
 def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Path) -> None:
     ports = [f"--{name}-port={free_port()}" for name in ("kafka", "registry", "object-store")]
     arguments = ["--lake", "s3://games/demo", "--cluster", "2", "--state", str(tmp_path / "state"), "--no-page", *ports]

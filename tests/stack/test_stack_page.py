@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 ONLY = {"TABLES__ALLOWLIST": '["rummy", "uno"]'}
 
 
+@pytest.mark.nightly
 def test_a_click_replays_quarantine_until_it_is_empty_and_a_killed_app_is_seen(
     new_stage: Callable[..., Stage], browser: Browser, opened: Callable[..., Page]
 ) -> None:

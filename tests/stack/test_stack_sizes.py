@@ -23,6 +23,7 @@ def unit_bytes(stage: Stage) -> list[int]:
     return [unit.counts["value_bytes"] for unit in units if unit.kind == "ingest"]
 
 
+@pytest.mark.nightly
 def test_the_first_batch_of_a_lake_is_bounded(new_stage: Callable[..., Stage]) -> None:
     stage = new_stage(BATCH__MAX_BYTES="200000")
     stage.produce(20_000, partitions="2")

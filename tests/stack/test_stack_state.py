@@ -12,6 +12,7 @@ from scripts.campaign.scenarios import Size, checkpoint, locks, offsets
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_that_is_not_the_lakes_is_refused_and_repaired(lab: Lab) -> None:
     outcome = checkpoint.swapped(lab, Size(1, 0), Random(1))
     assert outcome.faults == {}
