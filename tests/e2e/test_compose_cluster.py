@@ -32,6 +32,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     found.remove()
 
 
+@pytest.mark.nightly
 def test_a_cluster_takes_each_record_once_although_a_worker_dies(stack: Stack) -> None:
     stack.run("up", "-d", "--wait", "kafka", "registry", "spark", "page", "worker")
     _produce(stack, RECORDS)

@@ -42,6 +42,7 @@ def stage(
     return Stage(tmp_path, kafka, registry, topic, seaweedfs, LAKE__COMPACT_FILES="6")
 
 
+@pytest.mark.nightly
 def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: Stage) -> None:
     gold = {"GOLD__AGGREGATES": json.dumps(AGGREGATES)}  # Spark computes the last two
     stage.produce(3_000, games=GAMES, poison="0.02")

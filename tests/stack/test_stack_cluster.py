@@ -154,6 +154,7 @@ def test_a_worker_that_cannot_read_records_alike_is_refused(
     assert stage.unit() == 0
 
 
+@pytest.mark.nightly
 def test_a_wrong_secret_and_a_master_that_is_down_are_told(
     new_stage: NewStage, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def stages(tmp_path: Path, kafka: Kafka, registry: Registry) -> dict[str, Stage]
     }
 
 
+@pytest.mark.nightly
 def test_each_record_is_in_the_lake_of_its_partition(stages: dict[str, Stage]) -> None:
     first, last = stages.values()
     for stage in stages.values():
