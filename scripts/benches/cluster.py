@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
-
 from scripts.benches import result, topics, usage
 from scripts.benches.bases import App
 from scripts.benches.drain import Run, Topic, drain
@@ -62,7 +60,11 @@ HEADERS = ["side", "small s", "CPU s", "large s", "CPU s", "us/record", "without
 @dataclass(frozen=True)
 class Cluster:
     master: MeasuredMaster
-    servers: list[MeasuredMaster | MeasuredWorker]
+    workers: list[MeasuredWorker]
+
+    @property
+    def servers(self) -> list[MeasuredMaster | MeasuredWorker]:
+        return [self.master, *self.workers]
 
     def cpu_seconds(self) -> float:
         """So far, once no executor is left.
@@ -71,7 +73,7 @@ class Cluster:
             TimeoutError: one does not end.
         """
         deadline = time.monotonic() + ENDS_S
-        while any(_has_executor(server.pid) for server in self.servers):
+        while any(worker.executors() for worker in self.workers):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"an executor did not end within {ENDS_S:.0f} s")
             time.sleep(LOOK_S)
@@ -167,37 +169,21 @@ def _cores(number: int) -> str:
 
 def _figures(options: Options, turns: dict[tuple[int, bool], list[Turn]]) -> Iterator[Figure]:
     for cores in options.workers:
-        sides = {"local": turns[cores, False], "cluster": turns[cores, True]}
-        for on_cluster, some in enumerate(sides.values()):
-            yield Figure.of(
-                f"us of CPU a record, {_name(cores, bool(on_cluster))}", [turn.cost(driver=True) for turn in some]
-            )
+        for on_cluster in (False, True):
+            costs = [turn.cost(driver=True) for turn in turns[cores, on_cluster]]
+            yield Figure.of(f"us of CPU a record, {_name(cores, on_cluster)}", costs)
         for driver, words in ((True, "CPU per record"), (False, "CPU per record without the app's own process")):
-            pairs = zip(sides["cluster"], sides["local"], strict=True)
+            pairs = zip(turns[cores, True], turns[cores, False], strict=True)
             ratios = [one.cost(driver=driver) / other.cost(driver=driver) for one, other in pairs]
-            yield Figure.of(
-                f"{words}, cluster / local, {cores} core{'' if cores == 1 else 's'}",
-                ratios,
-                None if driver else CLUSTER,
-            )
+            yield Figure.of(f"{words}, cluster / local, {_cores(cores)}", ratios, None if driver else CLUSTER)
 
 
 @contextlib.contextmanager
 def _cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         master = MeasuredMaster(folder / "cluster")
-        servers: list[MeasuredMaster | MeasuredWorker] = [
-            master,
-            *(MeasuredWorker(master, number) for number in range(1, workers + 1)),
-        ]
-        for server in servers:
+        cluster = Cluster(master, [MeasuredWorker(master, number) for number in range(1, workers + 1)])
+        for server in cluster.servers:
             server.meter = stack.enter_context(usage.meter())
             stack.enter_context(server)
-        yield Cluster(master, servers)
-
-
-def _has_executor(process: int | None) -> bool:
-    with contextlib.suppress(psutil.Error):
-        family = psutil.Process(process).children(recursive=True) if process else []
-        return any("CoarseGrainedExecutorBackend" in " ".join(one.cmdline()) for one in family)
-    return False
+        yield cluster

@@ -85,7 +85,7 @@ class SparkWorker(ClusterServer):
     def executors(self) -> list[int]:
         """The process ids of its executors."""
         running = []
-        for child in psutil.Process(self.pid).children() if self.pid else []:
+        for child in psutil.Process(self.pid).children(recursive=True) if self.pid else []:
             with contextlib.suppress(psutil.Error):  # it has ended
                 running += [child.pid] if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()) else []
         return running

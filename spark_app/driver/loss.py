@@ -180,5 +180,5 @@ def _source(last: Manifest, gaps: Iterable[Gap], now: Mapping[str, Topic]) -> di
         reached = {} if name in made_again else taken
         end[name] = {p: max(reached.get(p, offset), offset) for p, offset in first.items()}
     topic_ids = {name: now[name].id for name in end}
-    kept = {name: last.source[name] for name in ("partitions",) if name in last.source}
-    return kept | {"start": last.source["end"], "end": end, "topic_ids": topic_ids}
+    partitions = {"partitions": last.source["partitions"]} if "partitions" in last.source else {}
+    return partitions | {"start": last.source["end"], "end": end, "topic_ids": topic_ids}

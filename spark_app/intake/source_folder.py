@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HIDDEN = (".", "_")  # other programs write half a file under such a name, and marks such as _SUCCESS
-
-
 NO_TEXT = "its name is not UTF-8: give it another one"
 
 

@@ -171,7 +171,6 @@ def sweep(lake: Lake, name: str, table: DeltaTable, dry_run: bool = False) -> li
     The vacuum compares with the whole folder: a Delta checkpoint drops expired tombstones, and a vacuum by tombstones
     would keep their files for ever. Call it only between two units, because no log names the files of an open unit yet.
     delta-rs also lists files that were removed earlier, as long as the log has their tombstones.
-
     """
     storage = lake.storage
     there = set(storage.list(name))

@@ -68,7 +68,7 @@ class _Figures:
     def __init__(self, has_executors: bool) -> None:
         """`has_executors`: the executors of a cluster follow the load."""
         with ui.element("div").classes("figures"):
-            self._values = [figure(name) for name in (*FIGURES, *[EXECUTORS][: int(has_executors)])]
+            self._values = [figure(name) for name in ((*FIGURES, EXECUTORS) if has_executors else FIGURES)]
 
     def refresh(self, context: PageContext) -> None:
         reading = context.observed.newest

@@ -145,24 +145,25 @@ def test_a_folder_in_a_bucket_knows_no_key_and_no_client_when_it_travels(bucket:
     assert [one.key for one in pickle.loads(travelling).files()] == ["a.json"]
 
 
-def feed_of(place: Place, lake: str) -> FileFeed:
+def feed_of(place: Place, lake: str, folder: Path) -> FileFeed:
+    """`lake` is what the settings say; `folder` holds what the feed was opened with."""
     store = {"endpoint": place.endpoint, "region": place.region, "credentials_file": place.credentials_file}
     settings = Settings(source={"kind": "files", "path": place.root}, lake={"path": lake}, store=store)  # type: ignore[arg-type]
-    return FileFeed(settings, OpenLake.of(Lake(Path("unused")), settings), available_now=True)
+    return FileFeed(settings, OpenLake.of(Lake(folder), settings), available_now=True)
 
 
 def test_the_bucket_must_be_there_and_apart_from_the_lake(bucket: BucketExports, tmp_path: Path) -> None:
     place = bucket.place
-    feed_of(place, str(tmp_path)).look()
-    feed_of(place, f"{place.root}2/lake").look()
+    feed_of(place, str(tmp_path), tmp_path).look()
+    feed_of(place, f"{place.root}2/lake", tmp_path).look()
     for lake in (place.root, f"{place.root}/lake", f"s3://{place.bucket}"):
         with pytest.raises(ConfigurationError, match="must not be in one another"):
-            feed_of(place, lake).look()
+            feed_of(place, lake, tmp_path).look()
 
 
 def test_a_bucket_that_is_not_there_is_named(moto: Moto, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"source\.path: there is no bucket s3://nowhere/in"):
-        feed_of(replace(place_in(moto), root="s3://nowhere/in"), str(tmp_path)).look()
+        feed_of(replace(place_in(moto), root="s3://nowhere/in"), str(tmp_path), tmp_path).look()
 
 
 def test_an_address_that_readers_differ_about_is_refused() -> None:
