@@ -1,7 +1,9 @@
 """Fixtures that several folders share; a fixture for one folder lies there."""
 
 import hypothesis
+import pytest
 
+pytest.register_assert_rewrite("tests.support")  # what is asserted there names its values, too
 pytest_plugins = ["tests.support.servers", "tests.support.stores", "tests.support.exports"]
 
 # A test has the time limit of pytest. One of 0.2 s for each example would fail on a busy machine.

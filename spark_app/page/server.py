@@ -36,6 +36,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
 
 BACKLOG = 64
+SIGNALS_S = 0.5  # between two looks for signals
 CONNECTIONS = 200  # at the same time; further ones are answered with 503
 
 
@@ -70,7 +71,8 @@ def serve(settings: Settings) -> NoReturn:
     address = _address(settings.page, listening.getsockname()[1])
     files.write_address(address)
     _announce(address, token if made else "", files.token_file)
-    server.join()
+    while server.is_alive():  # a signal that another thread gets does not wake a thread which joins without an end
+        server.join(SIGNALS_S)
     sys.exit(ExitCode.BUG)
 
 

@@ -1,5 +1,6 @@
 """`docker compose up`, a schema bump, and every record of Kafka at its place in the tables, read from the host."""
 
+import contextlib
 import json
 import stat
 import subprocess
@@ -95,17 +96,18 @@ def test_every_record_is_where_it_belongs_after_a_bump(stack: Stack) -> None:
 
 def test_the_page_stays_open_through_a_bump(stack: Stack, opened: Callable[..., Page]) -> None:
     """After the records of the test before, in a browser that somebody has left open."""
-    tab = opened(SimpleNamespace(url=stack.page, token=token_of(stack)))
-    expect(tab.get_by_test_id("state")).to_have_text("running")
-    expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{2 * RECORDS:,}")
-    produce(stack, 3 * RECORDS, version=4, mixed=1)
-    assert stack.status()["bumps"] == 2
-    expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{3 * RECORDS:,}", timeout=5000)
-    expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
-    tab.goto(f"{stack.page}/runs")
-    expect(tab.get_by_role("cell", name="bump", exact=True)).to_have_count(2, timeout=60_000)
-    tab.goto(f"{stack.page}/tables/silver_uno_events")
-    expect(tab.get_by_role("cell", name="col_custom_3", exact=True).first).to_be_visible(timeout=30_000)
+    with contextlib.ExitStack() as visits:
+        tab = opened(SimpleNamespace(url=stack.page, token=token_of(stack), visits=visits))
+        expect(tab.get_by_test_id("state")).to_have_text("running")
+        expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{2 * RECORDS:,}")
+        produce(stack, 3 * RECORDS, version=4, mixed=1)
+        assert stack.status()["bumps"] == 2
+        expect(tab.get_by_test_id("rows in bronze")).to_have_text(f"{3 * RECORDS:,}", timeout=5000)
+        expect(tab.get_by_test_id("state")).to_have_text("running", timeout=20_000)
+        tab.goto(f"{stack.page}/runs")
+        expect(tab.get_by_role("cell", name="bump", exact=True)).to_have_count(2, timeout=60_000)
+        tab.goto(f"{stack.page}/tables/silver_uno_events")
+        expect(tab.get_by_role("cell", name="col_custom_3", exact=True).first).to_be_visible(timeout=30_000)
 
 
 WRITABLE = """

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from tests.support.pages import Running
 
@@ -30,28 +30,20 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens a view of a running page as somebody does who has the token. A script that fails fails the test, and so
     does a request that leaves the page."""
-    contexts: list[BrowserContext] = []
     faults: list[str] = []
 
     def open_view(running: Running, path: str = "/", look: str = "light") -> Page:
         context = browser.new_context(viewport=VIEWPORT, color_scheme=look)  # type: ignore[arg-type]
-        contexts.append(context)
+        running.visits.callback(context.close)
         tab = context.new_page()
         tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
+        tab.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         tab.on("request", lambda one: None if is_own(one.url, running.url) else faults.append(f"asks for {one.url}"))
         tab.goto(f"{running.url}{path}?token={running.token}")
         return tab
 
     yield open_view
-    for context in contexts:
-        context.close()
-    assert faults == []
-
-
-def is_fault(said: ConsoleMessage) -> bool:
-    """An error, but not that a page which has ended cannot be reached again."""
-    return said.type == "error" and "ERR_CONNECTION_REFUSED" not in said.text
+    assert faults == [], faults
 
 
 def is_own(address: str, own: str) -> bool:

@@ -22,6 +22,7 @@ class Running:
         url: without a slash at its end.
         token: of the page.
         printed: all that it has written when the block has ended.
+        visits: what is closed before the page ends. A browser would complain of a page that leaves while it loads.
     """
 
     def __init__(self, process: "subprocess.Popen[str]", line: str):
@@ -30,6 +31,7 @@ class Running:
         assert found, line
         self.url, self.token = found[1], found[2]
         self.printed = line
+        self.visits = contextlib.ExitStack()
 
     def get(self, path: str, token: str | None = None, **more: Any) -> httpx2.Response:
         bearer = {"Authorization": f"Bearer {token}"} if token else {}
@@ -52,7 +54,8 @@ def page(lake: Lake, settings: str = "", new: bool = True) -> Iterator[Running]:
             line = re.sub(r".*address=(\S+) .*", r"\1", line)
         running = Running(process, line)
         running.printed = before + line
-        yield running
+        with running.visits:
+            yield running
         process.terminate()
         running.printed += process.stdout.read()
         process.wait(10)

@@ -1,6 +1,7 @@
 """`protolake page`: the process, its token, who gets in, and what it says of an app that is up or down."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -69,6 +70,16 @@ def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) == 0
         assert time.monotonic() - began < 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux names a thread for a signal")
+def test_a_stop_that_another_thread_gets_ends_the_page_too(lake: Lake) -> None:
+    with page(lake) as running:
+        assert running.get("/health", running.token).status_code == 503
+        pid = running.process.pid
+        other = max(map(int, os.listdir(f"/proc/{pid}/task")))
+        assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
+        assert running.process.wait(5) == 0
 
 
 def test_a_thread_that_fails_ends_the_page_as_a_bug() -> None:
