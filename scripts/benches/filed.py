@@ -60,4 +60,4 @@ class Filed:
     def records(self, tasks: int, moved: int = 0) -> Records:
         """The records, divided among at most so many tasks."""
         shares = [Share(self.paths[first::tasks], moved) for first in range(min(tasks, len(self.paths)))]
-        return Records(self.session, tuple(shares))
+        return Records(self.session, tuple(shares), sum(pq.read_metadata(path).num_rows for path in self.paths))

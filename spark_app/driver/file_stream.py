@@ -73,8 +73,8 @@ class FileStream:
         batch, folder = self._settings.batch, self._opened_source().folder
         columns, topic = SourceColumns.of(self._settings.source), self._settings.source.name
         bounds = batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes
-        shares = split_parts(self._parts, tasks)
-        return Records(self._session, tuple(FileShare(folder, columns, topic, own, *bounds) for own in shares))
+        shares = (FileShare(folder, columns, topic, own, *bounds) for own in split_parts(self._parts, tasks))
+        return Records(self._session, tuple(shares), sum(part.piece.rows for part in self._parts))
 
     def keep(self, origin: UnitOptions, every_second: Callable[[], None]) -> None:
         """Take files until the app is asked to stop, or all are taken.

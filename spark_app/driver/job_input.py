@@ -18,9 +18,13 @@ from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
 from spark_app.worker.block_pandas import block_pandas
+from spark_app.worker.shuffle import Pack
 
 Batches = Iterator[pa.RecordBatch]
-Task = Callable[[Batches, str], Report]  # takes Arrow batches, and a name that is unique per task attempt
+# Both take a name that is unique per task attempt. A task returns, besides its report, gathering task -> pack.
+Task = Callable[[Batches, str], tuple[Report, dict[int, Pack]]]
+Gather = Callable[[list[Pack], str], Report]
+Found = str | ReadFailed  # a report as JSON
 
 
 class Share(Protocol):
@@ -45,49 +49,78 @@ class Share(Protocol):
 
 @dataclass(frozen=True)
 class Records:
-    """The input of one unit."""
+    """The input of one unit.
+
+    Attributes:
+        count: records, as far as it is known before they are read.
+    """
 
     session: SparkSession
     shares: tuple[Share, ...]
+    count: int = 0
 
     def limited(self, most: int) -> Records:
         """At most `most` records per task."""
-        return replace(self, shares=tuple(share.limited(most) for share in self.shares))
+        shares = tuple(share.limited(most) for share in self.shares)
+        return replace(self, shares=shares, count=min(self.count, most * len(shares)))
 
     def read(self) -> Batches:
         """All records, read in this process."""
         return (batch for share in self.shares for batch in share.read())
 
-    def run(self, task: Task) -> Report:
-        """Run the task over all shares in one Spark job; returns one merged report.
+    def run(self, task: Task, gather: Gather, gatherers: int) -> Report:
+        """Run the task over all shares in one Spark job; returns one merged report. With `gatherers` the job has a
+        second stage of so many tasks, in which `gather` takes their packs.
 
         Raises:
             ReadFailed: a share could not be read; the other tasks are done.
         """
         shares, report = self.shares, Report()
 
-        def read(numbers: Iterable[int]) -> Iterator[str | ReadFailed]:
+        def read(numbers: Iterable[int]) -> Iterator[tuple[int, Found | Pack]]:
             block_pandas()
             for number in numbers:
-                yield _run(task, shares[number])
+                yield from _run(task, shares[number])
+
+        def gather_packs(pairs: Iterable[tuple[int, Found | Pack]]) -> Iterator[tuple[int, Found]]:
+            block_pandas()
+            packs: list[Pack] = []
+            for number, item in pairs:
+                if isinstance(item, Pack):
+                    packs.append(item)
+                else:
+                    yield number, item
+            if packs:
+                yield 0, gather(packs, _name()).to_json()
 
         job = self.session.sparkContext.parallelize(range(len(shares)), max(1, len(shares))).mapPartitions(read)
-        for found in job.collect() if shares else []:
+        if gatherers:
+            job = job.partitionBy(gatherers, int).mapPartitions(gather_packs)
+        for _, found in job.collect() if shares else []:
             if isinstance(found, ReadFailed):
                 raise found
-            report.merge(Report.from_json(found))
+            if isinstance(found, str):
+                report.merge(Report.from_json(found))
         return report
 
 
-def _run(task: Task, share: Share) -> str | ReadFailed:
-    """A report as JSON. A failed read is returned, not raised, because Spark would retry the task."""
-    context = TaskContext.get()
-    assert context is not None
+def _run(task: Task, share: Share) -> Iterator[tuple[int, Found | Pack]]:
+    """The packs by their gathering tasks, and the report. A failed read is returned, not raised, because Spark would
+    retry the task."""
     try:
-        report = task(share.read(), f"{context.partitionId():05d}-{context.attemptNumber()}")
+        report, packs = task(share.read(), _name())
     except ReadFailed as unread:
-        return unread
+        yield 0, unread
+        return
     report.read = {}
     for span in share.spans:
         report.read.setdefault(span.partition_name, []).append([span.start, span.end])
-    return report.to_json()
+    yield from packs.items()
+    yield 0, report.to_json()
+
+
+def _name() -> str:
+    """Spark gives no attempt of any task an id twice; the numbers of attempts begin anew if a stage is run again."""
+    context = TaskContext.get()
+    assert context is not None
+    return f"{context.partitionId():05d}-{context.taskAttemptId()}"

@@ -33,8 +33,9 @@ def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: O
     batch = settings.batch
     partitions = sum(map(len, end.values()))
     bounds = partitions, batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes
-    pieces = split_among_tasks(spans_between(start, end), tasks)
-    return Records(session, tuple(KafkaShare(settings.kafka, spans, *bounds) for spans in pieces))
+    spans = spans_between(start, end)
+    shares = (KafkaShare(settings.kafka, own, *bounds) for own in split_among_tasks(spans, tasks))
+    return Records(session, tuple(shares), sum(span.offsets for span in spans))
 
 
 def read_bronze(
@@ -48,8 +49,10 @@ def read_bronze(
     else:
         keys = opened.units.committer.tables.files_between(name, "offset", *bronze.bounds(ranges))
     storage, bounds = opened.lake.storage, (batch.max_arrow_records, batch.max_arrow_bytes)
-    pieces = bronze.split_among_tasks(bronze.find_row_groups(storage, keys, ranges), tasks)
-    return Records(session, tuple(bronze.Share(storage, own, ranges, *bounds) for own in pieces or [()]))
+    pieces = bronze.find_row_groups(storage, keys, ranges)
+    shares = bronze.split_among_tasks(pieces, tasks) or [()]
+    count = sum(piece.rows for piece in pieces)
+    return Records(session, tuple(bronze.Share(storage, own, ranges, *bounds) for own in shares), count)
 
 
 def read_table(

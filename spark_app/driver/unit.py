@@ -30,13 +30,14 @@ from spark_app.model.reports import Report, add_counts
 from spark_app.storage import failpoints
 from spark_app.storage.lake import remove_files, unit_file_prefix
 from spark_app.storage.storage import Storage
-from spark_app.worker import task
+from spark_app.worker import shuffle, task
 from spark_app.worker.fit import table_columns
 from spark_app.worker.route import Routing
+from spark_app.worker.shuffle import SMALL_ROWS
 from spark_app.worker.task_plan import TaskPlan
 
 SAMPLE_RECORDS = 10_000  # records
-FILE_RECORDS = 1_000  # per file of a task: with fewer, the files of another task cost more than the task saves
+TASK_RECORDS = 10_000  # enough for a task of its own, however many tables they go to
 ROUNDS = 4  # job runs: the records' schemas, the schemas of wrapped messages, the rows' tables, and a spare one
 
 
@@ -80,8 +81,14 @@ class UnitRunner:
         """The number of tasks: as few as keep all cores busy, because each task writes a file per table."""
         if records <= self._settings.batch.single_task_below:
             return 1
-        worthwhile = records // (FILE_RECORDS * self._tables_per_unit)
+        worthwhile = records // min(SMALL_ROWS * self._tables_per_unit, TASK_RECORDS)
         return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
+
+    def _gatherers(self, records: Records) -> int:
+        """The number of tasks that gather small tables; 0 if a task is expected to have enough rows for its files."""
+        tasks, tables = len(records.shares), self._tables_per_unit
+        is_worth_it = tasks > 1 and 0 < records.count < tasks * tables * SMALL_ROWS
+        return min(tasks, tables) if is_worth_it else 0
 
     def run(self, records: Records, sequence: int, origin: UnitOptions) -> Report:
         """Run the job; returns one report for all tasks. Its files are durable but not committed.
@@ -95,7 +102,7 @@ class UnitRunner:
         failing: dict[str, list[Any]] = {}
         steps = {"resolve": 0.0}
         while True:
-            plan = self._plan(sequence, origin, failing)
+            plan = replace(self._plan(sequence, origin, failing), gatherers=self._gatherers(records))
             report = self._execute(records, replace(plan, defer_new=not rounds))
             add_counts(steps, report.steps)
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
@@ -189,7 +196,11 @@ class UnitRunner:
         try:
             catalog = self._share(self.catalog_for(plan))
             with failpoints.around("pass"):
-                report = records.run(lambda batches, name: task.run(batches, plan, catalog.value, name))
+                report = records.run(
+                    lambda batches, name: task.run_and_pack(batches, plan, catalog.value, name),
+                    lambda packs, name: shuffle.gather(packs, plan, catalog.value.field_ids, name),
+                    plan.gatherers,
+                )
             self._check_files(report, plan.storage)
             return report
         except Exception as error:

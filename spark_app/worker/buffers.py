@@ -12,6 +12,7 @@ from spark_app.model.reports import FileEntry
 from spark_app.worker import files, table_rows
 from spark_app.worker.task_plan import TaskPlan
 
+Groups = dict[pa.Schema, list[pa.Table]]  # silver rows by their schema, each with the number of its table
 WRITERS = ThreadPoolExecutor(4, thread_name_prefix="write")
 
 
@@ -19,6 +20,7 @@ class Buffers:
     """
     Attributes:
         bytes: of all rows that are buffered.
+        silver: the rows of silver tables.
     """
 
     def __init__(self, plan: TaskPlan, ids: FieldIds, task: str):
@@ -33,7 +35,7 @@ class Buffers:
     def clear(self) -> None:
         self.bytes = 0
         self._own: dict[str, list[pa.Table]] = {}  # of the tables that every lake has
-        self._silver: dict[pa.Schema, list[pa.Table]] = {}  # by the schema of the rows
+        self.silver: Groups = {}
 
     def add(self, table: str, rows: pa.Table) -> None:
         """Buffer rows of a table that is not silver."""
@@ -42,13 +44,13 @@ class Buffers:
 
     def add_silver(self, rows: pa.Table) -> None:
         """Buffer rows of silver tables, each with the number of its table."""
-        self._silver.setdefault(rows.schema, []).append(rows)
+        self.silver.setdefault(rows.schema, []).append(rows)
         self.bytes += rows.nbytes
 
     def new_columns(self) -> list[str]:
         """The paths of the columns that have no field id yet."""
         own = {rows.schema for parts in self._own.values() for rows in parts}
-        paths = (path for schema in (*own, *self._silver) for path in paths_of(schema) if path != table_rows.NUMBER)
+        paths = (path for schema in (*own, *self.silver) for path in paths_of(schema) if path != table_rows.NUMBER)
         return self._ids.lacking(paths)
 
     def write(self, names: list[str]) -> Iterator[tuple[str, FileEntry]]:
@@ -68,7 +70,7 @@ class Buffers:
         others = (layout.bronze, layout.quarantine, layout.deferred, layout.dropped)
         own = [name for name in others if name in self._own]
         parts = [(name, pa.concat_tables(self._own[name], promote_options="default")) for name in own]
-        split = table_rows.split_by_table(self._silver.values())
+        split = table_rows.split_by_table(self.silver.values())
         return parts + [(layout.silver_of(names[number]), rows) for number, rows in split]
 
     def _write(self, table: str, name: str, rows: pa.Table) -> tuple[str, FileEntry]:

@@ -32,6 +32,7 @@ from spark_app.worker.placement import Placement
 from spark_app.worker.route import Routed
 from spark_app.worker.row_checks import Checked
 from spark_app.worker.row_projections import RowProjections
+from spark_app.worker.shuffle import Pack, split_small
 from spark_app.worker.stopwatch import Stopwatch
 from spark_app.worker.table_rows import COORDINATES
 from spark_app.worker.tally import Tally
@@ -42,6 +43,14 @@ LEAST_LANDING = 0.5  # share of rows; if fewer land, they are copied, so that th
 
 def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str) -> Report:
     """Process one task's records; `task` is part of the file names and must be unique."""
+    return run_and_pack(batches, replace(plan, gatherers=0), catalog, task)[0]
+
+
+def run_and_pack(
+    batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, task: str
+) -> tuple[Report, dict[int, Pack]]:
+    """As `run`, but the rows that are left at the end of tables with few of them are packed for the plan's gathering
+    tasks. The report counts them, and those tasks report their files."""
     failpoints.arm(plan.here)
     watch = Stopwatch()
     work = _TaskRun(plan, catalog, task, watch)
@@ -52,8 +61,9 @@ def run(batches: Iterator[pa.RecordBatch], plan: TaskPlan, catalog: Catalog, tas
             work.add(batch)
         if is_large or work.buffered_bytes > plan.buffer_bytes:
             work.flush()
+    packs = work.pack_small()
     work.flush()
-    return replace(work.report, steps=watch.stop())
+    return replace(work.report, steps=watch.stop()), packs
 
 
 def _split_large_records(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
@@ -90,6 +100,7 @@ class _Payloads:
 class _TaskRun:
     def __init__(self, plan: TaskPlan, catalog: Catalog, task: str, watch: Stopwatch):
         self._plan = plan
+        self._task = task
         self._watch = watch
         self._catalog = catalog
         self._tally = Tally()
@@ -130,10 +141,26 @@ class _TaskRun:
             self._decode(_Payloads(values, frames, np.arange(len(values))))
         self._buffer_rejects()
 
-    def flush(self) -> None:
-        """Write what is buffered. A unit whose task met something new is run again, so its rows are not worth it."""
+    def pack_small(self) -> dict[int, Pack]:
+        """Take the rows of small tables out of the buffers: gathering task -> pack."""
+        if not self._plan.gatherers:
+            return {}
+        self._count_new_columns()
+        if self._tally.met_new:
+            return {}
+        with self._watch.step("write"):
+            self._buffers.silver, packs = split_small(
+                self._buffers.silver, self._tally.names, self._task, self._plan.gatherers
+            )
+        return packs
+
+    def _count_new_columns(self) -> None:
         if self._plan.field_ids:
             self._tally.count_new_columns(self._buffers.new_columns())
+
+    def flush(self) -> None:
+        """Write what is buffered. A unit whose task met something new is run again, so its rows are not worth it."""
+        self._count_new_columns()
         if not self._tally.met_new:
             with self._watch.step("write"):
                 for table, entry in self._buffers.write(self._tally.names):

@@ -42,6 +42,8 @@ class TaskPlan:
         max_record_bytes: the source omits a value that is larger.
         compression: of the Parquet files of all tables but bronze.
         bronze_compression: of bronze's.
+        gatherers: tasks that write the rows of small silver tables, which the others send them; 0 = each task writes
+            all of its rows.
         here: folder of the driver's machine in which a test arms failpoints.
     """
 
@@ -67,4 +69,5 @@ class TaskPlan:
     max_record_bytes: int = 64 << 20
     compression: str = "zstd"
     bronze_compression: str = "zstd"
+    gatherers: int = 0
     here: str = ""

@@ -15,7 +15,7 @@ from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.model.errors import SchemaBump, last_message_line
 from spark_app.model.reports import Report
 from spark_app.storage.local import LocalStorage
-from tests.spark.parts import ORIGIN, Deadly, Parts, events, source
+from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of
 
@@ -26,6 +26,12 @@ PLAYERS = [("rummy", "a"), ("uno", "b"), ("rummy", "c")]
 
 def named(report: Report) -> list[str]:
     return sorted(f"{table}/{entry.path}" for table, files in report.files.items() for entry in files)
+
+
+def rows_of(parts: Parts, table: str, report: Report) -> list[tuple[object, ...]]:
+    """As the files of a unit hold them, without the time of landing."""
+    found = pl.concat(pl.read_parquet(parts.lake.root / table / entry.path) for entry in report.files[table])
+    return found.drop("landed_at", "_landed_at", strict=False).rows()
 
 
 def test_new_tables_are_admitted_and_the_first_files_are_gone(new_parts: NewParts) -> None:
@@ -70,14 +76,40 @@ def test_some_of_a_first_batch_is_looked_at_first(
     assert (report.silver, parts.files()) == ({"rummy": 2, "uno": 1}, named(report))
 
 
-def test_a_second_task_is_worth_its_files(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_has_records_enough_to_be_worth_its_files(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores. A task writes a file per table that the records touch, which is known of the unit before."""
-    monkeypatch.setattr(unit, "FILE_RECORDS", 10_000)
+    monkeypatch.setattr(unit, "SMALL_ROWS", 10_000)
+    monkeypatch.setattr(unit, "TASK_RECORDS", 25_000)
     parts = new_parts()
     parts.learn(1)
     assert [parts.units.tasks(records) for records in (20_000, 20_001, 10**9)] == [1, 2, 2]
+    parts.run(events(1, PLAYERS))
+    assert [parts.units.tasks(records) for records in (39_999, 40_000, 10**9)] == [1, 2, 2]
     parts.run(events(1, [*PLAYERS, ("chess", "d")]))
-    assert [parts.units.tasks(records) for records in (59_999, 60_000, 10**9)] == [1, 2, 2]
+    assert [parts.units.tasks(records) for records in (49_999, 50_000, 10**9)] == [1, 2, 2]
+
+
+def test_small_tables_of_several_tasks_get_one_file_each(new_parts: NewParts) -> None:
+    """It has the rows that one task would write, in their order."""
+    games = [f"g{number}" for number in range(40)]
+    values = events(1, [(game, f"{game}-{turn}") for turn in range(6) for game in games])
+    parts = new_parts()
+    parts.learn(1)
+    parts.tables.admit({game: ["protolake.demo.GameEvent"] for game in games})
+    taken = []
+    for tasks, count, files in ((1, len(values), 1), (3, 0, 3), (3, len(values), 1)):
+        parts.units._tables_per_unit = len(games)
+        shares = tuple(
+            Given(batch_of(values[at : at + len(values) // tasks], at, TOPIC))
+            for at in range(0, len(values), len(values) // tasks)
+        )
+        report = parts.units.run(Records(parts.spark, shares, count), 1, ORIGIN)
+        assert {len(report.files[f"silver_{game}_events"]) for game in games} == {files}
+        assert report.balance() == (len(values), len(values))
+        assert parts.files() == named(report)
+        taken.append({table: rows_of(parts, table, report) for table in report.files})
+        parts.units.discard(report)
+    assert taken[0] == taken[1] == taken[2]
 
 
 def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:
