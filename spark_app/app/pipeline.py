@@ -29,6 +29,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.schema_events import SchemaEvents
 from spark_app.driver.schema_resolver import RETRY_WAIT_S
 from spark_app.driver.unit import UnitRunner
+from spark_app.driver.worker_merger import WorkerMerger
 from spark_app.events.event_log import EventLog
 from spark_app.events.events_table import EventsTable
 from spark_app.events.settings_event import keep_settings, settings_event
@@ -238,6 +239,8 @@ class Pipeline:
     def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed) -> None:
         units = UnitRunner(spark, opened)
         units.check_rules()
+        if self._settings.spark.on_cluster:
+            opened.units.maintainer.merger = WorkerMerger(spark, self.lake.storage)
         feed.connect(spark, units, RunContext(self.status, self._disk, self._stop, self._unit_lock))
         self.life.describe_batch = lambda: feed.batch_description
         self._deferred = DeferredDecoder(spark, opened, units, self._unit_lock)

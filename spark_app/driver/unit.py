@@ -102,7 +102,7 @@ class UnitRunner:
         failing: dict[str, list[Any]] = {}
         steps = {"resolve": 0.0}
         while True:
-            plan = replace(self._plan(sequence, origin, failing), gatherers=self._gatherers(records))
+            plan = self._plan(sequence, origin, failing)
             report = self._execute(records, replace(plan, defer_new=not rounds))
             add_counts(steps, report.steps)
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
@@ -193,6 +193,7 @@ class UnitRunner:
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
+        plan = replace(plan, gatherers=self._gatherers(records))
         try:
             catalog = self._share(self.catalog_for(plan))
             with failpoints.around("pass"):

@@ -7,8 +7,11 @@ unit. A table's small files are merged in two tiers, so that a large file is not
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -22,24 +25,29 @@ from spark_app.storage.disk import is_full
 from spark_app.storage.lake import Lake
 from spark_app.store import log_entry, rewrite, statistics
 from spark_app.store.durability import DurabilityMark
+from spark_app.store.merged_files import LocalMerger, Merge, Merged, Merger, discard
 from spark_app.store.table_handles import Tables
 from spark_app.store.table_schema import columns_of
 
 SMALL_BYTES = 8 << 20
 SWEEP_AFTER = 4  # compactions per removal of files that no version within the retention needs
-AT_ONCE = 4  # tables per unit: a merge costs 50 ms plus 0.6 ms per file, so merging few files at a time costs more
 BEHIND = 2  # with this many times `compact_files` small files, further tables are compacted after the same unit
 LARGE_AFTER = 12  # in every twelfth compaction the results of earlier ones are merged, too
 
 
 class Maintainer:
-    """Counts small files per table, and compacts one table after each unit, or a few if many tables have too many
-    files."""
+    """Counts small files per table, and compacts one table after each unit, or several if many tables have too many
+    files.
+
+    Attributes:
+        merger: writes the merged files.
+    """
 
     def __init__(
         self, tables: Tables, settings: LakeSettings, synced: DurabilityMark, merged_by_units: Collection[str] = ()
     ):
         """`merged_by_units`: tables whose files are merged by units; here they only get vacuum and log clean-up."""
+        self.merger: Merger = LocalMerger(tables.storage)
         self._tables = tables
         self._synced = synced
         self._settings = settings
@@ -70,78 +78,85 @@ class Maintainer:
         return dict(done)
 
     def step(self) -> bool:
-        """Compact tables that have enough small files; True if a table was due."""
+        """Compact the tables with the most small files, if they have enough; True if a table was due."""
         enough = self._settings.compact_files
-        if not self._compact_fullest(enough):
-            return False
-        for _ in range(AT_ONCE - 1):
-            if not self._compact_fullest(BEHIND * enough):
-                break
-        return True
+        fullest = self._small.most_common(self.merger.at_once)
+        due = [name for rank, (name, files) in enumerate(fullest) if files >= (BEHIND * enough if rank else enough)]
+        plans = {name: plan for name in due if (plan := self._plan(name)) is not None}
+        wanted = [one for plan in plans.values() for one in plan.merges]
+        with failpoints.around("compact") if wanted else contextlib.nullcontext():
+            found = iter(self.merger.merge(wanted) if wanted else [])
+            merged = {name: list(itertools.islice(found, len(plan.merges))) for name, plan in plans.items()}
+            replaced = [name for name, plan in plans.items() if self._replace(name, plan.merges, merged[name])]
+        for name in replaced:
+            self._tidy(name, plans[name])
+        return bool(due)
 
-    def _compact_fullest(self, enough: int) -> bool:
-        """Compact the table with the most small files, if it has at least `enough`."""
-        name, files = self._small.most_common(1)[0] if self._small else ("", 0)
-        if files < enough:
-            return False
-        table = self._tables.get(name)
-        if table is None:
-            self._small[name] = 0  # another process has removed it
+    def _plan(self, name: str) -> _Plan | None:
+        """What is to be merged: files smaller than this round's target. None if the table cannot be compacted."""
+        with self._keeping_on(name):
+            table = self._tables.get(name)
+            if table is None:
+                self._small[name] = 0  # another process has removed it
+                return None
+            # The count starts at the table's version, so that an app that restarts often also reaches the rarer steps.
+            self._rounds[name] = self._rounds.get(name, table.version()) + 1
+            if name in self._merged_by_units:
+                return _Plan(table, [])
+            large = self._rounds[name] % LARGE_AFTER == 0
+            target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
+            columns, compression = columns_of(table), self._tables.compression_of(name)
+            ids = self._tables.field_ids(name, columns)
+            bins = rewrite.plan(rewrite.live(table), target)
+            return _Plan(table, [Merge(name, paths, columns, compression, ids) for paths in bins])
+        return None
+
+    def _replace(self, name: str, merges: list[Merge], found: list[Merged]) -> bool:
+        """Commit the merged files in place of the others; True if that was done or there are none."""
+        with self._keeping_on(name):
+            failed = next((one for one in found if isinstance(one, str)), None)
+            if failed is not None:
+                discard(self._tables.storage, merges, found)
+                raise OSError(failed)
+            if merges:
+                adds = [one for one in found if isinstance(one, FileEntry)]
+                self._tables.replace_files(name, adds, [path for one in merges for path in one.paths])
             return True
+        return False
+
+    def _tidy(self, name: str, plan: _Plan) -> None:
+        with self._keeping_on(name):
+            table, merged, into = plan.table, sum(len(one.paths) for one in plan.merges), len(plan.merges)
+            statistics.update(self._tables, name)
+            removed = vacuum_and_clean_log(
+                self._tables.lake, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
+            )
+            self._small[name] = into
+            self._tables.checkpoint_if_due(name, table.version())
+            self._done.update(compactions=1, files_before=merged, files_after=into, removed=removed)
+            log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
+
+    @contextlib.contextmanager
+    def _keeping_on(self, name: str) -> Iterator[None]:
+        """A failed compaction must not stop ingest: appends to the table still work."""
         try:
-            self._compact(name, table)
+            yield
         except FileExistsError:
             self._tables.forget(name)  # another process has written to it: the next step opens it again
         except (DeltaError, OSError, pa.ArrowException) as error:
             if is_full(error):
                 raise
-            # A failed compaction must not stop ingest: appends to the table still work.
             self._tables.forget(name)
             self._small[name] = 0
             log.error(
                 "table cannot be compacted", table=name, reason=str(error)[:300], remedy="`doctor` lists the damage"
             )
-        return True
 
-    def _compact(self, name: str, table: DeltaTable) -> None:
-        # The count starts at the table's version, so that an app that restarts often also reaches the rarer steps.
-        self._rounds[name] = self._rounds.get(name, table.version()) + 1
-        merged, into = (0, 0) if name in self._merged_by_units else self._merge(name, table)
-        statistics.update(self._tables, name)
-        removed = vacuum_and_clean_log(
-            self._tables.lake, name, table, self._synced, sweeping=self._rounds[name] % SWEEP_AFTER == 0
-        )
-        self._small[name] = into
-        self._tables.checkpoint_if_due(name, table.version())
-        self._done.update(compactions=1, files_before=merged, files_after=into, removed=removed)
-        log.debug("compacted", table=name, files=merged, into=into, vacuumed=removed)
 
-    def _merge(self, name: str, table: DeltaTable) -> tuple[int, int]:
-        """Merge files smaller than this round's target; returns (files before, files after)."""
-        large = self._rounds[name] % LARGE_AFTER == 0
-        target = self._settings.compact_bytes if large else min(SMALL_BYTES, self._settings.compact_bytes)
-        columns = columns_of(table)
-        bins = rewrite.plan(rewrite.live(table), target)
-        if not bins:
-            return 0, 0
-        with failpoints.around("compact"):
-            adds = self._write(name, bins, columns)
-            self._tables.replace_files(name, adds, [path for paths in bins for path in paths])
-        pa.default_memory_pool().release_unused()  # otherwise the driver keeps 100 MiB of merged data
-        return sum(map(len, bins)), len(bins)
-
-    def _write(self, name: str, bins: list[list[str]], columns: pa.Schema) -> list[FileEntry]:
-        """Write one file per bin. After a failure all of them are removed, because nothing else would remove them."""
-        adds: list[FileEntry] = []
-        storage, compression = self._tables.storage, self._tables.compression_of(name)
-        ids = self._tables.field_ids(name, columns)
-        try:
-            for paths in bins:
-                adds.append(rewrite.merge(storage, name, paths, columns, compression, ids))
-        except BaseException:
-            self._tables.storage.delete(*(f"{name}/{entry.path}" for entry in adds))
-            raise
-        return adds
+@dataclass(frozen=True)
+class _Plan:
+    table: DeltaTable
+    merges: list[Merge]
 
 
 def vacuum_and_clean_log(

@@ -37,6 +37,7 @@ MAY_USE_SPARK = (
             "query_lag",
             "size_backoff",
             "worker_check",
+            "worker_merger",
             "streaming",
         )
     }

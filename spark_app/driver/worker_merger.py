@@ -1,0 +1,44 @@
+"""Merges small files in Python workers, a task for each of the new files while there are cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_app.model.errors import last_message_line
+from spark_app.ops.log import log
+from spark_app.storage.disk import is_full
+from spark_app.storage.storage import Storage
+from spark_app.store.merged_files import AT_ONCE, LocalMerger, Merge, Merged, merge_one
+from spark_app.worker.block_pandas import block_pandas
+
+
+class WorkerMerger:
+    """Implements `Merger`. The files of tasks that failed are removed like other files that no log names."""
+
+    def __init__(self, session: SparkSession, storage: Storage):
+        self._session = session
+        self._storage = storage
+
+    @property
+    def at_once(self) -> int:
+        return AT_ONCE * self._session.sparkContext.defaultParallelism
+
+    def merge(self, wanted: Sequence[Merge]) -> list[Merged]:
+        storage, context = self._storage, self._session.sparkContext
+
+        def merge_all(merges: Iterable[Merge]) -> Iterator[Merged]:
+            block_pandas()
+            return (merge_one(storage, one) for one in merges)
+
+        tasks = max(1, min(len(wanted), context.defaultParallelism))
+        try:
+            return context.parallelize(wanted, tasks).mapPartitions(merge_all).collect()
+        except (PySparkException, Py4JError) as error:
+            if is_full(error):
+                raise
+            log.warning("workers could not merge files, so the app does", tasks=tasks, reason=last_message_line(error))
+            return LocalMerger(storage).merge(wanted)
