@@ -106,8 +106,9 @@ class ExecutorScaling:
         if answers and wanted != self._asked:
             self._say(wanted, len(works))
             self._asked = wanted
-        if answers and len(works) > wanted:  # some may be busy, and are given back at a later look
-            idle = sorted((name for name, work in works.items() if not work.running), key=int, reverse=True)
+        # An executor without a task may hold rows that a running stage still wants: those of `worker/shuffle`.
+        if answers and len(works) > wanted and not any(work.running for work in works.values()):
+            idle = sorted(works, key=int, reverse=True)
             jvm.release_executors(self._session, idle[: len(works) - wanted])
         self._status.set_executors({"now": len(works), "wanted": wanted})
         return answers

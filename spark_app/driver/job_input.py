@@ -80,7 +80,7 @@ class Records:
         def read(numbers: Iterable[int]) -> Iterator[tuple[int, Found | Pack]]:
             block_pandas()
             for number in numbers:
-                yield from _run(task, shares[number])
+                yield from _run(task, shares[number], max(1, gatherers))
 
         def gather_packs(pairs: Iterable[tuple[int, Found | Pack]]) -> Iterator[tuple[int, Found]]:
             block_pandas()
@@ -93,10 +93,17 @@ class Records:
             if packs:
                 yield 0, gather(packs, _name()).to_json()
 
-        job = self.session.sparkContext.parallelize(range(len(shares)), max(1, len(shares))).mapPartitions(read)
+        if not shares:
+            return report
+        job = self.session.sparkContext.parallelize(range(len(shares)), len(shares)).mapPartitions(read)
         if gatherers:
             job = job.partitionBy(gatherers, int).mapPartitions(gather_packs)
-        for _, found in job.collect() if shares else []:
+        try:
+            results = job.collect()
+        finally:
+            if gatherers:
+                job.cleanShuffleDependencies()  # Spark would keep the files until the JVM collects garbage
+        for _, found in results:
             if isinstance(found, ReadFailed):
                 raise found
             if isinstance(found, str):
@@ -104,13 +111,13 @@ class Records:
         return report
 
 
-def _run(task: Task, share: Share) -> Iterator[tuple[int, Found | Pack]]:
+def _run(task: Task, share: Share, targets: int) -> Iterator[tuple[int, Found | Pack]]:
     """The packs by their gathering tasks, and the report. A failed read is returned, not raised, because Spark would
-    retry the task."""
+    retry the task; to all of the gathering tasks, because some may be done when Spark reads a lost share again."""
     try:
         report, packs = task(share.read(), _name())
     except ReadFailed as unread:
-        yield 0, unread
+        yield from ((target, unread) for target in range(targets))
         return
     report.read = {}
     for span in share.spans:

@@ -28,6 +28,7 @@ from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
 from spark_app.storage import failpoints
+from spark_app.storage.disk import is_full
 from spark_app.storage.lake import remove_files, unit_file_prefix
 from spark_app.storage.storage import Storage
 from spark_app.worker import shuffle, task
@@ -37,7 +38,8 @@ from spark_app.worker.shuffle import SMALL_ROWS
 from spark_app.worker.task_plan import TaskPlan
 
 SAMPLE_RECORDS = 10_000  # records
-TASK_RECORDS = 10_000  # enough for a task of its own, however many tables they go to
+GATHERED_RECORDS = 100_000  # enough for a task whose rows are gathered by table
+GATHERED_TASKS = 4  # fewer tasks are not worth the second stage: one task writes its files with four threads
 ROUNDS = 4  # job runs: the records' schemas, the schemas of wrapped messages, the rows' tables, and a spare one
 
 
@@ -75,20 +77,23 @@ class UnitRunner:
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records
-        self._tables_per_unit = 1  # silver tables of the last unit or the sample
+        self._tables_per_unit = max(1, len(self._tables.admitted))  # of the last unit of ingest, or of the sample
+        self._gathers = True  # False: a shuffle has filled the temporary disk
 
     def tasks(self, records: int) -> int:
         """The number of tasks: as few as keep all cores busy, because each task writes a file per table."""
         if records <= self._settings.batch.single_task_below:
             return 1
-        worthwhile = records // min(SMALL_ROWS * self._tables_per_unit, TASK_RECORDS)
-        return max(1, min(worthwhile, self._session.sparkContext.defaultParallelism))
+        cores = self._session.sparkContext.defaultParallelism
+        apart = min(records // (SMALL_ROWS * self._tables_per_unit), cores)
+        gathered = min(records // GATHERED_RECORDS, cores) if self._gathers else 0
+        return max(1, apart, gathered if gathered >= GATHERED_TASKS else 0)
 
     def _gatherers(self, records: Records) -> int:
         """The number of tasks that gather small tables; 0 if a task is expected to have enough rows for its files."""
         tasks, tables = len(records.shares), self._tables_per_unit
-        is_worth_it = tasks > 1 and 0 < records.count < tasks * tables * SMALL_ROWS
-        return min(tasks, tables) if is_worth_it else 0
+        is_worth_it = tasks >= GATHERED_TASKS and 0 < records.count < tasks * tables * SMALL_ROWS
+        return min(tasks, tables) if is_worth_it and self._gathers else 0
 
     def run(self, records: Records, sequence: int, origin: UnitOptions) -> Report:
         """Run the job; returns one report for all tasks. Its files are durable but not committed.
@@ -106,7 +111,8 @@ class UnitRunner:
             report = self._execute(records, replace(plan, defer_new=not rounds))
             add_counts(steps, report.steps)
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
-                self._tables_per_unit = max(1, len(report.silver))
+                if origin.write_bronze and not origin.land_only:
+                    self._tables_per_unit = max(1, len(report.silver))
                 return replace(report, failing=failing, seconds=time.monotonic() - began, steps=steps)
             resolving = time.monotonic()
             self.discard(report, origin.storage)
@@ -203,9 +209,12 @@ class UnitRunner:
                     plan.gatherers,
                 )
             self._check_files(report, plan.storage)
+            self._check_rows(report)
+            self._gathers = True
             return report
         except Exception as error:
             remove_files(plan.storage, plan.prefix)
+            self._gathers = not (plan.gatherers and is_full(error))
             if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise
@@ -222,6 +231,20 @@ class UnitRunner:
                     f"lake.path: a worker wrote {missing} to a disk that is not this machine's: use a folder that all "
                     "machines share, or a bucket"
                 )
+
+    def _check_rows(self, report: Report) -> None:
+        """Compare the rows of the files with those that were counted. If Spark had to read a share of the records again
+        after its rows were gathered, Kafka may not have had all of them any more.
+
+        Raises:
+            PySparkException: they differ; the job has to be run again.
+        """
+        if report.new_ids or report.new_values or report.new_columns or report.failing:
+            return
+        for name, rows in report.silver.items():
+            written = sum(entry.rows for entry in report.files.get(self._settings.tables.layout.silver_of(name), ()))
+            if written != rows:
+                raise PySparkException(f"{rows:,} rows for {name} were decoded, and {written:,} were written")
 
     def catalog_for(self, plan: TaskPlan) -> Catalog:
         """The ledger's catalog, with the field ids for the files of the plan: those of all columns that the tables are

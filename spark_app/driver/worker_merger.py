@@ -12,8 +12,10 @@ from spark_app.model.errors import last_message_line
 from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
 from spark_app.storage.storage import Storage
-from spark_app.store.merged_files import AT_ONCE, LocalMerger, Merge, Merged, merge_one
+from spark_app.store.merged_files import AT_ONCE, LocalMerger, Merge, Merged, merge_one, refuse_if_full
 from spark_app.worker.block_pandas import block_pandas
+
+MOST_AT_ONCE = 32  # tables: the app commits them one after the other, and the next unit waits
 
 
 class WorkerMerger:
@@ -25,7 +27,7 @@ class WorkerMerger:
 
     @property
     def at_once(self) -> int:
-        return AT_ONCE * self._session.sparkContext.defaultParallelism
+        return min(AT_ONCE * self._session.sparkContext.defaultParallelism, MOST_AT_ONCE)
 
     def merge(self, wanted: Sequence[Merge]) -> list[Merged]:
         storage, context = self._storage, self._session.sparkContext
@@ -36,9 +38,11 @@ class WorkerMerger:
 
         tasks = max(1, min(len(wanted), context.defaultParallelism))
         try:
-            return context.parallelize(wanted, tasks).mapPartitions(merge_all).collect()
+            done: list[Merged] = context.parallelize(wanted, tasks).mapPartitions(merge_all).collect()
         except (PySparkException, Py4JError) as error:
             if is_full(error):
                 raise
             log.warning("workers could not merge files, so the app does", tasks=tasks, reason=last_message_line(error))
             return LocalMerger(storage).merge(wanted)
+        refuse_if_full(storage, wanted, done)
+        return done

@@ -1,4 +1,5 @@
 """Spark's session and its JVM.
 
-Records do not pass through the JVM: Spark plans the micro-batches, and Python workers read and write the records.
+Spark plans the micro-batches, and Python workers read and write the records. Only rows of small tables pass through
+the JVM, as bytes, on their way from one worker to another.
 """

@@ -23,7 +23,7 @@ from spark_app.storage.store_errors import is_store_error
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 SECRET = re.compile(r"[!-\[\]-~]{16,}")  # the app gives it as a property of Java, where others have a meaning
 CONNECT_S = 5.0
-# As in the app's JVM: records do not pass through it.
+# As in the app's JVM: it handles no single record.
 EXECUTOR_JAVA = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -XX:TieredStopAtLevel=1"
 # RPC and blocks of the session are encrypted, and only who knows the secret may speak to it.
 AUTHENTICATION = {

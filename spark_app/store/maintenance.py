@@ -87,10 +87,24 @@ class Maintainer:
         with failpoints.around("compact") if wanted else contextlib.nullcontext():
             found = iter(self.merger.merge(wanted) if wanted else [])
             merged = {name: list(itertools.islice(found, len(plan.merges))) for name, plan in plans.items()}
-            replaced = [name for name, plan in plans.items() if self._replace(name, plan.merges, merged[name])]
+            replaced = list(self._replace_all(plans, merged))
         for name in replaced:
             self._tidy(name, plans[name])
         return bool(due)
+
+    def _replace_all(self, plans: dict[str, _Plan], merged: dict[str, list[Merged]]) -> Iterator[str]:
+        """The tables whose merged files are committed. If the disk is full at one, the files of the next ones are
+        removed."""
+        left = dict(plans)
+        try:
+            for name, plan in plans.items():
+                del left[name]
+                if self._replace(name, plan.merges, merged[name]):
+                    yield name
+        except BaseException:
+            for name, plan in left.items():
+                discard(self._tables.storage, plan.merges, merged[name])
+            raise
 
     def _plan(self, name: str) -> _Plan | None:
         """What is to be merged: files smaller than this round's target. None if the table cannot be compacted."""

@@ -53,7 +53,7 @@ class Merger(Protocol):
 
 
 class LocalMerger:
-    """One file after the other."""
+    """One file after the other, until the disk is full."""
 
     at_once = AT_ONCE
 
@@ -62,27 +62,30 @@ class LocalMerger:
 
     def merge(self, wanted: Sequence[Merge]) -> list[Merged]:
         done: list[Merged] = []
-        try:
-            for one in wanted:
-                done.append(merge_one(self._storage, one))
-        except BaseException:
-            discard(self._storage, wanted, done)
-            raise
+        for one in wanted:
+            done.append(merge_one(self._storage, one))
+            refuse_if_full(self._storage, wanted, done)
         pa.default_memory_pool().release_unused()  # otherwise the driver keeps 100 MiB of merged data
         return done
 
 
 def merge_one(storage: Storage, wanted: Merge) -> Merged:
-    """
-    Raises:
-        OSError: the disk is full.
-    """
     try:
         return rewrite.merge(storage, wanted.table, wanted.paths, wanted.columns, wanted.compression, wanted.ids)
     except (OSError, pa.ArrowException) as error:
-        if is_full(error):
-            raise
         return str(error)
+
+
+def refuse_if_full(storage: Storage, wanted: Sequence[Merge], done: Sequence[Merged]) -> None:
+    """If a full disk is among the errors, remove all new files: nothing else would soon, and they take the space.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    full = next((one for one in done if isinstance(one, str) and is_full(one)), None)
+    if full is not None:
+        discard(storage, wanted, done)
+        raise OSError(full)
 
 
 def discard(storage: Storage, wanted: Sequence[Merge], done: Sequence[Merged]) -> None:

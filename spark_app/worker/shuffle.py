@@ -88,14 +88,21 @@ def gather(packs: Iterable[Pack], plan: TaskPlan, ids: FieldIds, task: str) -> R
     failpoints.arm(plan.here)
     watch, report, numbers = Stopwatch(), Report(), dict[str, int]()
     buffers = Buffers(plan, ids, task)
+
+    def write() -> None:
+        with watch.step("write"):
+            for table, entry in buffers.write(list(numbers)):
+                report.files.setdefault(table, []).append(entry)
+        buffers.clear()
+
     for pack in sorted(packs, key=lambda pack: pack.task):
         own = np.array([numbers.setdefault(name, len(numbers)) for name in pack.names])
         for stream in pack.streams:
             rows = pa.ipc.open_stream(stream).read_all()
             place = rows.schema.get_field_index(NUMBER)
             buffers.add_silver(rows.set_column(place, NUMBER, pa.array(own[rows.column(NUMBER).to_numpy()])))
-    with watch.step("write"):
-        for table, entry in buffers.write(list(numbers)):
-            report.files.setdefault(table, []).append(entry)
+        if buffers.bytes > plan.buffer_bytes:
+            write()
+    write()
     report.steps = watch.stop()
     return report

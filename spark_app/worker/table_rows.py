@@ -221,6 +221,8 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
         # numpy sorts integers of up to 16 bits without comparisons.
         numbers = numbers.astype(np.min_scalar_type(numbers.max()))
         order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers == 0) :]
+        if not len(order):
+            continue
         distinct, starts = np.unique(numbers[order], return_index=True)
         ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
         for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):

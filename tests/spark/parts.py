@@ -28,6 +28,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer
+from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.offsets import Offsets, Span
 from spark_app.model.reports import Report
 from spark_app.ops.status import Status
@@ -167,6 +168,14 @@ class Deadly(Given):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         os._exit(1)
+
+
+class Unread(Given):
+    """Its end is not in Kafka."""
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        yield self.batch
+        raise ReadFailed(ReadFailure.LOST, "gone", [])
 
 
 def records(spark: SparkSession, values: Sequence[bytes | None], first: int = 0, most: int = 1 << 30) -> Records:

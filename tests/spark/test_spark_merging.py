@@ -1,5 +1,7 @@
 """Compaction by workers: the same rows, whatever fails."""
 
+import errno
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +77,20 @@ def test_a_damaged_file_keeps_only_its_own_table_from_compaction(
     assert files_of(lake, TABLES[0]) == before
     assert {path.name for path in lake.path(TABLES[0]).glob("*.parquet")} == set(before)
     assert all(len(files_of(lake, name)) == 1 and rows_of(lake, name) == EXPECTED for name in TABLES[1:])
+
+
+def test_a_full_disk_leaves_no_files(filled: tuple[Lake, Maintainer], monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, maintainer = filled
+    before = {name: files_of(lake, name) for name in TABLES}
+    monkeypatch.setattr(maintainer._tables, "replace_files", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        maintainer.step()
+    left = {name: {path.name for path in lake.path(name).glob("*.parquet")} - set(before[name]) for name in TABLES}
+    assert [name for name in TABLES if left[name]] == [TABLES[0]]  # it may be committed
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_without_workers_the_app_merges(

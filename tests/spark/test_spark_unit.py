@@ -1,5 +1,7 @@
 """The pass on Spark, and what follows from what it met."""
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_app.driver import unit
-from spark_app.driver.job_input import Records
+from spark_app.driver.job_input import Gather, Records, Task
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
+from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.errors import SchemaBump, last_message_line
 from spark_app.model.reports import Report
 from spark_app.storage.local import LocalStorage
-from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, events, source
+from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, Unread, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of
 
@@ -79,17 +82,27 @@ def test_some_of_a_first_batch_is_looked_at_first(
 def test_a_task_has_records_enough_to_be_worth_its_files(new_parts: NewParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores. A task writes a file per table that the records touch, which is known of the unit before."""
     monkeypatch.setattr(unit, "SMALL_ROWS", 10_000)
-    monkeypatch.setattr(unit, "TASK_RECORDS", 25_000)
     parts = new_parts()
     parts.learn(1)
     assert [parts.units.tasks(records) for records in (20_000, 20_001, 10**9)] == [1, 2, 2]
     parts.run(events(1, PLAYERS))
     assert [parts.units.tasks(records) for records in (39_999, 40_000, 10**9)] == [1, 2, 2]
     parts.run(events(1, [*PLAYERS, ("chess", "d")]))
+    assert [parts.units.tasks(records) for records in (59_999, 60_000, 10**9)] == [1, 2, 2]
+    monkeypatch.setattr(unit, "GATHERED_TASKS", 2)
+    monkeypatch.setattr(unit, "GATHERED_RECORDS", 25_000)
     assert [parts.units.tasks(records) for records in (49_999, 50_000, 10**9)] == [1, 2, 2]
+    monkeypatch.setattr(unit, "GATHERED_TASKS", 3)
+    assert [parts.units.tasks(records) for records in (59_999, 60_000, 10**9)] == [1, 2, 2]
 
 
-def test_small_tables_of_several_tasks_get_one_file_each(new_parts: NewParts) -> None:
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks are enough for a second stage."""
+    monkeypatch.setattr(unit, "GATHERED_TASKS", 2)
+
+
+def test_small_tables_of_several_tasks_get_one_file_each(new_parts: NewParts, few: None) -> None:
     """It has the rows that one task would write, in their order."""
     games = [f"g{number}" for number in range(40)]
     values = events(1, [(game, f"{game}-{turn}") for turn in range(6) for game in games])
@@ -110,6 +123,47 @@ def test_small_tables_of_several_tasks_get_one_file_each(new_parts: NewParts) ->
         taken.append({table: rows_of(parts, table, report) for table in report.files})
         parts.units.discard(report)
     assert taken[0] == taken[1] == taken[2]
+
+
+def test_a_read_that_fails_before_rows_are_gathered_fails_the_unit(new_parts: NewParts, few: None) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.tables.admit({"uno": ["protolake.demo.GameEvent"]})
+    halves = (batch_of(events(1, [("uno", "a")]), at, TOPIC) for at in (0, 1))
+    parts.units._tables_per_unit = 2
+    with pytest.raises(ReadFailed, match="gone"):
+        parts.units.run(Records(parts.spark, (Given(next(halves)), Unread(next(halves))), 2), 1, ORIGIN)
+    assert parts.files() == []
+
+
+def test_a_unit_whose_files_lack_rows_is_refused(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    report = parts.run(events(1, PLAYERS))
+    with pytest.raises(PySparkException, match="3 rows for rummy were decoded, and 2 were written"):
+        parts.units._check_rows(replace(report, silver=report.silver | {"rummy": 3}))
+
+
+def test_no_rows_are_gathered_after_that_has_filled_the_temporary_disk(
+    new_parts: NewParts, few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    parts.tables.admit({"uno": ["protolake.demo.GameEvent"]})
+    halves = tuple(Given(batch_of(events(1, [("uno", "a")]), at, TOPIC)) for at in (0, 1))
+    run, gathering = Records.run, []
+
+    def fill(self: Records, task: Task, gather: Gather, gatherers: int) -> Report:
+        gathering.append(gatherers)
+        if gatherers:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return run(self, task, gather, gatherers)
+
+    monkeypatch.setattr(Records, "run", fill)
+    with pytest.raises(OSError, match="No space left"):
+        parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN)
+    assert parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN).silver == {"uno": 2}
+    assert gathering == [1, 0]
 
 
 def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:

@@ -115,7 +115,7 @@ class Master:
     """What the JVM says and is asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self.works = {str(number): ExecutorWork(1, 0.0, int(number == 9)) for number in range(6, 12)}
+        self.works = {str(number): ExecutorWork(1, 0.0, 0) for number in range(6, 12)}
         self.answers: bool | Exception = True
         self.asked: list[int] = []
         self.released: list[list[str]] = []
@@ -141,9 +141,15 @@ def scaling(told: list[Event]) -> ExecutorScaling:
     return ExecutorScaling(cast(Any, None), settings, status, told.append)
 
 
-def test_the_newest_that_have_no_task_are_given_back(master: Master) -> None:
+def test_the_newest_are_given_back_while_no_task_runs(master: Master) -> None:
+    """While one runs, an executor without a task may hold rows that it will ask for."""
     told: list[Event] = []
-    scaling(told).look()
+    one = scaling(told)
+    master.works["9"] = ExecutorWork(1, 0.0, 1)
+    one.look()
+    assert (master.asked, master.released) == ([4], [])
+    master.works["9"], master.asked = ExecutorWork(1, 3.0, 0), []
+    one.look()
     assert (master.asked, master.released) == ([4], [["11", "10"]])
     assert [event.details for event in told] == [{"wanted": 4, "now": 6}]
 

@@ -16,7 +16,7 @@ from spark_app.model.reports import Report
 from spark_app.worker import shuffle
 from spark_app.worker.buffers import Groups
 from spark_app.worker.shuffle import Pack, gather, split_small
-from spark_app.worker.table_rows import NOWHERE, NUMBER, SHARED
+from spark_app.worker.table_rows import NOWHERE, NUMBER, SHARED, split_by_table
 from tests.unit.spark_app.test_app_pass import plan_for
 
 NARROW = pa.schema([("at", pa.int64()), ("kind", SHARED), (NUMBER, pa.int64())])
@@ -71,6 +71,8 @@ def test_every_row_is_kept_or_gathered_once(
             packed = sum(pa.ipc.open_stream(s).read_all().num_rows for pack in packs.values() for s in pack.streams)
             assert packed == sum(count for count in counts if count < small)
             assert number_of(kept) + packed == len(rows)
+            large = {number: count for number, count in enumerate(counts) if count >= small}
+            assert {number: part.num_rows for number, part in split_by_table(kept.values())} == large
             for number, count in enumerate(counts):
                 if 0 < count < small:
                     places = [task * 1000 + place for place, row in enumerate(rows) if row[0] == number]
@@ -91,6 +93,14 @@ def test_the_rows_of_a_file_are_in_the_order_of_their_tasks(tmp_path: Path) -> N
     report, read = gathered(tmp_path, packs)
     assert read == {"silver_a_events": [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]}
     assert report.files["silver_a_events"][0].path == "part-000000000001-aaaaaaaa-00000-7-00000.parquet"
+
+
+def test_more_rows_than_a_task_may_hold_are_written_to_several_files(tmp_path: Path) -> None:
+    packs = [split_small(groups_of(task, [(0, False)]), ["a"], f"{task:05d}-9", 1)[1][0] for task in range(3)]
+    report = gather(packs, plan_for(tmp_path, buffer_bytes=1), NO_IDS, "00000-7")
+    files = report.files["silver_a_events"]
+    read = [pl.read_parquet(tmp_path / "silver_a_events" / entry.path)["at"].to_list() for entry in files]
+    assert read == [[0], [1000], [2000]]
 
 
 def test_rows_of_large_tables_are_not_even_copied() -> None:
