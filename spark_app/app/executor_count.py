@@ -24,6 +24,7 @@ from spark_app.spark.jvm import ExecutorWork
 
 FILLED = 0.6  # share of the cores that are busy if there are enough: the rest of a unit's time is the driver's
 MOST_GROWTH = 2  # times as many executors at once
+KEEP_S = 60.0  # how long one without a task is kept because others have one
 
 
 class ExecutorCount:
@@ -85,6 +86,7 @@ class ExecutorScaling:
         self._tell = tell
         self._count = ExecutorCount(settings.min_executors, settings.max_executors, settings.executor_calm_s)
         self._asked = 0
+        self._surplus_since: float | None = None
         self._answers = True
 
     def look(self) -> None:
@@ -106,12 +108,22 @@ class ExecutorScaling:
         if answers and wanted != self._asked:
             self._say(wanted, len(works))
             self._asked = wanted
-        # An executor without a task may hold rows that a running stage still wants: those of `worker/shuffle`.
-        if answers and len(works) > wanted and not any(work.running for work in works.values()):
-            idle = sorted(works, key=int, reverse=True)
-            jvm.release_executors(self._session, idle[: len(works) - wanted])
+        if answers and len(works) > wanted:  # some may be busy, and are given back at a later look
+            self._release(works, len(works) - wanted)
+        else:
+            self._surplus_since = None
         self._status.set_executors({"now": len(works), "wanted": wanted})
         return answers
+
+    def _release(self, works: Mapping[str, ExecutorWork], surplus: int) -> None:
+        """Give back executors without a task. While others have one, they may hold rows that a stage still wants (those
+        of `worker/shuffle`), and Spark would read the records again."""
+        now = time.monotonic()
+        if self._surplus_since is None:
+            self._surplus_since = now
+        if now - self._surplus_since > KEEP_S or not any(work.running for work in works.values()):
+            idle = sorted((name for name, work in works.items() if not work.running), key=int, reverse=True)
+            jvm.release_executors(self._session, idle[:surplus])
 
     def _say(self, wanted: int, now: int) -> None:
         log.info("executors", wanted=wanted, now=now)

@@ -21,14 +21,15 @@ from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.own_comments import own_columns
 from spark_app.driver.rule_types import check_rules_fit
+from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.catalog import Catalog, read_schema_key
 from spark_app.model.definitions import NO_RULES, Definitions
 from spark_app.model.errors import ConfigurationError, SchemaBump
 from spark_app.model.field_ids import paths_of
 from spark_app.model.pauses import FailedRow, wait_text
 from spark_app.model.reports import Report, add_counts
+from spark_app.ops.log import log
 from spark_app.storage import failpoints
-from spark_app.storage.disk import is_full
 from spark_app.storage.lake import remove_files, unit_file_prefix
 from spark_app.storage.storage import Storage
 from spark_app.worker import shuffle, task
@@ -40,6 +41,7 @@ from spark_app.worker.task_plan import TaskPlan
 SAMPLE_RECORDS = 10_000  # records
 GATHERED_RECORDS = 100_000  # enough for a task whose rows are gathered by table
 GATHERED_TASKS = 4  # fewer tasks are not worth the second stage: one task writes its files with four threads
+APART_S = 600.0  # after a second stage that failed, such as for want of temporary space, none is tried for so long
 ROUNDS = 4  # job runs: the records' schemas, the schemas of wrapped messages, the rows' tables, and a spare one
 
 
@@ -77,8 +79,9 @@ class UnitRunner:
         self._broadcast: Any = None
         self._broadcast_of: Catalog | None = None
         self._sampled = False  # True once a sample had records
-        self._tables_per_unit = max(1, len(self._tables.admitted))  # of the last unit of ingest, or of the sample
-        self._gathers = True  # False: a shuffle has filled the temporary disk
+        # Silver tables of the last large unit of ingest, or of the sample.
+        self._tables_per_unit = max(1, len(set(self._tables.admitted.values())))
+        self._apart_until = 0.0  # until then, of `time.monotonic`, nothing is gathered
 
     def tasks(self, records: int) -> int:
         """The number of tasks: as few as keep all cores busy, because each task writes a file per table."""
@@ -86,14 +89,24 @@ class UnitRunner:
             return 1
         cores = self._session.sparkContext.defaultParallelism
         apart = min(records // (SMALL_ROWS * self._tables_per_unit), cores)
-        gathered = min(records // GATHERED_RECORDS, cores) if self._gathers else 0
+        gathered = min(records // GATHERED_RECORDS, cores) if self._may_gather() else 0
         return max(1, apart, gathered if gathered >= GATHERED_TASKS else 0)
 
-    def _gatherers(self, records: Records) -> int:
+    def _may_gather(self) -> bool:
+        return time.monotonic() >= self._apart_until
+
+    def _gatherers(self, records: Records, plan: TaskPlan) -> int:
         """The number of tasks that gather small tables; 0 if a task is expected to have enough rows for its files."""
         tasks, tables = len(records.shares), self._tables_per_unit
         is_worth_it = tasks >= GATHERED_TASKS and 0 < records.count < tasks * tables * SMALL_ROWS
-        return min(tasks, tables) if is_worth_it and self._gathers else 0
+        return min(tasks, tables) if is_worth_it and self._may_gather() and not plan.land_only else 0
+
+    def _note_tables(self, report: Report, origin: UnitOptions) -> None:
+        """A small batch has few tables by chance."""
+        tables = len(report.silver)
+        is_large = report.bronze > self._settings.batch.single_task_below or tables > self._tables_per_unit
+        if is_large and origin.write_bronze and not origin.land_only:
+            self._tables_per_unit = max(1, tables)
 
     def run(self, records: Records, sequence: int, origin: UnitOptions) -> Report:
         """Run the job; returns one report for all tasks. Its files are durable but not committed.
@@ -111,8 +124,7 @@ class UnitRunner:
             report = self._execute(records, replace(plan, defer_new=not rounds))
             add_counts(steps, report.steps)
             if not (report.new_ids or report.new_values or report.new_columns or report.failing):
-                if origin.write_bronze and not origin.land_only:
-                    self._tables_per_unit = max(1, len(report.silver))
+                self._note_tables(report, origin)
                 return replace(report, failing=failing, seconds=time.monotonic() - began, steps=steps)
             resolving = time.monotonic()
             self.discard(report, origin.storage)
@@ -199,7 +211,7 @@ class UnitRunner:
         )
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
-        plan = replace(plan, gatherers=self._gatherers(records))
+        plan = replace(plan, gatherers=self._gatherers(records, plan))
         try:
             catalog = self._share(self.catalog_for(plan))
             with failpoints.around("pass"):
@@ -211,11 +223,12 @@ class UnitRunner:
             self._check_files(report, plan.storage)
             if plan.gatherers:
                 self._check_rows(report)
-            self._gathers = True
             return report
         except Exception as error:
             remove_files(plan.storage, plan.prefix)
-            self._gathers = not (plan.gatherers and is_full(error))
+            if plan.gatherers and not isinstance(error, ReadFailed):
+                self._apart_until = time.monotonic() + APART_S
+                log.warning("rows of small tables are not gathered for a while", seconds=APART_S)
             if isinstance(error, Py4JJavaError):  # PySpark translates only the errors of SQL
                 raise PySparkException(str(error)) from None
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -39,7 +39,7 @@ class WorkerMerger:
         tasks = max(1, min(len(wanted), context.defaultParallelism))
         try:
             done: list[Merged] = context.parallelize(wanted, tasks).mapPartitions(merge_all).collect()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JJavaError) as error:
             if is_full(error):
                 raise
             log.warning("workers could not merge files, so the app does", tasks=tasks, reason=last_message_line(error))

@@ -80,17 +80,17 @@ class Maintainer:
     def step(self) -> bool:
         """Compact the tables with the most small files, if they have enough; True if a table was due."""
         enough = self._settings.compact_files
+        if max(self._small.values(), default=0) < enough:
+            return False
         fullest = self._small.most_common(self.merger.at_once)
         due = [name for rank, (name, files) in enumerate(fullest) if files >= (BEHIND * enough if rank else enough)]
         plans = {name: plan for name in due if (plan := self._plan(name)) is not None}
         wanted = [one for plan in plans.values() for one in plan.merges]
-        with failpoints.around("compact") if wanted else contextlib.nullcontext():
-            found = iter(self.merger.merge(wanted) if wanted else [])
-            merged = {name: list(itertools.islice(found, len(plan.merges))) for name, plan in plans.items()}
-            replaced = list(self._replace_all(plans, merged))
-        for name in replaced:
+        found = iter(self.merger.merge(wanted) if wanted else [])
+        merged = {name: list(itertools.islice(found, len(plan.merges))) for name, plan in plans.items()}
+        for name in list(self._replace_all(plans, merged)):
             self._tidy(name, plans[name])
-        return bool(due)
+        return True
 
     def _replace_all(self, plans: dict[str, _Plan], merged: dict[str, list[Merged]]) -> Iterator[str]:
         """The tables whose merged files are committed. If the disk is full at one, the files of the next ones are
@@ -134,7 +134,8 @@ class Maintainer:
                 raise OSError(failed)
             if merges:
                 adds = [one for one in found if isinstance(one, FileEntry)]
-                self._tables.replace_files(name, adds, [path for one in merges for path in one.paths])
+                with failpoints.around("compact"):
+                    self._tables.replace_files(name, adds, [path for one in merges for path in one.paths])
             return True
         return False
 

@@ -144,7 +144,7 @@ def test_a_unit_whose_files_lack_rows_is_refused(new_parts: NewParts) -> None:
         parts.units._check_rows(replace(report, silver=report.silver | {"rummy": 3}))
 
 
-def test_no_rows_are_gathered_after_that_has_filled_the_temporary_disk(
+def test_no_rows_are_gathered_for_a_while_after_that_has_failed(
     new_parts: NewParts, few: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = new_parts()
@@ -163,7 +163,12 @@ def test_no_rows_are_gathered_after_that_has_filled_the_temporary_disk(
     with pytest.raises(OSError, match="No space left"):
         parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN)
     assert parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN).silver == {"uno": 2}
-    assert gathering == [1, 0]
+    assert parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN).silver == {"uno": 2}
+    monkeypatch.setattr(unit, "APART_S", 0.0)
+    parts.units._apart_until = 0.0
+    with pytest.raises(OSError, match="No space left"):
+        parts.units.run(Records(parts.spark, halves, 2), 1, ORIGIN)
+    assert gathering == [1, 0, 0, 1]
 
 
 def test_mixed_versions_of_a_batch_are_one_file_per_table_with_all_columns(new_parts: NewParts) -> None:

@@ -1,5 +1,6 @@
 """The number of executors follows the load: up within seconds, down after a calm while."""
 
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 
-from spark_app.app.executor_count import ExecutorCount, ExecutorScaling
+from spark_app.app.executor_count import KEEP_S, ExecutorCount, ExecutorScaling
 from spark_app.model.events import Event
 from spark_app.spark import jvm
 from spark_app.spark.jvm import ExecutorWork
@@ -148,6 +149,9 @@ def test_the_newest_are_given_back_while_no_task_runs(master: Master) -> None:
     master.works["9"] = ExecutorWork(1, 0.0, 1)
     one.look()
     assert (master.asked, master.released) == ([4], [])
+    one._surplus_since = time.monotonic() - KEEP_S - 1
+    one.look()
+    assert master.released.pop() == ["11", "10"]
     master.works["9"], master.asked = ExecutorWork(1, 3.0, 0), []
     one.look()
     assert (master.asked, master.released) == ([4], [["11", "10"]])
