@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from scripts.campaign.stage import wait_until
 from spark_app.recovery import requests
 from spark_app.storage.lake import Lake
 from tests.support.pages import page
@@ -81,7 +82,7 @@ def test_a_replay_waits_for_the_app_and_can_be_cancelled(lake: Lake, opened: Cal
         expect(dialog.get_by_test_id("progress")).to_contain_text("The app is down.")
         tab.keyboard.press("Escape")  # nobody needs a dry run whose dialog is gone
         expect(dialog).to_be_hidden()
-        assert requests.pending(lake) == []
+        wait_until(lambda: requests.pending(lake) == [], "the end of the request", 10)  # the page hears of it later
 
 
 def test_hidden_records_send_no_bytes(tmp_path: Path, opened: Callable[..., Page]) -> None:
