@@ -325,7 +325,7 @@ def test_a_first_batch_has_as_many_tasks_as_its_tables_are_worth(
     new_parts: NewParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two cores. Some of the records are looked at first, which tells how many tables there are."""
-    monkeypatch.setattr(unit, "FILE_RECORDS", 10_000)
+    monkeypatch.setattr(unit, "SMALL_ROWS", 10_000)
     parts, asked = new_parts(), []
     parts.learn(1)
     monkeypatch.setattr(parts.ingest, "_read", lambda start, end, tasks: asked.append(tasks) or parts.given)
