@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +58,11 @@ class Filed:
     session: SparkSession
     paths: tuple[Path, ...]
 
+    @functools.cached_property
+    def _count(self) -> int:
+        return sum(pq.read_metadata(path).num_rows for path in self.paths)
+
     def records(self, tasks: int, moved: int = 0) -> Records:
         """The records, divided among at most so many tasks."""
         shares = [Share(self.paths[first::tasks], moved) for first in range(min(tasks, len(self.paths)))]
-        return Records(self.session, tuple(shares), sum(pq.read_metadata(path).num_rows for path in self.paths))
+        return Records(self.session, tuple(shares), self._count)

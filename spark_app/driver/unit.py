@@ -123,7 +123,7 @@ class UnitRunner:
             plan = self._plan(sequence, origin, failing)
             report = self._execute(records, replace(plan, defer_new=not rounds))
             add_counts(steps, report.steps)
-            if not (report.new_ids or report.new_values or report.new_columns or report.failing):
+            if not report.met_new:
                 self._note_tables(report, origin)
                 return replace(report, failing=failing, seconds=time.monotonic() - began, steps=steps)
             resolving = time.monotonic()
@@ -253,7 +253,7 @@ class UnitRunner:
         Raises:
             PySparkException: they differ; the job has to be run again.
         """
-        if report.new_ids or report.new_values or report.new_columns or report.failing:
+        if report.met_new:
             return
         for name, rows in report.silver.items():
             written = sum(entry.rows for entry in report.files.get(self._settings.tables.layout.silver_of(name), ()))

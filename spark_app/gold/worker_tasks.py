@@ -14,6 +14,7 @@ from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
 from spark_app.storage.storage import Storage
 from spark_app.worker.aggregates import Grouping
+from spark_app.worker.arrow_stream import from_stream, to_stream
 from spark_app.worker.block_pandas import block_pandas
 
 TASK_BYTES = 4 << 20  # with fewer bytes per task, a second task costs more than it saves
@@ -38,7 +39,7 @@ def aggregate(
         if isinstance(found, str):
             failed.add(name)
         else:
-            parts.setdefault(name, []).append(pa.ipc.open_stream(found).read_all())
+            parts.setdefault(name, []).append(from_stream(found))
     return {
         name: groupings[name].finish(groupings[name].combine(own)) for name, own in parts.items() if name not in failed
     }
@@ -87,7 +88,4 @@ def _reduce(storage: Storage, grouping: Grouping, keys: list[str]) -> bytes | st
         part = grouping.reduce(storage, keys)
     except (OSError, pa.ArrowException) as error:
         return f"{type(error).__name__}: {error}"
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as stream:
-        stream.write_table(part)
-    return bytes(sink.getvalue())
+    return to_stream(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -78,6 +78,17 @@ class Report:
             self.read.setdefault(key, []).extend(spans)
         if other.newest is not None:
             self.newest = max(self.newest or 0, other.newest)
+
+    @property
+    def met_new(self) -> bool:
+        """Whether the driver has to resolve schema ids or routing values, to give columns their field ids, or to pause
+        tables, before all records can be placed."""
+        return bool(self.new_ids or self.new_values or self.new_columns or self.failing)
+
+    def add_files(self, written: Iterable[tuple[str, FileEntry]]) -> None:
+        """Name more files, each with the folder of its table."""
+        for table, entry in written:
+            self.files.setdefault(table, []).append(entry)
 
     def balance(self) -> tuple[int, int]:
         """(ingested records, placed records). If they differ, the unit must not be committed."""

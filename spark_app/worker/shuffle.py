@@ -8,7 +8,7 @@ of the tasks that decoded them, whichever pack arrives first.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,10 @@ import pyarrow as pa
 from spark_app.model.field_ids import FieldIds
 from spark_app.model.reports import Report
 from spark_app.storage import failpoints
+from spark_app.worker.arrow_stream import from_stream, to_stream
 from spark_app.worker.buffers import Buffers, Groups
 from spark_app.worker.stopwatch import Stopwatch
-from spark_app.worker.table_rows import NOWHERE, NUMBER
+from spark_app.worker.table_rows import NOWHERE, NUMBER, split_by_number
 from spark_app.worker.task_plan import TaskPlan
 
 SMALL_ROWS = 1_000  # of a table in one task: a file of fewer costs more than to send the rows to another task
@@ -53,34 +54,17 @@ def split_small(groups: Groups, names: Sequence[str], task: str, gatherers: int)
     kept: Groups = {}
     streams: dict[int, list[bytes]] = {}
     for rows, own in zip(merged, numbers, strict=True):
-        for target, part in _split(rows, targets[own]):
+        for target, part in split_by_number(rows, targets[own]):
             if target == gatherers:
                 kept[rows.schema] = [part]
             else:
-                streams.setdefault(target, []).append(_to_ipc(part))
+                streams.setdefault(target, []).append(to_stream(part))
     return kept, {target: Pack(task, list(names), own) for target, own in streams.items()}
-
-
-def _split(rows: pa.Table, targets: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
-    """(target, its rows in their order); `targets` has one for each row."""
-    order = np.argsort(targets.astype(np.min_scalar_type(targets.max())), kind="stable")
-    ordered = rows.combine_chunks().take(pa.array(order))
-    distinct, starts = np.unique(targets[order], return_index=True)
-    for target, start, end in zip(distinct.tolist(), starts, [*starts[1:], len(order)], strict=True):
-        yield target, ordered.slice(start, end - start)
 
 
 def _gatherer_of(name: str, gatherers: int) -> int:
     """The same in all processes, which Python's own hash is not."""
     return zlib.crc32(name.encode()) % gatherers
-
-
-def _to_ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
 
 
 def gather(packs: Iterable[Pack], plan: TaskPlan, ids: FieldIds, task: str) -> Report:
@@ -91,14 +75,13 @@ def gather(packs: Iterable[Pack], plan: TaskPlan, ids: FieldIds, task: str) -> R
 
     def write() -> None:
         with watch.step("write"):
-            for table, entry in buffers.write(list(numbers)):
-                report.files.setdefault(table, []).append(entry)
+            report.add_files(buffers.write(list(numbers)))
         buffers.clear()
 
     for pack in sorted(packs, key=lambda pack: pack.task):
         own = np.array([numbers.setdefault(name, len(numbers)) for name in pack.names])
         for stream in pack.streams:
-            rows = pa.ipc.open_stream(stream).read_all()
+            rows = from_stream(stream)
             place = rows.schema.get_field_index(NUMBER)
             buffers.add_silver(rows.set_column(place, NUMBER, pa.array(own[rows.column(NUMBER).to_numpy()])))
         if buffers.bytes > plan.buffer_bytes:

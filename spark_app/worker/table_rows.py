@@ -218,17 +218,27 @@ def split_by_table(groups: Iterable[list[pa.Table]]) -> Iterator[tuple[int, pa.T
     for group in groups:
         rows = pa.concat_tables(group)
         numbers = rows.column(NUMBER).to_numpy() - NOWHERE  # from 0 on
-        # numpy sorts integers of up to 16 bits without comparisons.
-        numbers = numbers.astype(np.min_scalar_type(numbers.max()))
-        order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers == 0) :]
-        if not len(order):
-            continue
-        distinct, starts = np.unique(numbers[order], return_index=True)
-        ordered = rows.drop_columns([NUMBER]).combine_chunks().take(pa.array(order))
-        for number, start, end in zip(distinct, starts, [*starts[1:], len(order)], strict=True):
-            pieces.setdefault(int(number) + NOWHERE, []).append(ordered.slice(start, end - start))
+        for number, part in split_by_number(rows.drop_columns([NUMBER]), numbers, least=1):
+            pieces.setdefault(number + NOWHERE, []).append(part)
     for number, parts in pieces.items():
         yield number, parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
+
+
+def split_by_number(rows: pa.Table, numbers: np.ndarray, least: int = 0) -> Iterator[tuple[int, pa.Table]]:
+    """(number, its rows in their order), without the rows whose number is below `least`.
+
+    Args:
+        numbers: one for each row, from 0 on.
+    """
+    # numpy sorts integers of up to 16 bits without comparisons.
+    numbers = numbers.astype(np.min_scalar_type(numbers.max()))
+    order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers < least) :]
+    if not len(order):
+        return
+    distinct, starts = np.unique(numbers[order], return_index=True)
+    ordered = rows.combine_chunks().take(pa.array(order))
+    for number, start, end in zip(distinct.tolist(), starts, [*starts[1:], len(order)], strict=True):
+        yield number, ordered.slice(start, end - start)
 
 
 def split_by_value(rows: pa.Table, column: str) -> Iterator[tuple[str, pa.Table]]:

@@ -35,12 +35,6 @@ class Tally:
         """The routing names by the numbers of their tables."""
         return list(self._numbers)
 
-    @property
-    def met_new(self) -> bool:
-        """Whether the driver has to resolve schema ids or routing values, to give columns their field ids, or to pause
-        tables, before all records can be placed."""
-        return bool(self.report.new_ids or self.report.new_values or self.report.new_columns or self.report.failing)
-
     def count_records(self, records: pa.Table) -> None:
         report = self.report
         report.bronze += records.num_rows

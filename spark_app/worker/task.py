@@ -61,8 +61,7 @@ def run_and_pack(
             work.add(batch)
         if is_large or work.buffered_bytes > plan.buffer_bytes:
             work.flush()
-    packs = work.pack_small()
-    work.flush()
+    packs = work.flush(plan.gatherers)
     return replace(work.report, steps=watch.stop()), packs
 
 
@@ -141,32 +140,22 @@ class _TaskRun:
             self._decode(_Payloads(values, frames, np.arange(len(values))))
         self._buffer_rejects()
 
-    def pack_small(self) -> dict[int, Pack]:
-        """Take the rows of small tables out of the buffers: gathering task -> pack."""
-        if not self._plan.gatherers:
-            return {}
-        self._count_new_columns()
-        if self._tally.met_new:
-            return {}
-        with self._watch.step("write"):
-            self._buffers.silver, packs = split_small(
-                self._buffers.silver, self._tally.names, self._task, self._plan.gatherers
-            )
-        return packs
-
-    def _count_new_columns(self) -> None:
+    def flush(self, gatherers: int = 0) -> dict[int, Pack]:
+        """Write what is buffered. With `gatherers` the rows of small tables are returned instead, as gathering task ->
+        pack. A unit whose task met something new is run again, so its rows are not worth it."""
+        packs: dict[int, Pack] = {}
         if self._plan.field_ids:
             self._tally.count_new_columns(self._buffers.new_columns())
-
-    def flush(self) -> None:
-        """Write what is buffered. A unit whose task met something new is run again, so its rows are not worth it."""
-        self._count_new_columns()
-        if not self._tally.met_new:
+        if not self.report.met_new:
             with self._watch.step("write"):
-                for table, entry in self._buffers.write(self._tally.names):
-                    self.report.files.setdefault(table, []).append(entry)
+                if gatherers:
+                    self._buffers.silver, packs = split_small(
+                        self._buffers.silver, self._tally.names, self._task, gatherers
+                    )
+                self.report.add_files(self._buffers.write(self._tally.names))
         self._buffers.clear()
         self._records = self._lineage = None
+        return packs
 
     def _reject_oversized(self, frames: framing.Frames) -> None:
         """Quarantine the records whose value was too large to be kept: nothing can ever decode them."""
