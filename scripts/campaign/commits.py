@@ -27,6 +27,7 @@ from spark_app.gold import aggregate
 from spark_app.gold import gold_tables as gold_tables
 from spark_app.gold.aggregate import Aggregator
 from spark_app.gold.compute import AggregateComputer, Computed
+from spark_app.model.errors import ContractError
 from spark_app.model.table_names import TableNames
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
@@ -244,7 +245,9 @@ def _last_unit(root: Path) -> int:
 
 
 def _is_torn(lake: Lake) -> bool:
-    return bool(torn_logs.look(lake, DurabilityMark(lake), TableNames()))
+    with contextlib.suppress(ContractError):  # the start that follows reports it
+        return bool(torn_logs.look(lake, DurabilityMark(lake), TableNames()))
+    return True
 
 
 def _faults(root: Path, committed: int) -> list[str]:

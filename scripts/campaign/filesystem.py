@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import stat
 import sys
 import threading
@@ -91,6 +92,8 @@ class Front(mfusepy.Operations):  # type: ignore[misc]
     def open(self, path: str, flags: int) -> int:
         number = next(self._numbers)
         self._do("open", path, number)
+        if flags & os.O_TRUNC:  # the kernel leaves it to us: libfuse has asked it to
+            self._do("truncate", path, 0, time.time())
         return number
 
     def release(self, path: str, fh: int) -> int:

@@ -265,6 +265,17 @@ def test_gold_of_a_killed_process_is_made_durable_by_the_next(tmp_path: Path) ->
     assert (synced.folded, synced.versions["gold_a_player_agg"]) == (1, 0)
 
 
+def test_the_disk_empties_a_file_that_is_opened_to_be_written_anew(tmp_path: Path) -> None:
+    """As a kill leaves a temporary file, which the next writer of its name finds."""
+    if reason := mount.missing():
+        pytest.skip(f"POWER CUTS NOT TESTED: {reason}")
+    with mount.mounted(tmp_path / "disk") as disk:
+        file = disk.path / "file"
+        for content in (b"longer", b"short", b""):
+            file.write_bytes(content)
+            assert file.read_bytes() == content
+
+
 def test_power_cuts(tmp_path: Path) -> None:
     """Real commits, compaction, clean-up and gold, on a file system that keeps only what was fsynced."""
     if reason := mount.missing():
