@@ -25,13 +25,14 @@ def _slack(transition: Transition) -> Any:
 
 
 def _alertmanager(transition: Transition) -> Any:
-    """The labels of an alert stay the same: by them Alertmanager knows which one is resolved."""
+    """The labels of an alert stay the same: by them Alertmanager knows which one is resolved. It takes none that ends
+    before it starts, as one would after the clock was set back."""
     details = transition["details"]
     labels = {"alertname": details["rule"], "lake": details["lake"], "job": "protolake"}
     labels["severity"] = details["severity"]
     annotations = {"summary": transition["message"], "description": details["description"], "key": transition["id"]}
     if details["state"] == "resolved":
-        times = {"startsAt": details["since"], "endsAt": transition["at"]}
+        times = {"startsAt": min(details["since"], transition["at"]), "endsAt": transition["at"]}
     else:
         times = {"startsAt": transition["at"]}
     return [{"labels": labels, "annotations": annotations, **times}]

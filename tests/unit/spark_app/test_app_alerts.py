@@ -199,6 +199,17 @@ def test_alertmanager_hears_each_minute_which_alerts_fire(book: Book, receiver: 
     assert (resolved["startsAt"], resolved["endsAt"]) == (fired["startsAt"], "1970-01-12T13:46:49.000+00:00")
 
 
+def test_alertmanager_hears_of_no_alert_that_ends_before_it_starts(book: Book, receiver: receivers.Receiver) -> None:
+    """The clock is set back while the alert fires."""
+    settings = Alerts(webhook=f"http://127.0.0.1:{receiver.port}/", format="alertmanager")
+    turn(book, 0, late=True)
+    turn(book, -60, late=False)
+    until_told(book, Delivery(book, Receiver(settings).post), Clock())
+    [fired], [resolved] = (body for _, body in receiver.taken)
+    assert fired["startsAt"] == "1970-01-12T13:46:40.000+00:00"
+    assert resolved["startsAt"] == resolved["endsAt"] == "1970-01-12T13:45:40.000+00:00"
+
+
 SECRET = "canary-7f3a"
 
 
