@@ -6,6 +6,14 @@ from typing import Any
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import write_quickly
 
+EVERYTHING: dict[str, Any] = {  # what the status of most lakes lacks
+    "followers": {"gold": {"unit": 5, "lag": 3, "paused": None}},
+    "paused": {"t0": {"rule": "r", "record": "t/0/1", "rows": 11, "let_in": False}},
+    "references": {"players": {"rows": 8, "version": "3", "refused": None}},
+    "source": {"kind": "files", "path": "/in", "taken": 5, "waiting": 2, "broken": 1, "named": {}},
+    "executors": {"now": 1, "wanted": 2},
+}
+
 
 def status_of(tables: int = 1, at: float = 1_000_000.0, **values: Any) -> dict[str, Any]:
     """The status of a running app at a moment, with the tables t0, t1 ... that have more rows the later they come."""

@@ -16,7 +16,7 @@ from spark_app.metrics.reading import Reading
 from spark_app.settings.watching import AlertRule
 from spark_app.storage.lake import Lake
 from spark_app.storage.page_files import PageFiles
-from tests.support.statuses import status_of
+from tests.support.statuses import EVERYTHING, status_of
 
 FILE = Path(__file__).parents[3] / "docs" / "grafana" / "protolake.json"
 BOARD: dict[str, Any] = json.loads(FILE.read_text())
@@ -29,13 +29,9 @@ def labels(tmp_path: Path) -> dict[str, set[str]]:
     """Metric -> its labels, of a lake of which everything is known."""
     lake = Lake(tmp_path)
     lake.prepare()
-    more = {
-        "followers": {"gold": {"unit": 5, "lag": 3, "paused": None}},
-        "paused": {"t0": {"rule": "r", "record": "t/0/1", "rows": 11, "let_in": False}},
-    }
     book = Book(PageFiles(lake), lambda: "lake-1", is_sent=False)
     book.judge({"late": AlertRule(when="lag > 0")}, {"late": Judged(True, {})}, 1_000_000.0)
-    reading = Reading(status_of(**more), 1_000_000.0, units=1, free=1)
+    reading = Reading(status_of(**EVERYTHING), 1_000_000.0, units=1, free=1)
     text = generate_latest(registry_of(LakeCollector(lambda: reading, lambda: "lake-1"), AlertCollector(book))).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {sample.name: set(sample.labels) for sample in samples}
