@@ -21,6 +21,7 @@ from spark_app.driver.topic_check import TopicCheck
 from spark_app.driver.unit import UnitOptions, UnitRunner
 from spark_app.intake.source_folder import open_folder
 from spark_app.kafka import topics
+from spark_app.kafka.consumer.spans import SpanSplitter
 from spark_app.kafka.record_sizes import RecordSizes, sample
 from spark_app.kafka.transactions import OpenTransactions
 from spark_app.model.errors import ConfigurationError
@@ -29,6 +30,7 @@ from spark_app.process.run_context import RunContext
 from spark_app.settings.models import Settings
 
 TRANSACTIONS_EVERY_S = 15.0
+SINGLE = 2  # units of one task: the last one of a backlog is small, and is not worth another Python daemon
 
 
 class Feed(Protocol):
@@ -105,7 +107,8 @@ class KafkaFeed:
 
     def connect(self, spark: SparkSession, units: UnitRunner, run: RunContext) -> None:
         run.status.set_lost(loss.count(self._opened))
-        read = functools.partial(read_kafka, spark, self._settings)
+        patience = SINGLE if self._available_now else 0
+        read = functools.partial(read_kafka, spark, self._settings, SpanSplitter(), patience)
         self._ingest = Ingest(self._opened, units, run, read, self._topic_check.confirm)
         self._streaming = Streaming(
             spark, self._opened, self._ingest, self._topic_check, run, self._available_now, self._sizes

@@ -62,6 +62,7 @@ FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 REQUESTS_EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
+WORKERS_S = 10.0  # for the first Python worker; a start of one takes about two
 
 
 class Pipeline:
@@ -178,6 +179,7 @@ class Pipeline:
 
     def _run(self, opened: OpenLake) -> ExitCode:
         self._feed = feed = feed_of(self._settings, opened, self._available_now, self._accept_loss)
+        workers: threading.Thread | None = None
         with ThreadPoolExecutor(2) as pool:
             search = pool.submit(self._await, "broker", feed.look)
             schemas = pool.submit(self._await, "registry", lambda: self._load_schemas(opened))
@@ -192,7 +194,7 @@ class Pipeline:
                     watch.start(self.life.leave)
                     watch.check(self.lake, self._stop)
                 else:
-                    session.prepare_workers(spark)
+                    workers = session.prepare_workers(spark, own=not self._available_now)
             except BaseException as error:
                 self._stop.set()  # otherwise the exit would wait for the broker and the registry
                 if not isinstance(error, StopRequested):
@@ -204,6 +206,8 @@ class Pipeline:
         self.status.waiting(None)
         self._disk.retry(feed.check)
         self._wire(spark, opened, feed)
+        if workers is not None:
+            workers.join(WORKERS_S)
         return self._work(opened, feed)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:

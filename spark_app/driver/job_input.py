@@ -6,19 +6,26 @@ job is an RDD job, because planning a DataFrame job takes 40 ms per unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import RDD, SparkContext, SparkFiles, TaskContext
 from pyspark.sql import SparkSession
 
+from spark_app.kafka.consumer import kafka_input
 from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
+from spark_app.spark import jvm
 from spark_app.worker.block_pandas import block_pandas
+from spark_app.worker.claims import claim
 from spark_app.worker.shuffle import Pack
+
+MOVES = 2  # with fewer shares or processes no share can move to another process
 
 Batches = Iterator[pa.RecordBatch]
 # Both take a name that is unique per task attempt. A task returns, besides its report, gathering task -> pack.
@@ -53,11 +60,14 @@ class Records:
 
     Attributes:
         count: records, as far as it is known before they are read.
+        own_workers: see `jvm.use_own_workers`. Single tasks in a row would go round all processes, and the consumer of
+            each would fetch all records.
     """
 
     session: SparkSession
     shares: tuple[Share, ...]
     count: int = 0
+    own_workers: bool = False
 
     def limited(self, most: int) -> Records:
         """At most `most` records per task."""
@@ -75,12 +85,26 @@ class Records:
         Raises:
             ReadFailed: a share could not be read; the other tasks are done.
         """
-        shares, report = self.shares, Report()
+        report = Report()
+        if not self.shares:
+            return report
+        with self._claims() as claims:
+            found = self._collect(task, gather, gatherers, claims)
+        for _, one in found:
+            if isinstance(one, ReadFailed):
+                raise one
+            if isinstance(one, str):
+                report.merge(Report.from_json(one))
+        return report
+
+    def _collect(self, task: Task, gather: Gather, gatherers: int, claims: str) -> list[tuple[int, Found | Pack]]:
+        shares = self.shares
 
         def read(numbers: Iterable[int]) -> Iterator[tuple[int, Found | Pack]]:
             block_pandas()
             for number in numbers:
-                yield from _run(task, shares[number], max(1, gatherers))
+                chosen = _choose(shares, claims, number) if claims else number
+                yield from _run(task, shares[chosen], max(1, gatherers))
 
         def gather_packs(pairs: Iterable[tuple[int, Found | Pack]]) -> Iterator[tuple[int, Found]]:
             block_pandas()
@@ -93,22 +117,48 @@ class Records:
             if packs:
                 yield 0, gather(packs, _name()).to_json()
 
-        if not shares:
-            return report
-        job = self.session.sparkContext.parallelize(range(len(shares)), len(shares)).mapPartitions(read)
+        job = self._tasks().mapPartitions(read)
+        if self.own_workers:
+            jvm.use_own_workers(job)
         if gatherers:
             job = job.partitionBy(gatherers, int).mapPartitions(gather_packs)
         try:
-            results = job.collect()
+            return job.collect()
         finally:
             if gatherers:
                 job.cleanShuffleDependencies()  # Spark would keep the files until the JVM collects garbage
-        for _, found in results:
-            if isinstance(found, ReadFailed):
-                raise found
-            if isinstance(found, str):
-                report.merge(Report.from_json(found))
-        return report
+
+    def _tasks(self) -> RDD[int]:
+        """The numbers of the shares, each a task. On a cluster a share has the same executor in each unit, if it is
+        idle."""
+        context, shares = self.session.sparkContext, len(self.shares)
+        executors = () if _is_local(context) or not self._is_of_kafka() else jvm.executor_places(self.session)
+        if len(executors) < MOVES or shares < MOVES:
+            return context.parallelize(range(shares), shares)
+        places = [executors[number % len(executors)] for number in range(shares)]
+        return jvm.parallelize_at(self.session, places)
+
+    def _claims(self) -> AbstractContextManager[str]:
+        """A folder for the claims of the tasks; "" if their processes have nothing to choose."""
+        if len(self.shares) < MOVES or not self._is_of_kafka() or not _is_local(self.session.sparkContext):
+            return nullcontext("")
+        folder = SparkFiles.getRootDirectory()
+        return tempfile.TemporaryDirectory(prefix="claims-", dir=folder, ignore_cleanup_errors=True)
+
+    def _is_of_kafka(self) -> bool:
+        return any(share.spans for share in self.shares)
+
+
+def _is_local(context: SparkContext) -> bool:
+    return str(context.master).startswith("local")
+
+
+def _choose(shares: Sequence[Share], claims: str, task: int) -> int:
+    """The share of which this process has fetched most; if it has none, that with the task's number."""
+    numbers = sorted(
+        range(len(shares)), key=lambda number: (-kafka_input.continued(shares[number].spans), number != task)
+    )
+    return claim(claims, task, numbers)
 
 
 def _run(task: Task, share: Share, targets: int) -> Iterator[tuple[int, Found | Pack]]:

@@ -18,7 +18,7 @@ from spark_app.driver.job_input import Records
 from spark_app.driver.open_lake import OpenLake
 from spark_app.driver.unit import UnitOptions
 from spark_app.kafka.consumer.kafka_input import Share as KafkaShare
-from spark_app.kafka.consumer.spans import spans_between, split_among_tasks
+from spark_app.kafka.consumer.spans import SpanSplitter, spans_between
 from spark_app.model.offsets import Offsets
 from spark_app.model.record_schemas import LINEAGE_SCHEMA
 from spark_app.settings.models import Settings
@@ -28,14 +28,27 @@ from spark_app.worker.table_rows import COORDINATES, LINEAGE_COORDINATES
 FROM_BRONZE = UnitOptions({}, write_bronze=False, bump_in_place=True)
 
 
-def read_kafka(session: SparkSession, settings: Settings, start: Offsets, end: Offsets, tasks: int) -> Records:
-    """The records from `start` (included) to `end` (excluded)."""
+def read_kafka(
+    session: SparkSession,
+    settings: Settings,
+    splitter: SpanSplitter,
+    own_workers_after: int,
+    start: Offsets,
+    end: Offsets,
+    tasks: int,
+) -> Records:
+    """The records from `start` (included) to `end` (excluded).
+
+    Args:
+        own_workers_after: more units of one task in a row than this are worth workers of their own.
+    """
     batch = settings.batch
     partitions = sum(map(len, end.values()))
     bounds = partitions, batch.max_arrow_records, batch.max_arrow_bytes, batch.max_record_bytes
     spans = spans_between(start, end)
-    shares = (KafkaShare(settings.kafka, own, *bounds) for own in split_among_tasks(spans, tasks))
-    return Records(session, tuple(shares), sum(span.offsets for span in spans))
+    shares = tuple(KafkaShare(settings.kafka, own, *bounds) for own in splitter.split(spans, tasks))
+    count = sum(span.offsets for span in spans)
+    return Records(session, shares, count, own_workers=splitter.single > own_workers_after)
 
 
 def read_bronze(

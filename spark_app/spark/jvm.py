@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import secrets
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark import SparkContext, java_gateway
+from pyspark import RDD, SparkContext, java_gateway
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
 from spark_app.storage.lake import Lake
@@ -24,6 +26,7 @@ from spark_app.storage.lake import Lake
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 ENDS_S = 2.0  # within this time a killed JVM ends
 PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+OWN_WORKERS = "PROTOLAKE_OWN_WORKERS"
 DRIVER = "driver"  # its name among the executors
 STATEMENTS = ("Command", "ParsedStatement")  # classes of `PLANS`
 
@@ -126,6 +129,50 @@ def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
         for one in entries
         if one.id() != DRIVER
     }
+
+
+def executor_places(session: SparkSession) -> list[str]:
+    """The executors that are there now, in a fixed order, as locations that a task may prefer."""
+    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
+    entries = [found.apply(number) for number in range(found.length())]
+    hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in entries if one.id() != DRIVER}
+    return [f"executor_{hosts[name]}_{name}" for name in sorted(hosts, key=lambda name: (len(name), name))]
+
+
+def parallelize_at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
+    """The numbers from 0 on, each a partition that prefers this place; see `executor_places`."""
+    context, jvm = session.sparkContext, session.sparkContext._jvm
+    assert jvm is not None
+    rows = jvm.java.util.ArrayList()
+    for number, place in enumerate(places):
+        item = bytearray(pickle.dumps(number))
+        preferred = jvm.java.util.ArrayList()
+        preferred.add(place)
+        rows.add(jvm.scala.Tuple2(item, jvm.PythonUtils.toSeq(preferred)))
+    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(rows), jvm.scala.reflect.ClassTag.Any())
+    return RDD(made.toJavaRDD(), context, CPickleSerializer())
+
+
+class _ContextOfOwnWorkers:
+    """A context, but for the environment of its Python workers."""
+
+    def __init__(self, context: SparkContext):
+        self._context = context
+        self.environment = context.environment | {OWN_WORKERS: "1"}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def use_own_workers(job: RDD[Any]) -> None:
+    """Run the tasks of this job, before it runs, in worker processes that other jobs do not get: Spark gives a task to
+    the process that was idle for longest, but only among those with the same environment variables."""
+    context = job.ctx
+    job.ctx = _ContextOfOwnWorkers(context)  # type: ignore[assignment]
+    try:
+        _ = job._jrdd  # built once
+    finally:
+        job.ctx = context
 
 
 def request_executors(session: SparkSession, number: int) -> bool:

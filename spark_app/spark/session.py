@@ -86,14 +86,24 @@ def _create(builder: Any, cluster_master: str) -> SparkSession:
     raise AssertionError
 
 
-def prepare_workers(session: SparkSession) -> None:
-    """Start Spark's Python daemon early: it takes a second to load."""
+def prepare_workers(session: SparkSession, own: bool) -> threading.Thread:
+    """Start a Python daemon of Spark early, and one worker: the daemon takes a second to load. Returns the thread that
+    waits for it; a job that begins before it ends makes another worker.
+
+    Args:
+        own: that of units of one task, see `jvm.use_own_workers`; otherwise that of all other jobs.
+    """
 
     def start() -> None:
         with contextlib.suppress(Exception):  # the next job reports the error
-            session.sparkContext.parallelize([0], 1).count()
+            job = session.sparkContext.parallelize([0], 1).mapPartitions(list)
+            if own:
+                jvm.use_own_workers(job)
+            job.collect()
 
-    threading.Thread(target=start, name="workers", daemon=True).start()
+    thread = threading.Thread(target=start, name="workers", daemon=True)
+    thread.start()
+    return thread
 
 
 def _options(settings: Settings, queries: bool = False) -> dict[str, str]:

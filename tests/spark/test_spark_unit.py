@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -16,9 +17,10 @@ from spark_app.driver.job_input import Gather, Records, Task
 from spark_app.driver.reader import FROM_BRONZE, read_bronze
 from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.errors import SchemaBump, last_message_line
+from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
 from spark_app.storage.local import LocalStorage
-from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, Unread, events, source
+from tests.spark.parts import ORIGIN, TOPIC, Deadly, Given, Parts, Signed, Unread, events, source
 from tests.support.answers import Answers
 from tests.support.frames import batch_of
 
@@ -260,6 +262,38 @@ def test_failing_pass_from_bronze_says_last_what_failed(spark: SparkSession, new
     with pytest.raises(PySparkException) as failed:
         parts.units.run(read_bronze(spark, parts.opened), 2, FROM_BRONZE)
     assert "silver_uno_events" in last_message_line(failed.value)
+
+
+def test_shares_of_kafka_are_each_read_once_and_leave_no_claims(new_parts: NewParts) -> None:
+    parts = new_parts()
+    parts.learn(1)
+    frames = events(1, [("uno", f"gamer {number}") for number in range(6)])
+    spans = [Span(TOPIC, number, 0, 1) for number in range(len(frames))]
+    shares = tuple(
+        Given(batch_of([frame], 0, TOPIC, partition=span.partition), (span,))
+        for frame, span in zip(frames, spans, strict=True)
+    )
+    report = parts.units.run(Records(parts.spark, shares), 1, ORIGIN)
+    assert report.read == {span.partition_name: [[0, 1]] for span in spans}
+    assert report.silver == {"uno": len(frames)}
+    assert not list(Path(SparkFiles.getRootDirectory()).glob("claims-*"))
+
+
+def test_single_tasks_in_a_row_have_one_process_that_other_jobs_do_not_get(new_parts: NewParts, tmp_path: Path) -> None:
+    parts = new_parts()
+    parts.learn(1)
+
+    def processes(name: str, own: bool) -> set[str]:
+        (tmp_path / name).mkdir()
+        share = Signed(batch_of(events(1, PLAYERS), 0, TOPIC), folder=str(tmp_path / name))
+        for _ in range(3):
+            parts.units.run(Records(parts.spark, (share,), own_workers=own), 1, ORIGIN)
+        return {path.name for path in (tmp_path / name).iterdir()}
+
+    own, others, later = processes("own", True), processes("others", False), processes("later", True)
+    assert len(own) == 1
+    assert own == later
+    assert not own & others
 
 
 def test_worker_that_dies_fails_the_pass(spark: SparkSession, new_parts: NewParts) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,11 @@ class Consumer:
                 finally:
                     messages.release(addresses)
                 yield batch
+
+    def continued(self, spans: Iterable[Span]) -> int:
+        """The offsets of those spans that begin where this consumer has read to."""
+        queues = ((span, self._queues.get((span.topic, span.partition))) for span in spans)
+        return sum(span.offsets for span, queue in queues if queue is not None and queue.continues_at(span.start))
 
     def close(self) -> None:
         """Release all messages, topics and the client."""

@@ -5,7 +5,7 @@ The settings that a task gets contain only the names of secret files; each new c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,11 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
         except (ValueError, ConfigurationError) as error:  # the driver could connect, so a file is changing right now
             raise ReadFailed(ReadFailure.SILENT, f"no consumer can be created: {error}", []) from None
     return _kept[key]
+
+
+def continued(spans: Iterable[Span]) -> int:
+    """The offsets of those spans that this process fetches already, because they follow what it has read."""
+    return sum(consumer.continued(spans) for consumer in _kept.values())
 
 
 def close() -> None:

@@ -36,6 +36,10 @@ class Queue:
             code = librdkafka.last_error()
             self.errors.append((code, librdkafka.describe(code).decode()))
 
+    def continues_at(self, start: int) -> bool:
+        """Whether this offset is the next one, or among those that were fetched and not taken."""
+        return self._position <= start <= self.reached
+
     def skip_to(self, start: int) -> bool:
         """Continue at this offset; False if a new queue must be opened for it."""
         if start < self._position or start > self.reached + NEAR:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from spark_app.model.offsets import Offsets, Span
 
 UNEVEN = 1.25  # a partition is split only if it is larger than an even part times this
+MOVED = 1.1  # pieces change their shares only if the largest share would else be so many times the one possible
+
+Key = tuple[str, int, int]  # topic, partition and number of a piece of it
 
 
 def spans_between(start: Offsets, end: Offsets) -> list[Span]:
@@ -20,19 +24,62 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
     return sorted((span for span in found if span.offsets > 0), key=_place)
 
 
-def split_among_tasks(spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
-    """About the same number of offsets for each task; a task without offsets is left out.
+class SpanSplitter:
+    """Divides units among tasks. Partitions stay together from unit to unit, because the consumer of a partition has
+    already fetched its next records.
 
-    A partition is split only if it is larger than a task's part, because the consumer of a partition has already
-    prefetched its next records.
+    Attributes:
+        single: the number of units in a row, up to the last one, that had one task.
     """
-    spans = list(spans)
-    even = -(-sum(span.offsets for span in spans) // max(1, tasks))
-    pieces = [piece for span in spans for piece in _split(span, even)]
-    shares: list[list[Span]] = [[] for _ in range(max(1, tasks))]
-    for piece in sorted(pieces, key=lambda piece: -piece.offsets):
-        min(shares, key=lambda share: sum(taken.offsets for taken in share)).append(piece)
-    return [tuple(sorted(share, key=_place)) for share in shares if share]
+
+    def __init__(self) -> None:
+        self.single = 0
+        self._tasks = 0
+        self._shares: dict[Key, int] = {}  # piece -> its share, in the last unit
+
+    def split(self, spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
+        """About the same number of offsets for each task; a task without offsets is left out.
+
+        A partition is split only if it is larger than a task's part.
+        """
+        tasks = max(1, tasks)
+        pieces = _cut(list(spans), tasks)
+        chosen = _divide(pieces, tasks)
+        if tasks == self._tasks and pieces.keys() <= self._shares.keys():
+            before = {key: self._shares[key] for key in pieces}
+            if _largest(pieces, before) <= _largest(pieces, chosen) * MOVED:
+                chosen = before
+        self._tasks, self._shares = tasks, chosen
+        shares: list[list[Span]] = [[] for _ in range(tasks)]
+        for key, share in chosen.items():
+            shares[share].append(pieces[key])
+        found = [tuple(sorted(share, key=_place)) for share in shares if share]
+        self.single = self.single + 1 if len(found) == 1 else 0
+        return found
+
+
+def _cut(spans: list[Span], tasks: int) -> dict[Key, Span]:
+    even = -(-sum(span.offsets for span in spans) // tasks)
+    return {
+        (span.topic, span.partition, number): piece for span in spans for number, piece in enumerate(_split(span, even))
+    }
+
+
+def _divide(pieces: Mapping[Key, Span], tasks: int) -> dict[Key, int]:
+    """Piece -> its share: the largest piece first, each to the smallest share."""
+    sizes, chosen = [0] * tasks, {}
+    for key, piece in sorted(pieces.items(), key=lambda item: -item[1].offsets):
+        share = sizes.index(min(sizes))
+        sizes[share] += piece.offsets
+        chosen[key] = share
+    return chosen
+
+
+def _largest(pieces: Mapping[Key, Span], chosen: Mapping[Key, int]) -> int:
+    sizes: Counter[int] = Counter()
+    for key, share in chosen.items():
+        sizes[share] += pieces[key].offsets
+    return max(sizes.values(), default=0)
 
 
 def _split(span: Span, even: int) -> list[Span]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.kafka.consumer.spans import UNEVEN, spans_between, split_among_tasks
+from spark_app.kafka.consumer.spans import UNEVEN, SpanSplitter, spans_between
 from spark_app.model.offsets import Span
 
 PARTITIONS = st.dictionaries(
@@ -24,7 +24,7 @@ def test_a_partition_that_came_begins_at_0_and_an_empty_one_is_left_out() -> Non
 @given(PARTITIONS, st.integers(1, 8))
 def test_each_offset_is_in_one_share(partitions: dict[tuple[str, int], tuple[int, int]], tasks: int) -> None:
     spans = [Span(*place, first, first + count) for place, (first, count) in partitions.items()]
-    shares = split_among_tasks(spans, tasks)
+    shares = SpanSplitter().split(spans, tasks)
     assert len(shares) <= tasks
     assert all(shares)
     pieces: dict[tuple[str, int], list[Span]] = {}
@@ -41,6 +41,44 @@ def test_each_offset_is_in_one_share(partitions: dict[tuple[str, int], tuple[int
 
 def test_only_a_large_partition_is_split() -> None:
     alike = [Span("t", number, 0, 100) for number in range(4)]
-    assert sorted(map(len, split_among_tasks(alike, 2))) == [2, 2]
-    assert split_among_tasks([Span("t", 0, 10, 110)], 2) == [(Span("t", 0, 10, 60),), (Span("t", 0, 60, 110),)]
-    assert split_among_tasks([], 2) == []
+    assert sorted(map(len, SpanSplitter().split(alike, 2))) == [2, 2]
+    assert SpanSplitter().split([Span("t", 0, 10, 110)], 2) == [(Span("t", 0, 10, 60),), (Span("t", 0, 60, 110),)]
+    assert SpanSplitter().split([], 2) == []
+
+
+def partitions_of(shares: list[tuple[Span, ...]]) -> list[set[int]]:
+    return [{span.partition for span in share} for share in shares]
+
+
+@given(st.lists(st.lists(st.integers(95, 105), min_size=6, max_size=6), min_size=2, max_size=8), st.integers(1, 8))
+def test_partitions_stay_together_while_their_sizes_are_alike(units: list[list[int]], tasks: int) -> None:
+    splitter, at = SpanSplitter(), [0] * 6
+    found = []
+    for sizes in units:
+        spans = [Span("t", number, at[number], at[number] + size) for number, size in enumerate(sizes)]
+        at = [span.end for span in spans]
+        found.append(partitions_of(splitter.split(spans, tasks)))
+    if tasks <= 6:  # otherwise partitions are split, into as many pieces as their sizes ask for
+        assert all(one == found[0] for one in found)
+
+
+def test_partitions_are_divided_anew_if_that_is_better() -> None:
+    splitter = SpanSplitter()
+
+    def split(*sizes: int, tasks: int = 2) -> list[set[int]]:
+        return partitions_of(splitter.split([Span("t", n, 0, size) for n, size in enumerate(sizes) if size], tasks))
+
+    assert split(100, 100, 100, 100) == [{0, 2}, {1, 3}]
+    assert split(99, 100, 100, 101) == [{0, 2}, {1, 3}]
+    assert split(100, 0, 100, 10) == [{0, 3}, {2}]  # before: 200 and 10
+    assert split(100, 100, 100, 100) == [{0, 2}, {1, 3}]  # a partition came back
+    assert split(100, 100, 100, 100, tasks=4) == [{0}, {1}, {2}, {3}]
+
+
+def test_units_of_one_task_in_a_row_are_counted() -> None:
+    splitter, spans = SpanSplitter(), [Span("t", 0, 0, 100), Span("t", 1, 0, 100)]
+    found = []
+    for tasks in (1, 1, 2, 1):
+        splitter.split(spans, tasks)
+        found.append(splitter.single)
+    assert found == [1, 2, 0, 1]

@@ -1,0 +1,87 @@
+"""Workers fetch a record about once, in whatever order Spark gives them its tasks."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from scripts.benches import topics
+from scripts.benches.shape import Shape
+from scripts.campaign.proxy import Proxy
+from scripts.campaign.scenarios.broker import BehindProxy
+from scripts.campaign.stage import Stage, kill, wait_until
+from scripts.local.kafka import Kafka
+from scripts.local.registry import Registry
+from scripts.local.spark_cluster import SparkMaster, SparkWorker
+from spark_app.model.errors import ExitCode
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+SHAPE = Shape(records=150_000, message="rich", games=1, partitions=4)
+FIRST, BATCH = 50_000, 10_000  # of the first records some are read twice, to learn their tables
+# The last of the fetched records are read later. If two workers read a partition by turns, each fetches all of it.
+LEAST, MOST = 0.4, 1.25
+
+
+@pytest.fixture
+def kafka_behind_proxy(tmp_path: Path) -> Iterator[BehindProxy]:
+    kafka = BehindProxy(tmp_path / "behind-proxy")
+    kafka.proxy = Proxy(kafka.port)
+    with kafka.proxy, kafka:
+        yield kafka
+
+
+def fill(brokers: str, registry: str, topic: str) -> None:
+    """Send in small batches: a broker cuts a batch that does not fit its answer, and sends it again."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, SHAPE.partitions)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": brokers, "batch.size": 32 << 10, "compression.type": "lz4"})
+    for key, value, _ in islice(topics.maker(registry, topic, SHAPE).records(), SHAPE.records):
+        while True:
+            try:
+                producer.produce(topic, value, key)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def size_of(kafka: Kafka, topic: str) -> int:
+    return sum(path.stat().st_size for path in (kafka.folder / "data").glob(f"{topic}-*/*.log"))
+
+
+@pytest.mark.parametrize(("where", "tasks"), [("local", 1), ("local", 2), ("cluster", 2)])
+def test_two_workers_fetch_a_record_once(
+    where: str, tasks: int, tmp_path: Path, kafka_behind_proxy: BehindProxy, registry: Registry
+) -> None:
+    kafka = kafka_behind_proxy
+    alone = "100" if tasks > 1 else str(2 * BATCH)
+    small = {"BATCH__SINGLE_TASK_BELOW": alone, "BATCH__MAX_RECORDS": str(BATCH), "BATCH__INTERVAL_S": "0"}
+    with ExitStack() as servers:
+        if where == "cluster":
+            master = servers.enter_context(SparkMaster(tmp_path / "cluster"))
+            for number in (1, 2):
+                servers.enter_context(SparkWorker(master, number))
+            own = {name.removeprefix("PROTOLAKE_"): value for name, value in master.settings().items()}
+        else:
+            own = {"SPARK__MASTER": "local[2,4]"}
+        stage = Stage(tmp_path, kafka, registry, "fetched_once", KAFKA__BROKERS=kafka.through, **small, **own)
+        fill(kafka.through, registry.url, stage.topic)
+        app = stage.start()
+        try:
+            wait_until(lambda: (stage.status().get("bronze") or 0) >= FIRST, "the first records", 200)
+            read, fetched = stage.status()["bronze"], kafka.proxy.answered
+            wait_until(lambda: stage.status().get("bronze") == SHAPE.records, "all records", 200)
+            fetched = kafka.proxy.answered - fetched
+        finally:
+            kill(app)
+        assert stage.drain() == [ExitCode.DONE]
+    stored = size_of(kafka, stage.topic) * (SHAPE.records - read) / SHAPE.records
+    print(
+        f"{where}, {tasks}: {fetched / stored:.2f} bytes fetched for each byte of the topic, {stored / 2**20:.0f} MiB"
+    )
+    assert stage.verify() == {}
+    assert LEAST <= fetched / stored <= MOST
