@@ -20,10 +20,10 @@ from scripts.local.spark_cluster import SparkMaster, SparkWorker
 from spark_app.model.errors import ExitCode
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
-SHAPE = Shape(records=150_000, message="rich", games=1, partitions=4)
-FIRST, BATCH = 50_000, 10_000  # of the first records some are read twice, to learn their tables
+SHAPE = Shape(records=100_000, message="rich", games=1, partitions=4)
+FIRST, BATCH = 30_000, 10_000  # of the first records some are read twice, to learn their tables
 # The last of the fetched records are read later. If two workers read a partition by turns, each fetches all of it.
-LEAST, MOST = 0.4, 1.25
+LEAST, MOST = 0.3, 1.25
 
 
 @pytest.fixture
