@@ -62,7 +62,7 @@ FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 REQUESTS_EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
-WORKERS_S = 10.0  # for the first Python worker; a start of one takes about two
+WORKERS_S, LOOK_S = 10.0, 0.1  # for the first Python worker, whose start takes about two seconds
 
 
 class Pipeline:
@@ -194,7 +194,8 @@ class Pipeline:
                     watch.start(self.life.leave)
                     watch.check(self.lake, self._stop)
                 else:
-                    workers = session.prepare_workers(spark, own=not self._available_now)
+                    is_steady = self._settings.source.kind == "kafka" and not self._available_now
+                    workers = session.prepare_workers(spark, own=is_steady)
             except BaseException as error:
                 self._stop.set()  # otherwise the exit would wait for the broker and the registry
                 if not isinstance(error, StopRequested):
@@ -207,8 +208,14 @@ class Pipeline:
         self._disk.retry(feed.check)
         self._wire(spark, opened, feed)
         if workers is not None:
-            workers.join(WORKERS_S)
+            self._await_workers(workers)
         return self._work(opened, feed)
+
+    def _await_workers(self, workers: threading.Thread) -> None:
+        """A unit that begins before makes a second worker, and both would go on by turns."""
+        deadline = time.monotonic() + WORKERS_S
+        while workers.is_alive() and not self._stop.is_set() and time.monotonic() < deadline:
+            workers.join(LOOK_S)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
         """If one check fails, do not wait for the other."""

@@ -25,7 +25,7 @@ from spark_app.worker.block_pandas import block_pandas
 from spark_app.worker.claims import claim
 from spark_app.worker.shuffle import Pack
 
-MOVES = 2  # with fewer shares or processes no share can move to another process
+MOVES = 2  # of one share or one executor none can move to another
 
 Batches = Iterator[pa.RecordBatch]
 # Both take a name that is unique per task attempt. A task returns, besides its report, gathering task -> pack.
@@ -118,7 +118,7 @@ class Records:
                 yield 0, gather(packs, _name()).to_json()
 
         job = self._tasks().mapPartitions(read)
-        if self.own_workers:
+        if self.own_workers and not gatherers:
             jvm.use_own_workers(job)
         if gatherers:
             job = job.partitionBy(gatherers, int).mapPartitions(gather_packs)
@@ -129,11 +129,11 @@ class Records:
                 job.cleanShuffleDependencies()  # Spark would keep the files until the JVM collects garbage
 
     def _tasks(self) -> RDD[int]:
-        """The numbers of the shares, each a task. On a cluster a share has the same executor in each unit, if it is
-        idle."""
+        """The numbers of the shares, each a task. On a cluster a share of Kafka prefers the same executor in each
+        unit."""
         context, shares = self.session.sparkContext, len(self.shares)
         executors = () if _is_local(context) or not self._is_of_kafka() else jvm.executor_places(self.session)
-        if len(executors) < MOVES or shares < MOVES:
+        if len(executors) < MOVES:
             return context.parallelize(range(shares), shares)
         places = [executors[number % len(executors)] for number in range(shares)]
         return jvm.parallelize_at(self.session, places)
@@ -142,8 +142,11 @@ class Records:
         """A folder for the claims of the tasks; "" if their processes have nothing to choose."""
         if len(self.shares) < MOVES or not self._is_of_kafka() or not _is_local(self.session.sparkContext):
             return nullcontext("")
-        folder = SparkFiles.getRootDirectory()
-        return tempfile.TemporaryDirectory(prefix="claims-", dir=folder, ignore_cleanup_errors=True)
+        try:
+            folder = SparkFiles.getRootDirectory()
+            return tempfile.TemporaryDirectory(prefix="claims-", dir=folder, ignore_cleanup_errors=True)
+        except OSError:  # claims only save work
+            return nullcontext("")
 
     def _is_of_kafka(self) -> bool:
         return any(share.spans for share in self.shares)

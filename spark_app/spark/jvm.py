@@ -26,6 +26,7 @@ from spark_app.storage.lake import Lake
 IDLE_S = 30  # py4j's default, for a connection whose thread has ended
 ENDS_S = 2.0  # within this time a killed JVM ends
 PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+ANY_HOST = "any"  # the executor alone decides; the names of some hosts cannot be part of a location
 OWN_WORKERS = "PROTOLAKE_OWN_WORKERS"
 DRIVER = "driver"  # its name among the executors
 STATEMENTS = ("Command", "ParsedStatement")  # classes of `PLANS`
@@ -134,22 +135,24 @@ def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
 def executor_places(session: SparkSession) -> list[str]:
     """The executors that are there now, in a fixed order, as locations that a task may prefer."""
     found = session.sparkContext._jsc.sc().statusStore().executorList(True)
-    entries = [found.apply(number) for number in range(found.length())]
-    hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in entries if one.id() != DRIVER}
-    return [f"executor_{hosts[name]}_{name}" for name in sorted(hosts, key=lambda name: (len(name), name))]
+    names = {found.apply(number).id() for number in range(found.length())} - {DRIVER}
+    return [f"executor_{ANY_HOST}_{name}" for name in sorted(names, key=lambda name: (len(name), name))]
 
 
 def parallelize_at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
     """The numbers from 0 on, each a partition that prefers this place; see `executor_places`."""
     context, jvm = session.sparkContext, session.sparkContext._jvm
     assert jvm is not None
-    rows = jvm.java.util.ArrayList()
+    new_list, new_pair, to_seq = jvm.java.util.ArrayList, jvm.scala.Tuple2, jvm.PythonUtils.toSeq  # each a request
+    preferred = {}
+    for place in set(places):
+        one = new_list()
+        one.add(place)
+        preferred[place] = to_seq(one)
+    rows = new_list()
     for number, place in enumerate(places):
-        item = bytearray(pickle.dumps(number))
-        preferred = jvm.java.util.ArrayList()
-        preferred.add(place)
-        rows.add(jvm.scala.Tuple2(item, jvm.PythonUtils.toSeq(preferred)))
-    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(rows), jvm.scala.reflect.ClassTag.Any())
+        rows.add(new_pair(bytearray(pickle.dumps(number)), preferred[place]))
+    made = context._jsc.sc().makeRDD(to_seq(rows), jvm.scala.reflect.ClassTag.Any())
     return RDD(made.toJavaRDD(), context, CPickleSerializer())
 
 

@@ -34,28 +34,35 @@ class SpanSplitter:
 
     def __init__(self) -> None:
         self.single = 0
+        self._single_before = 0
+        self._starts: list[tuple[str, int, int]] = []  # of the last unit, which may be divided several times
         self._tasks = 0
-        self._shares: dict[Key, int] = {}  # piece -> its share, in the last unit
+        self._shares: dict[Key, int] = {}  # piece -> the share that it had last
 
     def split(self, spans: Iterable[Span], tasks: int) -> list[tuple[Span, ...]]:
         """About the same number of offsets for each task; a task without offsets is left out.
 
         A partition is split only if it is larger than a task's part.
         """
-        tasks = max(1, tasks)
-        pieces = _cut(list(spans), tasks)
-        chosen = _divide(pieces, tasks)
-        if tasks == self._tasks and pieces.keys() <= self._shares.keys():
-            before = {key: self._shares[key] for key in pieces}
-            if _largest(pieces, before) <= _largest(pieces, chosen) * MOVED:
-                chosen = before
-        self._tasks, self._shares = tasks, chosen
+        spans, tasks = list(spans), max(1, tasks)
+        pieces = _cut(spans, tasks)
+        known = self._shares if tasks == self._tasks else {}
+        chosen, anew = _divide(pieces, tasks, known), _divide(pieces, tasks, {})
+        if _largest(pieces, chosen) > _largest(pieces, anew) * MOVED:
+            chosen = anew
+        self._tasks, self._shares = tasks, known | chosen
         shares: list[list[Span]] = [[] for _ in range(tasks)]
         for key, share in chosen.items():
             shares[share].append(pieces[key])
         found = [tuple(sorted(share, key=_place)) for share in shares if share]
-        self.single = self.single + 1 if len(found) == 1 else 0
+        self._count(spans, is_single=len(found) == 1)
         return found
+
+    def _count(self, spans: list[Span], *, is_single: bool) -> None:
+        starts = [_place(span) for span in spans]
+        if starts != self._starts:
+            self._starts, self._single_before = starts, self.single
+        self.single = self._single_before + 1 if is_single else 0
 
 
 def _cut(spans: list[Span], tasks: int) -> dict[Key, Span]:
@@ -65,10 +72,14 @@ def _cut(spans: list[Span], tasks: int) -> dict[Key, Span]:
     }
 
 
-def _divide(pieces: Mapping[Key, Span], tasks: int) -> dict[Key, int]:
-    """Piece -> its share: the largest piece first, each to the smallest share."""
-    sizes, chosen = [0] * tasks, {}
-    for key, piece in sorted(pieces.items(), key=lambda item: -item[1].offsets):
+def _divide(pieces: Mapping[Key, Span], tasks: int, known: Mapping[Key, int]) -> dict[Key, int]:
+    """Piece -> its share: known ones as before; of the others the largest piece first, each to the smallest share."""
+    chosen = {key: known[key] for key in pieces if key in known}
+    sizes = [0] * tasks
+    for key, share in chosen.items():
+        sizes[share] += pieces[key].offsets
+    others = (item for item in pieces.items() if item[0] not in chosen)
+    for key, piece in sorted(others, key=lambda item: -item[1].offsets):
         share = sizes.index(min(sizes))
         sizes[share] += piece.offsets
         chosen[key] = share

@@ -70,15 +70,16 @@ def test_partitions_are_divided_anew_if_that_is_better() -> None:
 
     assert split(100, 100, 100, 100) == [{0, 2}, {1, 3}]
     assert split(99, 100, 100, 101) == [{0, 2}, {1, 3}]
+    assert split(100, 0, 0, 101) == [{0}, {3}]
+    assert split(100, 100, 100, 100) == [{0, 2}, {1, 3}]  # partitions without records keep their places
     assert split(100, 0, 100, 10) == [{0, 3}, {2}]  # before: 200 and 10
-    assert split(100, 100, 100, 100) == [{0, 2}, {1, 3}]  # a partition came back
     assert split(100, 100, 100, 100, tasks=4) == [{0}, {1}, {2}, {3}]
 
 
 def test_units_of_one_task_in_a_row_are_counted() -> None:
-    splitter, spans = SpanSplitter(), [Span("t", 0, 0, 100), Span("t", 1, 0, 100)]
-    found = []
-    for tasks in (1, 1, 2, 1):
-        splitter.split(spans, tasks)
+    splitter, found = SpanSplitter(), []
+    for start, *rounds in ((0, 1), (100, 2, 1), (200, 1, 2), (300, 1, 1, 1), (400, 1)):
+        for tasks in rounds:  # the same unit may be divided again
+            splitter.split([Span("t", number, start, start + 100) for number in (0, 1)], tasks)
         found.append(splitter.single)
-    assert found == [1, 2, 0, 1]
+    assert found == [1, 2, 0, 1, 2]
