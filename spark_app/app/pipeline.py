@@ -62,7 +62,6 @@ FORGET_EVERY_S = 60.0
 MAINTENANCE_EVERY_S = 60.0
 NAMES_EVERY_S = 10.0
 REQUESTS_EVERY_S_IN_A_BUCKET = 5.0  # each time is a request that costs money
-WORKERS_S, LOOK_S = 10.0, 0.1  # for the first Python worker, whose start takes about two seconds
 
 
 class Pipeline:
@@ -206,16 +205,8 @@ class Pipeline:
             return ExitCode.DONE
         self.status.waiting(None)
         self._disk.retry(feed.check)
-        self._wire(spark, opened, feed)
-        if workers is not None:
-            self._await_workers(workers)
+        self._wire(spark, opened, feed, workers)
         return self._work(opened, feed)
-
-    def _await_workers(self, workers: threading.Thread) -> None:
-        """A unit that begins before makes a second worker, and both would go on by turns."""
-        deadline = time.monotonic() + WORKERS_S
-        while workers.is_alive() and not self._stop.is_set() and time.monotonic() < deadline:
-            workers.join(LOOK_S)
 
     def _stop_if_failed(self, asked: Future[Any]) -> None:
         """If one check fails, do not wait for the other."""
@@ -247,8 +238,8 @@ class Pipeline:
             log.warning("the registry does not answer, so schema versions stay unknown", reason=str(error))
         self._compare_schemas(opened)
 
-    def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed) -> None:
-        units = UnitRunner(spark, opened)
+    def _wire(self, spark: SparkSession, opened: OpenLake, feed: Feed, workers: threading.Thread | None) -> None:
+        units = UnitRunner(spark, opened, workers)
         units.check_rules()
         if self._settings.spark.on_cluster:
             opened.units.maintainer.merger = WorkerMerger(spark, self.lake.storage)

@@ -6,6 +6,7 @@ All sources of records use it: Kafka (`ingest`) and bronze (`deferred`, `recover
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ SAMPLE_RECORDS = 10_000  # records
 GATHERED_RECORDS = 100_000  # enough for a task whose rows are gathered by table
 GATHERED_TASKS = 4  # fewer tasks are not worth the second stage: one task writes its files with four threads
 APART_S = 600.0  # after a second stage that failed, such as for want of temporary space, none is tried for so long
+WORKERS_S = 10.0  # at most, until the first worker process runs
 ROUNDS = 4  # job runs: the records' schemas, the schemas of wrapped messages, the rows' tables, and a spare one
 
 
@@ -62,10 +64,15 @@ class UnitOptions:
 
 
 class UnitRunner:
-    """Runs the job, resolves new schemas and tables, and runs the job again."""
+    """Runs the job, resolves new schemas and tables, and runs the job again.
 
-    def __init__(self, session: SparkSession, opened: OpenLake):
+    Args:
+        workers: starts the first worker process, see `session.prepare_workers`; the first job waits for it.
+    """
+
+    def __init__(self, session: SparkSession, opened: OpenLake, workers: threading.Thread | None = None):
         self._session = session
+        self._workers = workers
         self._lake = opened.lake
         self._settings = opened.settings
         self._schemas = opened.schemas
@@ -212,6 +219,9 @@ class UnitRunner:
 
     def _execute(self, records: Records, plan: TaskPlan) -> Report:
         plan = replace(plan, gatherers=self._gatherers(records, plan))
+        if self._workers is not None:
+            self._workers.join(WORKERS_S)  # else single tasks would begin with a second process, and take turns
+            self._workers = None
         try:
             catalog = self._share(self.catalog_for(plan))
             with failpoints.around("pass"):
