@@ -124,13 +124,13 @@ def live(stage: Stage, dice: Random, lives: Lives) -> None:
                 lives.faults.setdefault("exit", []).append(app.returncode)  # type: ignore[attr-defined]
             return
         lives.kills[victim] = lives.kills.get(victim, 0) + 1
-        _kill(victim, app, lives)
+        _kill(victim, app, stage, lives)
     finally:
         if victim == "app" or app.poll() is None:
             kill(app)
 
 
-def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
+def _kill(victim: str, app: subprocess.Popen[bytes], stage: Stage, lives: Lives) -> None:
     if victim == "driver":
         app.kill()
         app.wait()
@@ -140,7 +140,8 @@ def _kill(victim: str, app: subprocess.Popen[bytes], lives: Lives) -> None:
         jvm.kill()
         is_replaced = wait_for(app, NOTICES_S, lambda: _jvm(app) not in (None, jvm))  # at its start it retries
         if not is_replaced and app.poll() not in (ExitCode.BUG, ExitCode.BUMP):
-            lives.faults.setdefault("jvm_killed", []).append(app.poll())  # type: ignore[attr-defined]
+            found = (app.poll(), stage.status().get("state"), stage.lines()[-3:])
+            lives.faults.setdefault("jvm_killed", []).append(found)  # type: ignore[attr-defined]
 
 
 def _jvm(app: subprocess.Popen[bytes]) -> psutil.Process | None:
