@@ -123,20 +123,22 @@ class ExecutorWork:
 
 def executor_work(session: SparkSession) -> dict[str, ExecutorWork]:
     """Executor -> its work, of those that are there now."""
-    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
-    entries = [found.apply(number) for number in range(found.length())]
     return {
         one.id(): ExecutorWork(one.totalCores(), one.totalDuration() / 1000, one.activeTasks())
-        for one in entries
-        if one.id() != DRIVER
+        for one in _executor_summaries(session)
     }
 
 
 def executor_places(session: SparkSession) -> list[str]:
     """The executors that are there now, in a fixed order, as locations that a task may prefer."""
-    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
-    names = {found.apply(number).id() for number in range(found.length())} - {DRIVER}
+    names = (one.id() for one in _executor_summaries(session))
     return [f"executor_{ANY_HOST}_{name}" for name in sorted(names, key=lambda name: (len(name), name))]
+
+
+def _executor_summaries(session: SparkSession) -> list[Any]:
+    """Spark's summaries of the executors that are there now, without the driver."""
+    found = session.sparkContext._jsc.sc().statusStore().executorList(True)
+    return [one for one in (found.apply(number) for number in range(found.length())) if one.id() != DRIVER]
 
 
 def parallelize_at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
