@@ -32,6 +32,7 @@ BLOCK = 10_000  # records
 FRAME = 6  # bytes before the payload: magic byte, schema id, and one for the message index of the first message
 TORN = b"\xff" * 11  # a tag without an end, which every parser rejects
 FLUSH_S = 60.0
+BATCH_BYTES = 1 << 20
 Record = tuple[bytes, bytes, bool]  # key, value, True if it is bad
 
 
@@ -73,22 +74,28 @@ class Maker:
             yield from self.block(number)
 
 
-def fill(brokers: str, registry: str, topic: str, shape: Shape) -> Contents:
+def fill(brokers: str, registry: str, topic: str, shape: Shape, batch_bytes: int = BATCH_BYTES) -> Contents:
     """Create the topic, register the schemas, send the records."""
     _create(brokers, topic, shape.partitions)
-    return send(brokers, registry, topic, shape)
+    return send(brokers, registry, topic, shape, batch_bytes=batch_bytes)
 
 
-def send(brokers: str, registry: str, topic: str, shape: Shape, first: int = 0) -> Contents:
-    """Send the records from a block on, as fast as the broker accepts them."""
+def send(
+    brokers: str, registry: str, topic: str, shape: Shape, first: int = 0, batch_bytes: int = BATCH_BYTES
+) -> Contents:
+    """Send the records from a block on, as fast as the broker accepts them.
+
+    Args:
+        batch_bytes: the largest batch of the producer.
+    """
     heads = register(registry, topic, shape)
     blocks = range(-(-shape.records // BLOCK))
     lanes = min(len(blocks), os.cpu_count() or 1)
     if lanes == 1:
-        return _send(brokers, topic, shape, heads, blocks, first)
+        return _send(brokers, topic, shape, heads, blocks, first, batch_bytes)
     with ProcessPoolExecutor(lanes, multiprocessing.get_context("spawn")) as pool:
         shares = [blocks[lane::lanes] for lane in range(lanes)]
-        parts = [pool.submit(_send, brokers, topic, shape, heads, share, first) for share in shares]
+        parts = [pool.submit(_send, brokers, topic, shape, heads, share, first, batch_bytes) for share in shares]
         return sum((part.result() for part in parts), Contents())
 
 
@@ -115,9 +122,11 @@ def _head(client: SchemaRegistryClient, topic: str, message: str, number: int) -
     return frame
 
 
-def _send(brokers: str, topic: str, shape: Shape, heads: list[bytes], blocks: range, first: int) -> Contents:
+def _send(
+    brokers: str, topic: str, shape: Shape, heads: list[bytes], blocks: range, first: int, batch_bytes: int
+) -> Contents:
     """Send some of the topic's blocks, which begin with `first`."""
-    options = {"bootstrap.servers": brokers, "linger.ms": 50, "batch.size": 1 << 20, "log_level": 0}
+    options = {"bootstrap.servers": brokers, "linger.ms": 50, "batch.size": batch_bytes, "log_level": 0}
     producer = Producer(options | {"queue.buffering.max.messages": 100_000, "compression.type": "lz4"})
     made, sent = Maker(shape, heads), Contents()
     for number in blocks:

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from scripts.benches import topics
 from scripts.benches.shape import Shape
@@ -20,6 +17,7 @@ from scripts.local.spark_cluster import SparkMaster, SparkWorker
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 SHAPE = Shape(records=170_000, message="rich", games=1, partitions=4)
+SENT_BYTES = 32 << 10  # a broker cuts a batch that does not fit its answer, and sends it again
 FIRST, BATCH = 40_000, 10_000  # of the first records some are read twice, to learn their tables
 # Up to 20 MiB of what is left when the count begins are fetched already. If two workers read a partition by turns, each
 # of them fetches all of it.
@@ -32,21 +30,6 @@ def kafka_behind_proxy(tmp_path: Path) -> Iterator[BehindProxy]:
     kafka.proxy = Proxy(kafka.port)
     with kafka.proxy, kafka:
         yield kafka
-
-
-def fill(brokers: str, registry: str, topic: str) -> None:
-    """Send in small batches: a broker cuts a batch that does not fit its answer, and sends it again."""
-    admin = AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic(topic, SHAPE.partitions)])[topic].result(20)
-    producer = Producer({"bootstrap.servers": brokers, "batch.size": 32 << 10, "compression.type": "lz4"})
-    for key, value, _ in islice(topics.maker(registry, topic, SHAPE).records(), SHAPE.records):
-        while True:
-            try:
-                producer.produce(topic, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(60) == 0
 
 
 def size_of(kafka: Kafka, topic: str) -> int:
@@ -69,7 +52,7 @@ def test_two_workers_fetch_a_record_once(
         else:
             own = {"SPARK__MASTER": "local[2,4]"}
         stage = Stage(tmp_path, kafka, registry, "fetched_once", KAFKA__BROKERS=kafka.through, **small, **own)
-        fill(kafka.through, registry.url, stage.topic)
+        topics.fill(kafka.through, registry.url, stage.topic, SHAPE, batch_bytes=SENT_BYTES)
         app = stage.start()
         try:
             wait_until(lambda: (stage.status().get("bronze") or 0) >= FIRST, "the first records", 200)
