@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark import RDD, SparkContext, SparkFiles, TaskContext
+from pyspark import RDD, SparkFiles, TaskContext
 from pyspark.sql import SparkSession
 
 from spark_app.kafka.consumer import kafka_input
@@ -21,11 +21,10 @@ from spark_app.kafka.consumer.read_failed import ReadFailed
 from spark_app.model.offsets import Span
 from spark_app.model.reports import Report
 from spark_app.spark import jvm
+from spark_app.spark.task_places import MOVES, is_local, spread
 from spark_app.worker.block_pandas import block_pandas
 from spark_app.worker.claims import claim
 from spark_app.worker.shuffle import Pack
-
-MOVES = 2  # of one share or one executor none can move to another
 
 Batches = Iterator[pa.RecordBatch]
 # Both take a name that is unique per task attempt. A task returns, besides its report, gathering task -> pack.
@@ -129,18 +128,13 @@ class Records:
                 job.cleanShuffleDependencies()  # Spark would keep the files until the JVM collects garbage
 
     def _tasks(self) -> RDD[int]:
-        """The numbers of the shares, each a task. On a cluster a share of Kafka prefers the same executor in each
-        unit."""
-        context, shares = self.session.sparkContext, len(self.shares)
-        executors = () if _is_local(context) or not self._is_of_kafka() else jvm.executor_places(self.session)
-        if len(executors) < MOVES:
-            return context.parallelize(range(shares), shares)
-        places = [executors[number % len(executors)] for number in range(shares)]
-        return jvm.parallelize_at(self.session, places)
+        """The numbers of the shares, each a task. A share of Kafka stays with its executor from unit to unit."""
+        context, numbers = self.session.sparkContext, range(len(self.shares))
+        return spread(self.session, numbers) if self._is_of_kafka() else context.parallelize(numbers, len(numbers))
 
     def _claims(self) -> AbstractContextManager[str]:
         """A folder for the claims of the tasks; "" if their processes have nothing to choose."""
-        if len(self.shares) < MOVES or not self._is_of_kafka() or not _is_local(self.session.sparkContext):
+        if len(self.shares) < MOVES or not self._is_of_kafka() or not is_local(self.session.sparkContext):
             return nullcontext("")
         try:
             folder = SparkFiles.getRootDirectory()
@@ -150,10 +144,6 @@ class Records:
 
     def _is_of_kafka(self) -> bool:
         return any(share.spans for share in self.shares)
-
-
-def _is_local(context: SparkContext) -> bool:
-    return str(context.master).startswith("local")
 
 
 def _choose(shares: Sequence[Share], claims: str, task: int) -> int:

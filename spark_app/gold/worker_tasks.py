@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_app.model.errors import last_message_line
 from spark_app.ops.log import log
+from spark_app.spark.task_places import spread
 from spark_app.storage.disk import is_full
 from spark_app.storage.storage import Storage
 from spark_app.worker.aggregates import Grouping
@@ -73,7 +74,7 @@ def _run(
     if not shares:
         return []
     try:
-        return session.sparkContext.parallelize(asked, len(asked)).mapPartitions(reduce).collect()
+        return spread(session, asked, from_last=True).mapPartitions(reduce).collect()
     except (PySparkException, Py4JJavaError) as error:
         if is_full(error):
             raise

@@ -141,8 +141,8 @@ def _executor_summaries(session: SparkSession) -> list[Any]:
     return [one for one in (found.apply(number) for number in range(found.length())) if one.id() != DRIVER]
 
 
-def parallelize_at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
-    """The numbers from 0 on, each a partition that prefers this place; see `executor_places`."""
+def parallelize_at(session: SparkSession, values: Sequence[Any], places: Sequence[str]) -> RDD[Any]:
+    """Each value a partition that prefers its place; see `executor_places`."""
     context, jvm = session.sparkContext, session.sparkContext._jvm
     assert jvm is not None
     new_list, new_pair, to_seq = jvm.java.util.ArrayList, jvm.scala.Tuple2, jvm.PythonUtils.toSeq  # each a request
@@ -152,8 +152,8 @@ def parallelize_at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
         one.add(place)
         preferred[place] = to_seq(one)
     rows = new_list()
-    for number, place in enumerate(places):
-        rows.add(new_pair(bytearray(pickle.dumps(number)), preferred[place]))
+    for value, place in zip(values, places, strict=True):
+        rows.add(new_pair(bytearray(pickle.dumps(value)), preferred[place]))
     made = context._jsc.sc().makeRDD(to_seq(rows), jvm.scala.reflect.ClassTag.Any())
     return RDD(made.toJavaRDD(), context, CPickleSerializer())
 

@@ -42,7 +42,12 @@ def test_two_workers_fetch_a_record_once(
 ) -> None:
     kafka = kafka_behind_proxy
     alone = "100" if tasks > 1 else str(2 * BATCH)
-    small = {"BATCH__SINGLE_TASK_BELOW": alone, "BATCH__MAX_RECORDS": str(BATCH), "BATCH__INTERVAL_S": "0"}
+    small = {
+        "BATCH__SINGLE_TASK_BELOW": alone,
+        "BATCH__MAX_RECORDS": str(BATCH),
+        "BATCH__INTERVAL_S": "0",
+        "GOLD__INTERVAL_S": "600",
+    }
     with ExitStack() as servers:
         if where == "cluster":
             master = servers.enter_context(SparkMaster(tmp_path / "cluster"))

@@ -18,6 +18,7 @@ MAY_USE_SPARK = (
         "spark/session.py",
         "spark/jvm.py",
         "spark/daemon.py",
+        "spark/task_places.py",
         "spark/standalone.py",
         "kafka/spark_source.py",
         "gold/compute.py",
