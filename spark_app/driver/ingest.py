@@ -166,9 +166,10 @@ class Ingest:
 
     def _pass(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
         """Run the job. A lake's first records are sampled, which sets the number of tasks."""
-        sequence = self._manifests.last + 1
-        self._units.resolve_sample(self._records(start, end), sequence, origin)
-        return self._units.run(self._records(start, end), sequence, origin)
+        sequence, records = self._manifests.last + 1, self._records(start, end)
+        if self._units.resolve_sample(records, sequence, origin):
+            records = self._records(start, end)
+        return self._units.run(records, sequence, origin)
 
     def _run(self, start: Offsets, end: Offsets, origin: UnitOptions) -> Report:
         """Run the job, with retries where a retry can help."""

@@ -141,20 +141,21 @@ class UnitRunner:
                 rounds = rounds - 1 if self._resolve_new(report, origin) or report.failing else 0
             add_counts(steps, {"resolve": time.monotonic() - resolving})
 
-    def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> None:
+    def resolve_sample(self, records: Records, sequence: int, origin: UnitOptions) -> bool:
         """Resolve the new schemas and tables of a sample first; otherwise an empty lake would decode its whole first
-        batch twice. The number of tables that the sample shows also sets that batch's number of tasks.
+        batch twice. True if there was a sample: the number of its tables may change that batch's number of tasks.
 
         Raises:
             SchemaBump: as `run`.
         """
         if not origin.resolves_new or self._sampled or self._tables.admitted:
-            return
+            return False
         report = self._execute(records.limited(SAMPLE_RECORDS), self._plan(sequence, origin))
         self._sampled = bool(report.spans)
         self.discard(report, origin.storage)
         self._resolve_new(report, origin)
         self._tables_per_unit = max(1, len(self._tables.admitted))
+        return True
 
     def _resolve_new(self, report: Report, origin: UnitOptions) -> bool:
         """Resolve the schemas and tables that the job reported as new; True if another run can place more records."""

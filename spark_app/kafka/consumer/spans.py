@@ -29,13 +29,11 @@ class SpanSplitter:
     already fetched its next records.
 
     Attributes:
-        single: the number of units in a row, up to the last one, that had one task.
+        single: how many divisions in a row, up to the last one, had one task.
     """
 
     def __init__(self) -> None:
         self.single = 0
-        self._single_before = 0
-        self._starts: list[tuple[str, int, int]] = []  # of the last unit, which may be divided several times
         self._tasks = 0
         self._shares: dict[Key, int] = {}  # piece -> the share that it had last
 
@@ -44,8 +42,8 @@ class SpanSplitter:
 
         A partition is split only if it is larger than a task's part.
         """
-        spans, tasks = list(spans), max(1, tasks)
-        pieces = _cut(spans, tasks)
+        tasks = max(1, tasks)
+        pieces = _cut(list(spans), tasks)
         known = self._shares if tasks == self._tasks else {}
         chosen, anew = _divide(pieces, tasks, known), _divide(pieces, tasks, {})
         if _largest(pieces, chosen) > _largest(pieces, anew) * MOVED:
@@ -55,14 +53,8 @@ class SpanSplitter:
         for key, share in chosen.items():
             shares[share].append(pieces[key])
         found = [tuple(sorted(share, key=_place)) for share in shares if share]
-        self._count(spans, is_single=len(found) == 1)
+        self.single = self.single + 1 if len(found) == 1 else 0
         return found
-
-    def _count(self, spans: list[Span], *, is_single: bool) -> None:
-        starts = [_place(span) for span in spans]
-        if starts != self._starts:
-            self._starts, self._single_before = starts, self.single
-        self.single = self._single_before + 1 if is_single else 0
 
 
 def _cut(spans: list[Span], tasks: int) -> dict[Key, Span]:

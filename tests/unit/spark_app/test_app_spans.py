@@ -76,10 +76,9 @@ def test_partitions_are_divided_anew_if_that_is_better() -> None:
     assert split(100, 100, 100, 100, tasks=4) == [{0}, {1}, {2}, {3}]
 
 
-def test_units_of_one_task_in_a_row_are_counted() -> None:
+def test_divisions_with_one_task_in_a_row_are_counted() -> None:
     splitter, found = SpanSplitter(), []
-    for start, *rounds in ((0, 1), (100, 2, 1), (200, 1, 2), (300, 1, 1, 1), (400, 1)):
-        for tasks in rounds:  # the same unit may be divided again
-            splitter.split([Span("t", number, start, start + 100) for number in (0, 1)], tasks)
+    for start, tasks in ((0, 1), (100, 1), (200, 2), (300, 1), (400, 1)):
+        splitter.split([Span("t", number, start, start + 100) for number in (0, 1)], tasks)
         found.append(splitter.single)
     assert found == [1, 2, 0, 1, 2]
