@@ -106,11 +106,12 @@ def test_a_broker_that_stays_behind_is_named(kafka: Broker, topic: str, source: 
 
 
 @pytest.mark.parametrize("start", [0, 10, 12])
-def test_a_broker_that_catches_up_is_waited_for(kafka: Broker, topic: str, source: Kafka, start: int) -> None:
+def test_a_broker_that_catches_up_is_waited_for(kafka: Broker, topic: str, start: int) -> None:
     send(kafka, topic, 10)
     late = threading.Thread(target=lambda: (time.sleep(1.5), send(kafka, topic, 5)))
     late.start()
-    records, read = source.read([Span(topic, 0, start, 15)], ALL)
+    with closing(Kafka(KafkaSettings(brokers=kafka.bootstrap), read_timeout_s=30.0, most=MOST)) as source:
+        records, read = source.read([Span(topic, 0, start, 15)], ALL)
     late.join()
     assert (identities(records), read) == ([(0, o) for o in range(start, 15)], [Span(topic, 0, start, 15)])
 

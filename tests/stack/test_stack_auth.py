@@ -19,7 +19,7 @@ from spark_app.settings.connections import KafkaSettings
 from tests.support import ledger
 from tests.support.secure import PASSWORD, USER, SecureKafka
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 Client = Callable[[str, str], dict[str, Any]]
 
 
@@ -127,7 +127,7 @@ def client(kafka: SecureKafka, tmp_path: Path) -> Client:
 
 
 def _refusal(settings: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(topics, "ANSWER_S", 2.0)
+    monkeypatch.setattr(topics, "ANSWER_S", 6.0)
     with pytest.raises(BrokerAccessDenied) as refused:
         Topics(KafkaSettings(**settings | {"topic": topic})).look()
     return str(refused.value)
@@ -137,6 +137,7 @@ def _refusal(settings: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPat
 def test_a_wrong_protocol_is_named_with_the_right_one(
     kafka: SecureKafka, client: Client, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
+    monkeypatch.setattr(broker_access, "PROBE_S", 10.0)
     listeners = {"PLAINTEXT": kafka.bootstrap, "SASL_SSL": kafka.secure_bootstrap}
     for right, address in listeners.items():
         assert broker_access.speaks(address) == right

@@ -19,7 +19,7 @@ from tests.support import ledger, tokens
 from tests.support.secure import SecureKafka
 from tests.support.tokens import CLIENT, SECRET, Endpoint
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_token_for_each_client(
 
 
 def _ask(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "ANSWER_S", 3.0)
+    monkeypatch.setattr(topics, "ANSWER_S", 6.0)
     Topics(_known(settings)).look()
 
 
@@ -98,7 +98,7 @@ def test_an_endpoint_that_is_not_there_is_an_outage(
 def test_the_audit_tells_a_refusal_from_an_outage_and_echoes_no_secret(
     kafka: SecureKafka, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "ANSWER_S", 3.0)
+    monkeypatch.setattr(broker, "ANSWER_S", 6.0)
     wrong = _settings(kafka, endpoint, tmp_path, "no-such-secret")
     endpoint.description = "nobody has the secret no-such-secret"
     with pytest.raises(ConfigurationError, match=r"invalid_client.*kafka\.sasl_password_file") as refused:

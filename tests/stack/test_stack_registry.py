@@ -16,7 +16,7 @@ from spark_app.settings.connections import RegistrySettings
 from tests.support.answers import serve
 from tests.support.protos import CAPS, PROTO3
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 
 def client(server: Server, subject: str = "") -> Registry:

@@ -64,7 +64,7 @@ def test_a_signal_stops_cleanly_and_the_next_start_goes_on(new_stage: Callable[.
         try:
             wait_until(lambda taken=number * 1_000: stage.status().get("bronze") == taken, "the batch")
             os.kill(app.pid, stop)
-            assert app.wait(20) == ExitCode.DONE
+            assert app.wait(60) == ExitCode.DONE
         finally:
             kill(app)
         assert stage.status()["state"] == "stopped"

@@ -19,7 +19,7 @@ from tests.support.frames import batch_of, frame
 from tests.support.lakes import SmallLake
 from tests.support.protos import compile_text, message_class
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 SENT = [case for case in CASES if case.sent]
 LATER = "later"  # a field that the third version adds
 

@@ -29,7 +29,7 @@ RUN_S = 4.0  # the others within so many after its first unit
 RESUMES_S = 120.0
 UNITS_PER_LIFE = 12
 VICTIMS = ("app", "app", "app", "driver", "jvm")
-NOTICES_S = 30.0
+NOTICES_S = 60.0
 IN_USE = "is in use by"
 
 

