@@ -29,7 +29,7 @@ PLAIN: Mapping[str, Of] = {
     "unit_s": lambda r: r.number("batch", "seconds"),
     "units": lambda r: r.units,
     "records": lambda r: r.number("bronze"),
-    "waiting": lambda r: r.number("deferred"),
+    "deferred": lambda r: r.number("deferred"),
     "quarantine": lambda r: sum(r.counts("quarantine").values()) if r.has("quarantine") else None,
     "dropped": lambda r: r.number("dropped"),
     "blocked": lambda r: sum(r.counts("held_back").values()) if r.has("held_back") else None,

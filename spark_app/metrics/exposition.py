@@ -34,7 +34,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("lag_records", "records in Kafka that are not in bronze yet", lambda r: r.number("lag")),
     ("newest_row_age_seconds", "from produced to visible, of the newest row", lambda r: r.age_s),
     ("newest_row_timestamp_seconds", "when the newest visible row was produced", lambda r: r.newest_at),
-    ("waiting_records", "records in bronze that wait to be decoded", lambda r: r.number("deferred")),
+    ("deferred_records", "records in bronze that wait to be decoded", lambda r: r.number("deferred")),
     ("dropped_records", "records that expectations keep out of all tables", lambda r: r.number("dropped")),
     ("waiting_files", "files of a source that are listed and not yet taken", lambda r: r.number("source", "waiting")),
     ("broken_files", "files of a source that cannot be taken", lambda r: r.number("source", "broken")),

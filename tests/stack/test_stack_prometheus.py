@@ -41,7 +41,7 @@ description = "see the runbook"
 """
 TWO = """
 [alerts.rules.many]
-when = "waiting > 10"
+when = "deferred > 10"
 [alerts.rules.short]
 when = "lag > 0"
 """

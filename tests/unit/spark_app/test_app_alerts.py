@@ -411,7 +411,7 @@ def test_a_dead_app_is_told_by_the_process_and_so_is_its_return(lake: Lake, rece
 def test_kills_at_any_moment_neither_lose_nor_reorder_a_transition(lake: Lake, receiver: receivers.Receiver) -> None:
     dice = random.Random(7)
     write_status(lake, at=time.time(), deferred=0)
-    page = Page(lake, f"[alerts]\nwebhook = '{receiver.url}'\n[alerts.rules.many]\nwhen = 'waiting > 10'\n")
+    page = Page(lake, f"[alerts]\nwebhook = '{receiver.url}'\n[alerts.rules.many]\nwhen = 'deferred > 10'\n")
     for _ in range(8):
         receiver.ways = [dice.choice([200, 500, "reset"]) for _ in range(4)]
         with page.run():

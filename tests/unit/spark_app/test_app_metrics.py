@@ -59,7 +59,7 @@ def test_a_running_app_is_what_its_status_says() -> None:
         "units_total": 12,
         "starts_total": 3,
         "bumps_total": 1,
-        "waiting_records": 4,
+        "deferred_records": 4,
         "dropped_records": 6,
         "last_unit_seconds": 0.25,
         "last_unit_records": 100,
