@@ -256,7 +256,7 @@ class Pipeline:
         most_bytes = self._settings.followers.max_bytes
         followers: list[Follower] = [self._aggregator, self._events]
         self._kept = KeptManifests(opened.units.manifests, followers, most_bytes, self._tell)
-        self.status.followers_of = self._kept.describe
+        self.status.followers_of = lambda: self._kept.describe({one.name: one.failed for one in self._followers})
 
     def _work(self, opened: OpenLake, feed: Feed) -> ExitCode:
         if not self._available_now:

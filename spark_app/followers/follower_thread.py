@@ -17,6 +17,8 @@ class FollowerThread:
 
     Attributes:
         calls: starts plus ends of calls: odd = the follower is at work.
+        name: that of the follower.
+        failed: why its last call failed; None if it did not.
     """
 
     def __init__(self, follower: Follower, stop: threading.Event, rests: Callable[[], bool] = lambda: False):
@@ -26,6 +28,8 @@ class FollowerThread:
             rests: while it is true, the follower is not called.
         """
         self.calls = 0
+        self.name = follower.name
+        self.failed: str | None = None
         self._follower = follower
         self._stop = stop
         self._rests = rests
@@ -49,6 +53,10 @@ class FollowerThread:
         self.calls += 1
         try:
             self._follower.follow()
+            self.failed = None
+        except Exception as error:
+            self.failed = last_message_line(error)
+            raise
         finally:
             self.calls += 1
 
@@ -56,9 +64,8 @@ class FollowerThread:
         """As `call`; a failure is only logged."""
         try:
             self.call()
-        except Exception as error:
-            reason = last_message_line(error)
-            log.error("a follower failed, and tries again", follower=self._follower.name, reason=reason)
+        except Exception:
+            log.error("a follower failed, and tries again", follower=self.name, reason=self.failed)
 
     def close(self) -> None:
         """Make durable what the follower has done. Call it after the thread has ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark_app.followers.follower import Follower
@@ -54,8 +54,15 @@ class KeptManifests:
         log.error(said, remedy=remedy)
         self._tell(Event("follower", said, "ERROR", details={"name": name, "units": [durable + 1, unit]}))
 
-    def describe(self) -> dict[str, Any]:
-        """Follower -> its last unit, the units that it lacks, and why it is paused, for the status."""
-        last = self._manifests.last
-        found = {follower.name: (follower.cursor(), follower.paused()) for follower in self._followers}
-        return {name: {"unit": unit, "lag": max(0, last - unit), "paused": why} for name, (unit, why) in found.items()}
+    def describe(self, failed: Mapping[str, str | None]) -> dict[str, Any]:
+        """Follower -> its last unit, the units that it lacks, and why it is paused or fails, for the status.
+
+        Args:
+            failed: follower -> why its last call failed.
+        """
+        last, found = self._manifests.last, {}
+        for follower in self._followers:
+            name, unit = follower.name, follower.cursor()
+            paused = follower.paused()
+            found[name] = {"unit": unit, "lag": max(0, last - unit), "paused": paused, "failed": failed.get(name)}
+        return found

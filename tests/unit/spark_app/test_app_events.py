@@ -174,7 +174,7 @@ def test_a_follower_that_was_stopped_for_long_loses_nothing(tmp_path: Path) -> N
     synced.unit = manifests.last
     kept.forget(1, manifests.last)
     assert manifests.numbers() == list(range(1, 3602))  # 1 is the last unit of ingest
-    assert kept.describe()["events"]["lag"] == 3600
+    assert kept.describe({})["events"]["lag"] == 3600
     again = follow(lake)
     again.follow()
     assert unit_numbers(lake) == list(range(1, 3602))
@@ -199,7 +199,7 @@ def test_a_follower_whose_units_are_gone_is_paused_until_a_person_decides(tmp_pa
     again.follow()
     assert unit_numbers(lake) == [1, 2]
     assert "units 3 to 7 were removed" in str(again.paused())
-    assert "--accept-gap" in str(KeptManifests(manifests, [again], size).describe()["events"]["paused"])
+    assert "--accept-gap" in str(KeptManifests(manifests, [again], size).describe({})["events"]["paused"])
     take(lake)
     again.follow()
     assert unit_numbers(lake) == [1, 2]

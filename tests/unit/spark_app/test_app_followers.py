@@ -100,13 +100,14 @@ def test_manifests_that_are_kept_anyway_are_not_told_as_removed(
 
 
 def test_the_status_says_how_far_each_is_behind(manifests: Manifests, tmp_path: Path) -> None:
-    kept = KeptManifests(manifests, [Slow(10), Slow(4, "late", why="run it")], MOST)
+    kept = KeptManifests(manifests, [Slow(10), Slow(4, "late", why="run it"), Slow(9, "broken")], MOST)
     status = Status(Lake(tmp_path), manifests._layout)
-    status.followers_of = kept.describe
+    status.followers_of = lambda: kept.describe({"slow": None, "broken": "no luck"})
     status.end("stopped", None)
-    assert status.value["followers"]["late"] == {"unit": 4, "lag": 6, "paused": "run it"}
+    assert status.value["followers"]["late"] == {"unit": 4, "lag": 6, "paused": "run it", "failed": None}
     lines = status_lines(status.value)
     assert "follower    late is 6 units behind; paused: run it" in lines
+    assert "follower    broken is 1 units behind; it failed, and tries again: no luck" in lines
     assert not any("slow" in line for line in lines)
 
 
@@ -122,6 +123,10 @@ def test_a_thread_calls_its_follower_until_the_app_stops(capfd: pytest.CaptureFi
     assert "a follower failed" in capfd.readouterr().err
     with pytest.raises(OSError, match="no luck"):
         thread.call()
+    assert thread.failed == "no luck"
+    slow.fails = False
+    thread.call()
+    assert thread.failed is None
 
 
 def test_a_follower_rests_while_it_must_not_run() -> None:
