@@ -3,8 +3,8 @@
 The cluster is a master and workers of one core each on this machine; the app alone has as many local cores. Each side
 drains two topics, and the cost of a record is the slope between them, so that starts do not count. CPU is that of the
 app with its JVM, of the master, and of the workers with their executors, by the kernel's accounting; the app's own
-process, which plans and commits, is left out of the ratio with a target. How throughput grows over machines cannot be
-measured on one.
+process, which plans and commits, is left out of the ratio with a target. Small files are not merged: on a cluster its
+workers do that, on one machine the app itself. How throughput grows over machines cannot be measured on one.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ SHARE = 4  # the larger topic has so many times the records of the smaller one
 ENDS_S = 60.0  # within this time the executors of an app that has ended end
 LOOK_S = 0.1
 ATTEMPTS = 4  # of a task, as in the app's default
+NO_MERGES = {"PROTOLAKE_LAKE__COMPACT_FILES": "1000000"}
 
 
 class MeasuredMaster(SparkMaster):
@@ -141,7 +142,7 @@ def run(options: Options) -> Finding:
             local = {"PROTOLAKE_SPARK__MASTER": f"local[{cores},{ATTEMPTS}]"}
             before = cluster.cpu_seconds()
             more = cluster.settings(cores) if on_cluster else local
-            done = drain(folder / "lake", topic, Side(APP), Batch().max_records, App(ROOT), more)
+            done = drain(folder / "lake", topic, Side(APP), Batch().max_records, App(ROOT), more | NO_MERGES)
             used = cluster.cpu_seconds() - before if on_cluster else 0.0
             return Used(done, done.cpu_seconds + used)
 
