@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from spark_app.decode.merged_columns import type_at
 from spark_app.driver.change_outcomes import Judgement, findings_of
-from spark_app.model.catalog import SchemaKey
+from spark_app.model.catalog import Decodable, SchemaKey
 from spark_app.model.schema_findings import Comparison
 from spark_app.ops.log import log
 from spark_app.schemas.changes import Change, Version, differences
 from spark_app.schemas.descriptors import CompileUnavailable
-from spark_app.schemas.ledger import Ledger, message_schemas
+from spark_app.schemas.ledger import Ledger, message_schemas, message_types
 from spark_app.schemas.ledger_entry import Entry
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
@@ -85,7 +85,8 @@ class SchemaComparer:
             with unit_lock:
                 entered = self._enter_all(found)
             for key, comparison in entered.items():
-                _say(key, comparison)
+                if self._ledger.entries[key].outcome == "decodable":
+                    _say(key, comparison)
 
     def _known(self, entry: Entry) -> Before | None:
         """The version before by the ledger; None if it does not say."""
@@ -178,9 +179,11 @@ class SchemaComparer:
         changes = differences(Version(before.registered, before.decoded), own)
         changes = mark_readded(changes, earlier[-MOST_EARLIER:])
         of_keys = self._subjects.is_of_keys(before.subject)
-        found = findings_of(
-            changes, catalog.columns, self._judgement.accepting(entry.accepted, entry.stopped_by), of_keys
-        )
+        columns = catalog.columns
+        if entry.key not in catalog.decodable:
+            new = Decodable(entry.key, own.decoded, entry.digest)
+            columns, _ = message_types([*catalog.decodable.values(), new])
+        found = findings_of(changes, columns, self._judgement.accepting(entry.accepted, entry.stopped_by), of_keys)
         return Comparison(
             before.subject,
             before.version,

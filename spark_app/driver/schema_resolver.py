@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
+from typing import Literal
 
 from spark_app.decode.numbering import depends_on_writer
 from spark_app.decode.reference import load_files
@@ -291,7 +292,7 @@ class SchemaResolver:
         own = resolved.descriptor_set
         decision = self._decider.decide(key, own, self._found[key], answer.before)
         if decision.stopped:
-            return self._stop(key, decision, met_at)
+            return self._stop(key, decision, met_at, own)
         comments = with_comments(resolved.comments, other_names(own, decision.decoded))
         self.ledger.add_decodable(
             key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decision.decoded
@@ -305,12 +306,10 @@ class SchemaResolver:
                 message_index=self.ledger.numbering or "descriptor",
             )
 
-    def _stop(self, key: SchemaKey, decision: Decision, met_at: float) -> None:
-        """Enter a schema about whose changes a person decides."""
-        if decision.stopped == "pause":
-            self.ledger.add_paused(key, decision.said, met_at, decision.stopped_by)
-        else:
-            self.ledger.add_refused(key, Cause.SCHEMA_CHANGE, decision.said, met_at, decision.stopped_by)
+    def _stop(self, key: SchemaKey, decision: Decision, met_at: float, own: bytes) -> None:
+        """Enter a schema about whose changes a person decides; `own` is its descriptor set."""
+        policy: Literal["pause", "quarantine"] = "pause" if decision.stopped == "pause" else "quarantine"
+        self.ledger.add_stopped(key, policy, decision.said, met_at, decision.stopped_by, own)
         remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|accept|quarantine"
         log.error(
             "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.said, remedy=remedy

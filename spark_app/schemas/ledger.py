@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
@@ -28,7 +28,7 @@ from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison, Kind, Policy
 from spark_app.schemas.changes import Version
 from spark_app.schemas.descriptors import digest
-from spark_app.schemas.ledger_entry import Entry
+from spark_app.schemas.ledger_entry import Entry, Outcome
 from spark_app.schemas.message_aliases import find_aliases
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
@@ -114,17 +114,18 @@ class Ledger:
         return self._comparisons.get(entry.comparison or "")
 
     def warnings(self) -> dict[str, Any]:
-        """The number of warnings of all comparisons, the newest ones, and the schemas about which a person decides with
-        their changes. The status thread calls this, too."""
-        compared = [comparison for e in list(self.entries.values()) if (comparison := self.comparison_of(e))]
+        """The number of warnings of all comparisons, the newest ones, and, apart from them, the schemas about which a
+        person decides with their changes. The status thread calls this, too."""
+        decodable = (e for e in list(self.entries.values()) if e.outcome == "decodable")
+        compared = [comparison for e in decodable if (comparison := self.comparison_of(e))]
         newest = (f"{c.where}: {finding.said}" for c in reversed(compared) for finding in c.warnings)
         count = sum(len(c.warnings) for c in compared)
         stopped = {str(e.key): e.detail for e in list(self.entries.values()) if e.is_stopped}
         return {"count": count, "newest": list(itertools.islice(newest, NEWEST_WARNINGS)), "stopped": stopped}
 
     def uncompared(self) -> list[Entry]:
-        """The decodable schemas that are to be compared with the version before them."""
-        return [e for e in list(self.entries.values()) if e.outcome == "decodable" and e.comparison == ""]
+        """The decodable and the stopped schemas that are to be compared with the version before them."""
+        return [e for e in list(self.entries.values()) if e.digest and e.comparison == ""]
 
     def keep(self, descriptor_set: bytes) -> str:
         """Store a descriptor set; returns its digest."""
@@ -141,10 +142,8 @@ class Ledger:
             write_durably(self._storage, self._key(name, ending), data, "descriptors")
         return name
 
-    def add_refused(
-        self, key: SchemaKey, cause: Cause, detail: str, met_at: float, stopped_by: Sequence[Kind] = ()
-    ) -> None:
-        self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail, stopped_by=stopped_by))
+    def add_refused(self, key: SchemaKey, cause: Cause, detail: str, met_at: float) -> None:
+        self._put(Entry(key, "refused", met_at, cause=cause.value, detail=detail))
         while len(self._unknown) > MOST_UNKNOWN:
             forgotten = next(iter(self._unknown))
             del self._unknown[forgotten], self.entries[forgotten]
@@ -152,9 +151,19 @@ class Ledger:
     def add_waiting(self, key: SchemaKey, detail: str, met_at: float) -> None:
         self._put(Entry(key, "waiting", met_at, detail=detail))
 
-    def add_paused(self, key: SchemaKey, detail: str, met_at: float, stopped_by: Sequence[Kind]) -> None:
-        cause = Cause.SCHEMA_CHANGE.value
-        self._put(Entry(key, "waiting", met_at, cause=cause, detail=detail, stopped_by=stopped_by))
+    def add_stopped(
+        self,
+        key: SchemaKey,
+        policy: Literal["pause", "quarantine"],
+        detail: str,
+        met_at: float,
+        stopped_by: Sequence[Kind],
+        descriptor_set: bytes,
+    ) -> None:
+        """Add a schema about whose changes a person decides. Until then its records wait, or go to quarantine."""
+        outcome: Outcome = "waiting" if policy == "pause" else "refused"
+        entry = Entry(key, outcome, met_at, self.keep(descriptor_set), Cause.SCHEMA_CHANGE.value, detail)
+        self._put(replace(entry, comparison="", stopped_by=stopped_by))
 
     def accept(self, key: SchemaKey, policy: Policy) -> None:
         """Note how a person decided about a schema that is stopped. The next `resolve` goes by it."""
@@ -175,9 +184,9 @@ class Ledger:
                 self._saved &= self.entries[key] == old
 
     def message_names(self, key: SchemaKey) -> list[str]:
-        """Full names of the messages in a schema's own file; none if the schema is not decodable."""
+        """Full names of the messages in a schema's own file; none if the ledger does not have it."""
         entry = self.entries.get(key)
-        if entry is None or entry.outcome != "decodable":
+        if entry is None or not entry.digest:
             return []
         return [message.full_name for _, message in _messages(self.descriptor_set(entry.digest))]
 

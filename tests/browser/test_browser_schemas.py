@@ -81,7 +81,7 @@ def test_names_from_outside_stay_text(tmp_path: Path, opened: Callable[..., Page
     ledger.add_decodable(12, compiled.descriptor_set, 1.0, "text", 2, subjects={HOSTILE: 2})
     said = SchemaFinding("added", "Event", "a", "", "", "warning", f"{HOSTILE} is new")
     ledger.set_comparison(12, Comparison(HOSTILE, 2, 1, compiled.digest, (said,)))
-    ledger.add_paused(20, f"{HOSTILE} was renamed", 2.0, ["rename"])
+    ledger.add_stopped(20, "pause", f"{HOSTILE} was renamed", 2.0, ["rename"], compiled.descriptor_set)
     ledger.save()
     with page(lake) as running:
         tab = opened(running, "/schemas")

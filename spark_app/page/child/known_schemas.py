@@ -9,7 +9,7 @@ from typing import Any
 from spark_app.model.catalog import OF_CHANGE
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
-from spark_app.page.child.one_schema import state_of
+from spark_app.page.child.one_schema import state_of, subjects_of
 from spark_app.queries.quoting import quoted
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_entry import Entry
@@ -46,7 +46,7 @@ def _described(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "schema": str(entry.key),
         "state": state_of(entry),
         "version": entry.version,
-        "subjects": dict(entry.subjects),
+        "subjects": subjects_of(entry, compared),
         "messages": messages[:MOST_MESSAGES],
         "more_messages": max(0, len(messages) - MOST_MESSAGES),
         "warnings": sum(finding.severity == "warning" for finding in findings),

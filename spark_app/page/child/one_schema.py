@@ -36,7 +36,7 @@ def answer(lake: Lake, settings: Settings, schema: str) -> dict[str, Any]:
         "schema": str(entry.key),
         "state": state_of(entry),
         "version": entry.version,
-        "subjects": dict(entry.subjects),
+        "subjects": subjects_of(entry, compared),
         "met_at": entry.met_at,
         "cause": entry.cause,
         "why": entry.detail,
@@ -48,7 +48,7 @@ def answer(lake: Lake, settings: Settings, schema: str) -> dict[str, Any]:
         "is_compared": compared is not None,
     }
     try:
-        return found | (_text(ledger, entry, compared) if entry.outcome == "decodable" else {})
+        return found | (_text(ledger, entry, compared) if entry.digest else {})
     except ContractError as error:
         return found | {"damaged": str(error)}
 
@@ -58,6 +58,13 @@ def state_of(entry: Entry) -> str:
     if entry.is_stopped:
         return "paused" if entry.is_paused else "quarantined"
     return entry.outcome
+
+
+def subjects_of(entry: Entry, compared: Comparison | None) -> dict[str, int | None]:
+    """The version of a schema in each of its subjects. The ledger does not have those of a stopped one."""
+    if not entry.subjects and compared is not None and compared.subject:
+        return {compared.subject: compared.version}
+    return dict(entry.subjects)
 
 
 def _text(ledger: Ledger, entry: Entry, compared: Comparison | None) -> dict[str, Any]:

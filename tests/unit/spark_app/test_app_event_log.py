@@ -293,7 +293,7 @@ def test_what_becomes_of_schemas_is_told(tmp_path: Path) -> None:
         schemas.step()
     kinds = [(event.kind, event.details["schema"], event.level) for event in told]
     assert kinds == [("schema_waiting", 99, "WARN"), ("schema_refused", 98, "WARN")]
-    ledger.add_paused(99, "field a was renamed to b", 0.0, ["rename"])
+    ledger.add_stopped(99, "pause", "field a was renamed to b", 0.0, ["rename"], b"")
     schemas.step()
     ledger.accept(99, "alias")
     schemas.step()

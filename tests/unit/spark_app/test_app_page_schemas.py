@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_app.cli.recovering import Decided
@@ -98,6 +99,26 @@ def test_one_schema_has_the_difference_the_columns_and_the_text(answers: Answers
     assert (">", "", "  string more = 4;") in part
     assert answer["lines"][0] == "message Event {"
     assert (answer["before"], answer["is_compared"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "outcome"),
+    [("pause", "paused", "waits until a person decides"), ("quarantine", "quarantined", "goes to quarantine")],
+)
+def test_a_schema_that_is_kept_out_shows_what_a_person_decides_about(
+    answers: Answers, tmp_path: Path, policy: str, state: str, outcome: str
+) -> None:
+    game = game_of(answers, tmp_path, rename=policy)
+    answer = ask(game, "schema", schema="12")
+    assert (answer["state"], answer["subjects"], answer["messages"]) == (state, {"t-value": 2}, ["Event"])
+    [renamed] = [one for one in answer["findings"] if one["severity"] == "warning"]
+    assert renamed["said"].startswith("field score was renamed to points")
+    assert outcome in renamed["said"]
+    [part] = answer["difference"]
+    assert ("|", "  int32 score = 3;", "  int32 points = 3;") in part
+    assert answer["lines"][0] == "message Event {"
+    [listed] = [one for one in ask(game, "schemas")["schemas"] if one["schema"] == "12"]
+    assert (listed["subjects"], listed["warnings"]) == ({"t-value": 2}, 1)
 
 
 def test_a_schema_that_is_not_there_or_damaged_says_so(answers: Answers, tmp_path: Path) -> None:

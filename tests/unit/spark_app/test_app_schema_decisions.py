@@ -197,6 +197,12 @@ def test_a_schema_is_kept_out_until_a_person_decides(
     assert "accept-schema 12" in capsys.readouterr().err
     assert schemas.ledger.warnings()["stopped"] == {"12": entry.detail}
     assert any(line.split()[:2] == ["12", "-"] and outcome in line for line in schema_lines(schemas.ledger, True))
+    schemas.comparer.step(threading.Lock())
+    assert (schemas.ledger.warnings()["count"], schemas.ledger.uncompared()) == (0, [])
+    assert "a schema version changes its tables" not in capsys.readouterr().err
+    lines = schema_lines(schemas.ledger, True)
+    assert any(line.split()[:4] == ["12", "v2", "of", SUBJECT] and outcome in line for line in lines)
+    assert any("score = 1;" in line and "points = 1;" in line for line in lines)
     later = desk(answers, tmp_path, SILENT)  # another setting decides nothing
     later.retry_waiting()
     later.resolve(12)
@@ -205,6 +211,10 @@ def test_a_schema_is_kept_out_until_a_person_decides(
     later.ledger.save()
     last = desk(answers, tmp_path, changes)
     last.resolve(12)
+    last.comparer.step(threading.Lock())
+    compared = last.ledger.comparison_of(last.ledger.entries[12])
+    assert compared is not None
+    assert compared.findings[0].said.endswith("new rows go on in the column score, which keeps its name")
     assert last.ledger.warnings()["stopped"] == {}
     assert last.ledger.entries[12].outcome == "decodable"
     assert columns(last) == ["score"]
