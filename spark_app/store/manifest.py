@@ -244,8 +244,9 @@ class Manifests:
 
     def gone_until(self, sequence: int) -> int:
         """The last unit after `sequence` whose manifest was removed; 0 if all are there."""
+        last = self.last  # read first: a unit that is committed while the files are listed is not among them
         there = set(self.numbers())
-        return next((number for number in range(self.last, sequence, -1) if number not in there), 0)
+        return next((number for number in range(last, sequence, -1) if number not in there), 0)
 
     def before_newest(self, most_bytes: int, after: int) -> int:
         """The last unit before the newest manifests after `after` that have at most `most_bytes` together."""

@@ -69,6 +69,19 @@ def test_what_a_follower_lacks_is_kept(manifests: Manifests) -> None:
     assert manifests.numbers() == [10]
 
 
+def test_a_unit_that_is_committed_while_the_manifests_are_listed_is_not_gone(
+    manifests: Manifests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = manifests.numbers()
+
+    def numbers() -> list[int]:
+        manifests.commit(Manifest(manifests.last + 1, "deferred", {}, {}, counts_of(Report())))
+        return listed
+
+    monkeypatch.setattr(manifests, "numbers", numbers)
+    assert manifests.gone_until(4) == 0
+
+
 def test_units_that_are_not_durable_are_kept_as_ever(manifests: Manifests) -> None:
     KeptManifests(manifests, [Slow(10)], MOST).forget(keep=1, durable=7)
     assert manifests.numbers() == [8, 9, 10]
@@ -107,7 +120,7 @@ def test_the_status_says_how_far_each_is_behind(manifests: Manifests, tmp_path: 
     assert status.value["followers"]["late"] == {"unit": 4, "lag": 6, "paused": "run it", "failed": None}
     lines = status_lines(status.value)
     assert "follower    late is 6 units behind; paused: run it" in lines
-    assert "follower    broken is 1 units behind; it failed, and tries again: no luck" in lines
+    assert "follower    broken is 1 units behind; it failed last: no luck" in lines
     assert not any("slow" in line for line in lines)
 
 
