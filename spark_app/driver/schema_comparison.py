@@ -135,6 +135,8 @@ class SchemaComparer:
     def _version(self, schema_id: int) -> Version | None:
         """The compiled schema; None if it is refused."""
         entry = self._ledger.entries.get(schema_id)
+        if entry is not None and entry.outcome == "refused":
+            return None
         if entry is not None and entry.outcome == "decodable":
             return self._ledger.version(entry)
         try:
@@ -183,7 +185,10 @@ class SchemaComparer:
         if entry.key not in catalog.decodable:
             new = Decodable(entry.key, own.decoded, entry.digest)
             columns, _ = message_types([*catalog.decodable.values(), new])
-        found = findings_of(changes, columns, self._judgement.accepting(entry.accepted, entry.stopped_by), of_keys)
+        policy = entry.accepted
+        if entry.is_stopped:  # it stays so whatever the settings say today
+            policy = "pause" if entry.is_paused else "quarantine"
+        found = findings_of(changes, columns, self._judgement.accepting(policy, entry.stopped_by), of_keys)
         return Comparison(
             before.subject,
             before.version,

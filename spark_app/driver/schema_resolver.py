@@ -31,6 +31,7 @@ from spark_app.schemas.field_names import other_names, with_comments
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.limits import SchemaInvalid, SchemaLimits
 from spark_app.schemas.registry import Registry, RegistryUnreachable, SchemaNotFound
+from spark_app.schemas.resolution import Resolved
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.contexts import name_in_context
 from spark_app.settings.models import Schemas, Settings
@@ -292,7 +293,7 @@ class SchemaResolver:
         own = resolved.descriptor_set
         decision = self._decider.decide(key, own, self._found[key], answer.before)
         if decision.stopped:
-            return self._stop(key, decision, met_at, own)
+            return self._stop(key, decision, met_at, resolved)
         comments = with_comments(resolved.comments, other_names(own, decision.decoded))
         self.ledger.add_decodable(
             key, resolved.descriptor_set, met_at, resolved.form, version, comments, kept, decision.decoded
@@ -306,10 +307,11 @@ class SchemaResolver:
                 message_index=self.ledger.numbering or "descriptor",
             )
 
-    def _stop(self, key: SchemaKey, decision: Decision, met_at: float, own: bytes) -> None:
-        """Enter a schema about whose changes a person decides; `own` is its descriptor set."""
+    def _stop(self, key: SchemaKey, decision: Decision, met_at: float, resolved: Resolved) -> None:
+        """Enter a schema about whose changes a person decides."""
         policy: Literal["pause", "quarantine"] = "pause" if decision.stopped == "pause" else "quarantine"
-        self.ledger.add_stopped(key, policy, decision.said, met_at, decision.stopped_by, own)
+        compiled = resolved.descriptor_set, resolved.form
+        self.ledger.add_stopped(key, policy, decision.said, met_at, decision.stopped_by, *compiled)
         remedy = f"decide: protolake accept-schema {key} --as alias|new_column|warn|accept|quarantine"
         log.error(
             "records of a schema are kept out", schema=key, policy=decision.stopped, said=decision.said, remedy=remedy

@@ -117,17 +117,17 @@ def _reference(name: str, reference: Mapping[str, Any]) -> str:
 def _behind(value: Mapping[str, Any]) -> list[str]:
     """The followers that lack units."""
     return [
-        f"follower    {name} is {one['lag']:,} units behind{_halted(one)}"
+        f"follower    {name} is {one['lag']:,} units behind{_why_behind(one)}"
         for name, one in _items(value, "followers")
         if one["lag"]
     ]
 
 
-def _halted(follower: Mapping[str, Any]) -> str:
+def _why_behind(follower: Mapping[str, Any]) -> str:
     if follower["paused"]:
         return f"; paused: {follower['paused']}"
     failed = follower.get("failed")  # an app of an earlier release does not say it
-    return f"; it failed, and tries again: {failed}" if failed else ""
+    return f"; it failed last: {one_line(failed)}" if failed else ""
 
 
 def _source(source: Mapping[str, Any] | None) -> list[str]:

@@ -131,7 +131,7 @@ def _rules(lake: Lake, settings: Settings) -> list[Finding]:
 
 
 def _ledger(lake: Lake) -> list[Finding]:
-    """The ledger, and the compiled schemas that it names, must be readable."""
+    """The ledger, and the compiled schemas with which records are decoded, must be readable."""
     try:
         Ledger(lake).catalog()
     except (ContractError, TypeError, KeyError, OSError) as error:

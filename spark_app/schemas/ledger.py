@@ -159,11 +159,12 @@ class Ledger:
         met_at: float,
         stopped_by: Sequence[Kind],
         descriptor_set: bytes,
+        form: Form | None = None,
     ) -> None:
         """Add a schema about whose changes a person decides. Until then its records wait, or go to quarantine."""
         outcome: Outcome = "waiting" if policy == "pause" else "refused"
         entry = Entry(key, outcome, met_at, self.keep(descriptor_set), Cause.SCHEMA_CHANGE.value, detail)
-        self._put(replace(entry, comparison="", stopped_by=stopped_by))
+        self._put(replace(entry, form=form, comparison="", stopped_by=stopped_by))
 
     def accept(self, key: SchemaKey, policy: Policy) -> None:
         """Note how a person decided about a schema that is stopped. The next `resolve` goes by it."""
@@ -216,7 +217,8 @@ class Ledger:
     def _put(self, entry: Entry) -> None:
         old = self.entries.pop(entry.key, None)
         if old is not None and old.accepted and not entry.accepted:
-            entry = replace(entry, accepted=old.accepted, stopped_by=old.stopped_by)
+            kinds = tuple(dict.fromkeys((*old.stopped_by, *entry.stopped_by)))
+            entry = replace(entry, accepted=old.accepted, stopped_by=kinds)
         self.entries[entry.key] = entry
         self._waiting.pop(entry.key, None)
         self._unknown.pop(entry.key, None)

@@ -24,7 +24,7 @@ class Entry:
         digest: the digest of its descriptor set, if it is decodable or stopped; "" = an earlier release stopped it.
         cause, detail: the reason of a refused schema. A waiting schema has only a detail, unless it is paused.
         version: its version in a configured subject, if it has one.
-        form: the registered form of the file with its messages, if it is decodable; None = an earlier release added
+        form: the registered form of the file with its messages, if there is a digest; None = an earlier release added
             the entry.
         comments: the digest of its comments; "" = it has none, or an earlier release added the entry.
         subjects: its version in each of its subjects, as far as they are known; the topics' own come first.

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from spark_app.model.causes import Cause
+from spark_app.model.errors import ContractError
 from spark_app.model.schema_findings import Comparison, SchemaFinding
 from spark_app.model.text import one_line
 from spark_app.schemas.declarations import file_lines
@@ -25,7 +26,7 @@ def schema_lines(ledger: Ledger, diff: bool) -> list[str]:
     lines = [f"{'schema':<38}{'version':<34}{'state':<11}message types"]
     for entry in _shown(ledger):
         compared = ledger.comparison_of(entry)
-        version, names = _version(entry, compared), _names(ledger.message_names(entry.key))
+        version, names = _version(entry, compared), _names(_messages(ledger, entry))
         lines.append(f"{entry.key!s:<38}{version:<34}{entry.outcome:<11}{names}".rstrip())
         if entry.outcome != "decodable":
             lines.append(one_line(f"    {entry.cause or 'waits'}: {entry.detail}"))
@@ -45,8 +46,8 @@ def schemas_json(ledger: Ledger, diff: bool) -> list[dict[str, Any]]:
             "schema": entry.key,
             "state": entry.outcome,
             "version": entry.version,
-            "subjects": dict(entry.subjects),
-            "messages": ledger.message_names(entry.key),
+            "subjects": subjects_of(entry, compared),
+            "messages": _messages(ledger, entry),
             "cause": entry.cause,
             "detail": entry.detail,
             "compared": None if compared is None else asdict(compared),
@@ -92,7 +93,25 @@ def _shown(ledger: Ledger) -> list[Entry]:
     """By subject and version, without the ids that the registry does not know: corrupt frames can contain thousands.
     Those without a subject come last, in the order in which they were resolved."""
     known = [entry for entry in ledger.entries.values() if entry.cause != Cause.SCHEMA_UNKNOWN]
-    return sorted(known, key=lambda entry: (not entry.subjects, next(iter(entry.subjects.items()), ("", 0))))
+    subjects = {entry.key: subjects_of(entry, ledger.comparison_of(entry)) for entry in known}
+    return sorted(known, key=lambda e: (not subjects[e.key], next(iter(subjects[e.key].items()), ("", 0))))
+
+
+def subjects_of(entry: Entry, compared: Comparison | None) -> dict[str, int]:
+    """The version of a schema in each of its subjects. The entry of a stopped one does not have them."""
+    if not entry.subjects and compared is not None and compared.subject and compared.version is not None:
+        return {compared.subject: compared.version}
+    return dict(entry.subjects)
+
+
+def _messages(ledger: Ledger, entry: Entry) -> list[str]:
+    """The names of the messages. Nothing but this needs the file of a schema that is not decodable."""
+    try:
+        return ledger.message_names(entry.key)
+    except ContractError:
+        if entry.outcome == "decodable":
+            raise
+        return []
 
 
 def _version(entry: Entry, compared: Comparison | None) -> str:
@@ -117,11 +136,16 @@ def _diff(ledger: Ledger, entry: Entry, compared: Comparison) -> list[str]:
     if not compared.before:
         return []
     title = f"    {f'v{compared.before_version}':<{WIDE}}   v{compared.version}"
-    return [title, *side_by_side(*both_versions(ledger, entry, compared))]
+    try:
+        return [title, *side_by_side(*both_versions(ledger, entry, compared))]
+    except ContractError as error:
+        if entry.outcome == "decodable":
+            raise
+        return [title, f"    {error.what}"]
 
 
 def both_versions(ledger: Ledger, entry: Entry, compared: Comparison) -> tuple[list[str], list[str]]:
-    """The lines of the version before a decodable schema, none if it is the first, and those of the schema.
+    """The lines of the version before a schema, none if it is the first, and those of the schema.
 
     Raises:
         ContractError: a descriptor set is missing or was altered.

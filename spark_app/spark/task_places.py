@@ -21,7 +21,8 @@ def is_local(context: SparkContext) -> bool:
 
 
 def spread(session: SparkSession, values: Sequence[Value], *, from_last: bool = False) -> RDD[Value]:
-    """Each value a task. On a cluster the n-th task prefers the n-th executor, in each job the same one.
+    """Each value a task. On a cluster the n-th task prefers the n-th executor, the same one in each job
+    while the executors stay.
 
     Args:
         from_last: counts the executors from the last one, so that the tasks keep away from those of other jobs.

@@ -29,7 +29,7 @@ class SpanSplitter:
     already fetched its next records.
 
     Attributes:
-        single: how many divisions in a row, up to the last one, had one task.
+        single: how many divisions in a row, up to the last one, had one task; those of repeated attempts count, too.
     """
 
     def __init__(self) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 from spark_app.model.catalog import OF_CHANGE
 from spark_app.model.causes import Cause
 from spark_app.model.errors import ContractError
-from spark_app.page.child.one_schema import state_of, subjects_of
+from spark_app.page.child.one_schema import state_of
 from spark_app.queries.quoting import quoted
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_entry import Entry
+from spark_app.schemas.ledger_text import subjects_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 

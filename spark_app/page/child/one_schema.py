@@ -11,7 +11,7 @@ from spark_app.schemas.declarations import file_lines
 from spark_app.schemas.field_names import other_names
 from spark_app.schemas.ledger import Ledger
 from spark_app.schemas.ledger_entry import Entry
-from spark_app.schemas.ledger_text import both_versions, differing
+from spark_app.schemas.ledger_text import both_versions, differing, subjects_of
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 
@@ -58,13 +58,6 @@ def state_of(entry: Entry) -> str:
     if entry.is_stopped:
         return "paused" if entry.is_paused else "quarantined"
     return entry.outcome
-
-
-def subjects_of(entry: Entry, compared: Comparison | None) -> dict[str, int | None]:
-    """The version of a schema in each of its subjects. The ledger does not have those of a stopped one."""
-    if not entry.subjects and compared is not None and compared.subject:
-        return {compared.subject: compared.version}
-    return dict(entry.subjects)
 
 
 def _text(ledger: Ledger, entry: Entry, compared: Comparison | None) -> dict[str, Any]:

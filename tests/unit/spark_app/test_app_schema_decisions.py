@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from spark_app.driver.change_outcomes import Judgement
 from spark_app.driver.schema_resolver import SchemaResolver, limits_of
 from spark_app.model.schema_findings import DEFAULTS, Policy
 from spark_app.schemas.ledger import Ledger
-from spark_app.schemas.ledger_text import schema_lines
+from spark_app.schemas.ledger_text import schema_lines, schemas_json
 from spark_app.schemas.registry import Registry
 from spark_app.schemas.subjects import Subjects
 from spark_app.settings.connections import RegistrySettings
@@ -218,6 +219,54 @@ def test_a_schema_is_kept_out_until_a_person_decides(
     assert last.ledger.warnings()["stopped"] == {}
     assert last.ledger.entries[12].outcome == "decodable"
     assert columns(last) == ["score"]
+
+
+def test_a_version_after_one_in_quarantine_shows_the_difference_by_which_it_was_stopped(
+    answers: Answers, tmp_path: Path
+) -> None:
+    Subject(answers, V1, V2, V2 + "int32 more = 2;")
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "quarantine"})
+    schemas.resolve_new([11, 12, 13])
+    later = desk(answers, tmp_path, ALIAS)  # what the settings say now changes nothing about a stopped schema
+    later.comparer.step(threading.Lock())
+    entry = later.ledger.entries[13]
+    compared = later.ledger.comparison_of(entry)
+    assert compared is not None
+    assert (compared.version, compared.before_version, entry.stopped_by) == (3, 1, ["rename"])
+    assert [(finding.kind, finding.severity) for finding in compared.findings] == [
+        ("rename", "warning"),
+        ("added", "info"),
+    ]
+    assert compared.findings[0].said.endswith("every record of the schema goes to quarantine as schema_change")
+
+
+def test_the_file_of_a_stopped_schema_is_needed_by_nothing_but_its_text(answers: Answers, tmp_path: Path) -> None:
+    Subject(answers, V1, V2)
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "pause"})
+    schemas.resolve_new([12])
+    schemas.comparer.step(threading.Lock())
+    entry = schemas.ledger.entries[12]
+    (tmp_path / Lake.schemas / f"{entry.digest}.fds").unlink()
+    assert any("is missing or was altered" in line for line in schema_lines(schemas.ledger, True))
+    [listed] = [one for one in schemas_json(schemas.ledger, False) if one["schema"] == 12]
+    assert (listed["subjects"], listed["messages"]) == ({SUBJECT: 2}, [])
+    schemas.ledger.accept(12, "alias")
+    schemas.resolve(12)
+    assert outcomes(schemas)[12] == "decodable"
+
+
+def test_a_schema_that_other_changes_stop_once_more_is_decided_by_the_same_policy(
+    answers: Answers, tmp_path: Path
+) -> None:
+    Subject(answers, V1, V2)
+    schemas = desk(answers, tmp_path, {**DEFAULTS, "rename": "pause"})
+    schemas.resolve_new([12])
+    entry = schemas.ledger.entries[12]
+    schemas.ledger.entries[12] = replace(entry, stopped_by=(), accepted="alias")  # as after an error of the code
+    schemas.resolve(12)
+    schemas.resolve(12)
+    assert outcomes(schemas)[12] == "decodable"
+    assert columns(schemas) == ["score"]
 
 
 def test_a_version_after_one_that_waits_for_a_decision_waits_too(answers: Answers, tmp_path: Path) -> None:
