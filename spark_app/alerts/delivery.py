@@ -24,7 +24,7 @@ from spark_app.settings.connections import is_loopback
 from spark_app.settings.watching import Alerts
 
 FIRST_S = 1.0
-LONGEST_S = 600.0
+LONGEST_S = 60.0  # an outage must not delay an alert by much more than itself
 WITHIN_S = 10.0  # for one attempt
 ANSWER_BYTES = 64 << 10
 REPEAT_S = 60.0  # Alertmanager takes an alert for resolved that nobody repeats

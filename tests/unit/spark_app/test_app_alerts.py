@@ -124,7 +124,7 @@ def test_an_endless_answer_is_cut_and_counts(book: Book, receiver: receivers.Rec
 
 
 def test_pauses_grow_up_to_ten_minutes() -> None:
-    assert [pause_s(attempts) for attempts in (1, 2, 3, 9, 10, 11, 10_000)] == [1, 2, 4, 256, 512, 600, 600]
+    assert [pause_s(attempts) for attempts in (1, 2, 3, 6, 7, 8, 10_000)] == [1, 2, 4, 32, 60, 60, 60]
 
 
 def test_a_receiver_that_is_down_for_five_minutes_gets_both_once_it_is_up(
