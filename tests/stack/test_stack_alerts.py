@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.campaign.stage import Stage, kill, wait_until
+from spark_app.alerts.delivery import LONGEST_S
 from spark_app.storage.lake import Lake
 from tests.support.pages import page
 from tests.support.receivers import Receiver
@@ -57,6 +58,31 @@ def test_bad_records_and_a_killed_app_are_told(
             app = stage.start()
             wait_until(lambda: ("gone", "resolved") in told(receiver), "its end", 120)
             assert ("gone", "firing") not in before
+            assert max(receiver.counts().values()) == 1
+    finally:
+        kill(app)
+
+
+@pytest.mark.nightly
+def test_what_a_receiver_missed_in_five_minutes_it_gets_within_one(
+    new_stage: Callable[..., Stage], receiver: Receiver
+) -> None:
+    stage = new_stage(BATCH__INTERVAL_S="0.5")
+    stage.produce(2_000, partitions="2")
+    app = stage.start()
+    try:
+        wait_until(lambda: stage.status().get("bronze", 0) == 2_000, "the first records")
+        with page(Lake(stage.lake), RULES.format(address=receiver.url)):
+            time.sleep(35)
+            receiver.down()
+            stage.produce(3_000, poison="0.05", seed="8")
+            time.sleep(60)
+            os.kill(app.pid, signal.SIGKILL)
+            time.sleep(300)
+            assert told(receiver) == []
+            receiver.up()
+            expected = [("bad_records", "firing"), ("bad_records", "resolved"), ("gone", "firing")]
+            wait_until(lambda: sorted(told(receiver)) == sorted(expected), "all that it missed", LONGEST_S + 10)
             assert max(receiver.counts().values()) == 1
     finally:
         kill(app)
