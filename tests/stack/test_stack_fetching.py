@@ -21,7 +21,7 @@ SENT_BYTES = 32 << 10  # a broker cuts a batch that does not fit its answer, and
 FIRST, BATCH = 40_000, 10_000  # of the first records some are read twice, to learn their tables
 # Up to 20 MiB of what is left when the count begins are fetched already. If two workers read a partition by turns, each
 # of them fetches all of it.
-LEAST, MOST = 0.3, 1.2
+LEAST, MOST = 0.3, 1.0
 
 
 @pytest.fixture
