@@ -4,7 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
+from subprocess import Popen
 
 import pytest
 
@@ -34,58 +35,56 @@ def receiver() -> Iterator[Receiver]:
     made.down()
 
 
-def test_bad_records_and_a_killed_app_are_told(
-    new_stage: Callable[..., Stage], receiver: Receiver, tmp_path: Path
-) -> None:
-    stage = new_stage(BATCH__INTERVAL_S="0.5")
+@contextmanager
+def watched(stage: Stage, receiver: Receiver) -> Iterator[tuple[Stage, list[Popen[bytes]]]]:
+    """An app with 2,000 records and a page that knows its share of bad ones; all apps of the list are killed at the
+    end."""
     stage.produce(2_000, partitions="2")
-    app = stage.start()
+    apps = [stage.start()]
     try:
         wait_until(lambda: stage.status().get("bronze", 0) == 2_000, "the first records")
         with page(Lake(stage.lake), RULES.format(address=receiver.url)):
             time.sleep(35)  # the share of bad records is one of the last minute, and known after half of it
             assert told(receiver) == []
-            stage.produce(3_000, poison="0.05", seed="8")
-            sent = time.monotonic()
-            wait_until(lambda: ("bad_records", "firing") in told(receiver), "the alert", 60)
-            assert time.monotonic() - sent < 30
-            receiver.down()
-            os.kill(app.pid, signal.SIGKILL)
-            time.sleep(45)  # a status counts for 30 s
-            before = told(receiver)
-            receiver.up()
-            wait_until(lambda: ("gone", "firing") in told(receiver), "the alert about the app", 120)
-            app = stage.start()
-            wait_until(lambda: ("gone", "resolved") in told(receiver), "its end", 120)
-            assert ("gone", "firing") not in before
-            assert max(receiver.counts().values()) == 1
+            yield stage, apps
     finally:
-        kill(app)
+        for app in apps:
+            kill(app)
+
+
+def test_bad_records_and_a_killed_app_are_told(new_stage: Callable[..., Stage], receiver: Receiver) -> None:
+    with watched(new_stage(BATCH__INTERVAL_S="0.5"), receiver) as (stage, apps):
+        stage.produce(3_000, poison="0.05", seed="8")
+        sent = time.monotonic()
+        wait_until(lambda: ("bad_records", "firing") in told(receiver), "the alert", 60)
+        assert time.monotonic() - sent < 30
+        receiver.down()
+        os.kill(apps[0].pid, signal.SIGKILL)
+        time.sleep(45)  # a status counts for 30 s
+        before = told(receiver)
+        receiver.up()
+        wait_until(lambda: ("gone", "firing") in told(receiver), "the alert about the app", 120)
+        apps.append(stage.start())
+        wait_until(lambda: ("gone", "resolved") in told(receiver), "its end", 120)
+        assert ("gone", "firing") not in before
+        assert max(receiver.counts().values()) == 1
 
 
 @pytest.mark.nightly
 def test_what_a_receiver_missed_in_five_minutes_it_gets_within_one(
     new_stage: Callable[..., Stage], receiver: Receiver
 ) -> None:
-    stage = new_stage(BATCH__INTERVAL_S="0.5")
-    stage.produce(2_000, partitions="2")
-    app = stage.start()
-    try:
-        wait_until(lambda: stage.status().get("bronze", 0) == 2_000, "the first records")
-        with page(Lake(stage.lake), RULES.format(address=receiver.url)):
-            time.sleep(35)
-            receiver.down()
-            stage.produce(3_000, poison="0.05", seed="8")
-            time.sleep(60)
-            os.kill(app.pid, signal.SIGKILL)
-            time.sleep(300)
-            assert told(receiver) == []
-            receiver.up()
-            expected = [("bad_records", "firing"), ("bad_records", "resolved"), ("gone", "firing")]
-            wait_until(lambda: sorted(told(receiver)) == sorted(expected), "all that it missed", LONGEST_S + 10)
-            assert max(receiver.counts().values()) == 1
-    finally:
-        kill(app)
+    with watched(new_stage(BATCH__INTERVAL_S="0.5"), receiver) as (stage, apps):
+        receiver.down()
+        stage.produce(3_000, poison="0.05", seed="8")
+        time.sleep(60)
+        os.kill(apps[0].pid, signal.SIGKILL)
+        time.sleep(300)
+        assert told(receiver) == []
+        receiver.up()
+        expected = [("bad_records", "firing"), ("bad_records", "resolved"), ("gone", "firing")]
+        wait_until(lambda: sorted(told(receiver)) == sorted(expected), "all that it missed", LONGEST_S + 10)
+        assert max(receiver.counts().values()) == 1
 
 
 def told(receiver: Receiver) -> list[tuple[str, str]]:
