@@ -19,7 +19,7 @@ from spark_app.driver.table_comments import TableComments
 from spark_app.kafka.broker_access import one_listens
 from spark_app.kafka.topics import UNANSWERED, BrokerUnreachable, Topics
 from spark_app.model.errors import ConfigurationError, ContractError
-from spark_app.recovery import file_checks, lake_id, requests, taken_checks
+from spark_app.recovery import file_checks, lake_id, requests, store_checks, taken_checks
 from spark_app.recovery.requests import Request
 from spark_app.schemas.ledger import Ledger
 from spark_app.settings.models import Settings
@@ -282,6 +282,7 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
     lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     lambda p: taken_checks.examine(p.lake),
+    lambda p: store_checks.examine(p.lake),
     _scratch,
     _numbering,
     _paused,

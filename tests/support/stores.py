@@ -66,7 +66,8 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]
         yield server
 
 
-STORES = ["moto", pytest.param("seaweedfs", marks=pytest.mark.stack)]
+SEAWEEDFS = pytest.param("seaweedfs", marks=pytest.mark.stack)
+STORES = ["moto", SEAWEEDFS]
 
 
 @pytest.fixture(params=STORES)
