@@ -23,6 +23,7 @@ from spark_app.storage.object_clients import open_store
 from spark_app.store.manifest import read_manifest
 
 GAMES = ["euchre", "hearts", "rummy", "uno"]
+BUMPS = 5  # of one lake: the producer has six versions of the schema
 MORE = 400  # records for each app
 PATIENCE_S = 60.0
 STARTS_S = 30.0
@@ -44,8 +45,14 @@ class Pauses:
 
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
-    """Pause at so many points."""
-    return play(lab, dice.sample(_points(), min(size.times, len(_points()))))
+    """Pause at so many points, on as many lakes as the bumps among them need."""
+    points = dice.sample(_points(), min(size.times, len(_points())))
+    points.sort(key=lambda point: not point.startswith(OF_BUMPS))  # dealt first, so that each lake has its part of them
+    lakes = 1 + sum(point.startswith(OF_BUMPS) for point in points) // (BUMPS + 1)
+    found = [play(lab, dice.sample(own, len(own))) for own in (points[number::lakes] for number in range(lakes))]
+    faults = {what: fault for one in found for what, fault in one.faults.items()}
+    figures = {name: sum(one.figures[name] for one in found) for name in found[0].figures}
+    return Outcome(sum(one.done for one in found), faults, figures)
 
 
 def play(lab: Lab, points: list[str]) -> Outcome:
