@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from spark_app.references.source_table import ReferenceRefused, SourceTable
 from spark_app.settings.references import Reference
 from spark_app.storage.lake import Lake
 from spark_app.storage.reference_files import KEY
+from spark_app.storage.store_errors import StoreError
 
 WAIT_S = 10.0  # the longest that a unit waits for a look at a table
 
@@ -34,6 +36,7 @@ class ReferenceTables:
 
         Raises:
             ConfigurationError: a table cannot be joined, and the lake has no version of it.
+            StoreError: the object store does not answer, and the lake has no version of a table.
             ContractError: a file about the versions is damaged.
         """
         return {name: table.current() for name, table in self._tables.items()}
@@ -49,7 +52,7 @@ class _Followed:
     def __init__(self, lake: Lake, name: str, settings: Reference):
         self._name = name
         self._settings = settings
-        self._source = SourceTable(settings.path, settings.key, settings.columns)
+        self._source = SourceTable(replace(lake.place, root=settings.path), settings.key, settings.columns)
         self._snapshots = Snapshots(lake, name, settings)
         self._version: Version | None = None
         self._refused = ""
@@ -83,13 +86,21 @@ class _Followed:
         }
 
     def _look(self) -> None:
-        """Take the version over that the table has now, if it is another one and can be joined."""
+        """Take the version over that the table has now, if it is another one and can be joined.
+
+        Raises:
+            StoreError: the object store does not answer, and there is no version to go on with.
+        """
         try:
             source = self._source.version()
             if self._version is None or source != self._version.source:
                 self._take(source)
             self._refused = ""
         except ReferenceRefused as error:
+            self._refuse(str(error))
+        except StoreError as error:
+            if self._version is None:
+                raise
             self._refuse(str(error))
         except OSError as error:
             self._refuse(f"its copy cannot be written ({error.strerror})")

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError, InvalidPathError, PreconditionError
+from obstore.exceptions import InvalidPathError, PreconditionError
 from obstore.store import ObjectStore
 
 from spark_app.intake.source_folder import HIDDEN, Changed, Listed, SourceFolder
@@ -21,6 +21,7 @@ from spark_app.model.errors import ConfigurationError, first_message_line
 from spark_app.model.place import Place
 from spark_app.storage import object_clients as clients
 from spark_app.storage.objects import ObjectStorage
+from spark_app.storage.store_errors import NoBucket
 from spark_app.storage.store_requests import ask
 
 if TYPE_CHECKING:
@@ -81,12 +82,11 @@ class BucketFolder(SourceFolder):
             except InvalidPathError as error:
                 what = f"{self.path} has an object whose name cannot be a path ({first_message_line(error)})"
                 raise ConfigurationError(f"source.path: {what}: give it another name, or remove it") from None
-            except BaseError as error:
-                if "NoSuchBucket" in str(error):
-                    raise FileNotFoundError(f"there is no bucket {self.place.bucket}") from None
-                raise
 
-        return self._ask(folder, first)
+        try:
+            return self._ask(folder, first)
+        except NoBucket:
+            raise FileNotFoundError(f"there is no bucket {self.place.bucket}") from None
 
     def look(self, key: str) -> Listed | None:
         try:

@@ -1,11 +1,17 @@
-"""Reads a reference table, which belongs to somebody else: a Delta table, a Parquet file, or a folder of them."""
+"""Reads a reference table, which belongs to somebody else: a Delta table, a Parquet file, or a folder of such files.
+
+It is on a local disk, or in a bucket of the object store of the settings.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from posixpath import basename
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +19,12 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark_app.model.place import Place
 from spark_app.model.text import one_line
 from spark_app.projections.time_bounds import bounded
+from spark_app.storage.opening import open_storage
+from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import NoBucket, StoreError
 
 MOST_BYTES = 512 << 20  # in memory
 LONGEST = 4096  # bytes of a value: a task may repeat it in each of its rows
@@ -25,30 +35,46 @@ class ReferenceRefused(ValueError):
     """The table as it is now cannot be joined; the text says why."""
 
 
+class _ParquetFiles(NamedTuple):
+    """Key -> tag of files in one storage."""
+
+    storage: Storage
+    tags: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class SourceTable:
     """
     Attributes:
-        path: of a Delta table, a Parquet file, or a folder of Parquet files.
+        place: a Delta table, a Parquet file, or a folder of Parquet files.
         key: the column whose value names a row.
         columns: those to join.
     """
 
-    path: str
+    place: Place
     key: str
     columns: Sequence[str]
+
+    @cached_property
+    def _storage(self) -> Storage:
+        return open_storage(self.place)
 
     def version(self) -> str:
         """A text that changes when the table does, without a look at its rows.
 
         Raises:
             ReferenceRefused: there is no such table.
+            StoreError: the object store does not answer.
         """
         try:
             if self._is_delta():
-                table = DeltaTable(self.path)
+                table = self._delta()
                 return f"{table.version()} of Delta table {table.metadata().id}"
-            files = sorted((file.name, *_stat(file)) for file in self._parquet_files())
+            files = sorted((basename(key), tag) for key, tag in self._parquet_files().tags.items())
+        except NoBucket as error:
+            raise ReferenceRefused(str(error)) from None
+        except StoreError:
+            raise
         except (DeltaError, OSError) as error:
             raise ReferenceRefused(one_line(str(error))) from None
         return f"Parquet files {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
@@ -60,9 +86,14 @@ class SourceTable:
         Raises:
             ReferenceRefused: the table is gone, damaged or too large; a column is missing or nested; a key is there
                 twice.
+            StoreError: the object store does not answer.
         """
         try:
             batches = list(_up_to(most_bytes, map(_plain_batch, self._batches())))
+        except NoBucket as error:
+            raise ReferenceRefused(str(error)) from None
+        except StoreError:
+            raise
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise ReferenceRefused(one_line(str(error))) from None
         table = pa.Table.from_batches(batches) if batches else None
@@ -73,24 +104,31 @@ class SourceTable:
         return table
 
     def _is_delta(self) -> bool:
-        return (Path(self.path) / "_delta_log").is_dir()
+        return self._storage.exists("_delta_log")
 
-    def _parquet_files(self) -> list[Path]:
+    def _delta(self) -> DeltaTable:
+        return DeltaTable(self._storage.root, storage_options=self._storage.delta_options)
+
+    def _parquet_files(self) -> _ParquetFiles:
         """Those directly in the folder, without the ones that Spark takes for hidden."""
-        path = Path(self.path)
-        found = [file for file in path.glob("*.parquet") if file.name[0] not in "._"] if path.is_dir() else [path]
-        files = sorted(file for file in found if file.is_file())
-        if not files:
-            raise ReferenceRefused(f"there is no Delta table and no Parquet file at {self.path}")
-        return files
+        found = self._storage.tags("")
+        tags = {key: tag for key, tag in found.items() if key.endswith(".parquet") and key[0] not in "._"}
+        if tags:
+            return _ParquetFiles(self._storage, tags)
+        folder, name = os.path.split(self._storage.root)
+        storage = open_storage(replace(self.place, root=folder))
+        if (tag := storage.tag(name)) is None:
+            raise ReferenceRefused(f"there is no Delta table and no Parquet file at {self.place.root}")
+        return _ParquetFiles(storage, {name: tag})
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = list(dict.fromkeys([self.key, *self.columns]))
         if self._is_delta():
-            dataset = DeltaTable(self.path).to_pyarrow_dataset()
+            dataset = self._delta().to_pyarrow_dataset(filesystem=self._storage.arrow())
             _check_columns(wanted, dataset.schema, dataset.schema)
         else:
-            dataset = ds.dataset([str(file) for file in self._parquet_files()], format="parquet")
+            files = self._parquet_files()
+            dataset = ds.dataset(sorted(files.tags), filesystem=files.storage.arrow(), format="parquet")
             for fragment in dataset.get_fragments():  # Arrow would give all files the types of the first one
                 _check_columns(wanted, fragment.physical_schema, dataset.schema)
         options = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
@@ -105,11 +143,6 @@ def _check_columns(wanted: Sequence[str], own: pa.Schema, first: pa.Schema) -> N
         if own.field(name).type != first.field(name).type:
             kinds = f"{own.field(name).type} and {first.field(name).type}"
             raise ReferenceRefused(f"its column {name} is {kinds} in different files")
-
-
-def _stat(file: Path) -> tuple[int, int]:
-    stat = file.stat()
-    return stat.st_size, stat.st_mtime_ns
 
 
 def _up_to(most_bytes: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

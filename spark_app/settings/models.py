@@ -298,7 +298,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _be_at_a_known_place(self) -> Settings:
-        for setting, place in (("lake.path", self.place), ("source.path", self.source_place)):
+        places = {f"reference.{name}.path": Place(own.path) for name, own in self.reference.items()}
+        for setting, place in {"lake.path": self.place, "source.path": self.source_place, **places}.items():
             if place.scheme in UNTESTED and not self.lake.untested:
                 raise ValueError(
                     f"{setting}: {place.root} was never tested; set lake.untested = true to use it all the same"

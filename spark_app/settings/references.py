@@ -17,7 +17,9 @@ NAME = TypeAdapter(ColumnName)
 class Reference(Section):
     """A table whose columns are joined to each row of silver by a key."""
 
-    path: str = Field(description="folder of a Delta table, or a Parquet file, or a folder of Parquet files")
+    path: str = Field(
+        description="a Delta table, a Parquet file, or a folder of Parquet files, on a local disk or at s3://bucket/prefix"
+    )
     key: str = Field(description="column of that table with the key: text or a whole number, each value once")
     columns: tuple[str, ...] = Field(min_length=1, description="columns of that table that the rows get")
     on: str = Field("", description="column of the rows that is looked up, as it was sent; empty = that named as key")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -66,6 +67,17 @@ class LocalStorage(Storage):
             return os.stat(self.uri(key)).st_mtime_ns
         except FileNotFoundError:
             return None
+
+    def tag(self, key: str) -> str | None:
+        """Of size and time."""
+        try:
+            found = os.stat(self.uri(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return f"{found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else None
+
+    def tags(self, folder: str) -> dict[str, str]:
+        return {key: tag for key in self.list(folder) if (tag := self.tag(key)) is not None}
 
     def get(self, key: str) -> bytes:
         with open(self.uri(key), "rb") as file:

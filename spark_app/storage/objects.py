@@ -27,7 +27,7 @@ from spark_app.model.errors import ConfigurationError, TakenOver, first_message_
 from spark_app.model.place import Place
 from spark_app.storage import object_clients as clients
 from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import denied, failed
+from spark_app.storage.store_errors import denied, failed, no_bucket
 from spark_app.storage.store_keys import read_credentials
 from spark_app.storage.store_requests import AGAIN_S, ask, missing
 
@@ -99,10 +99,13 @@ class ObjectStorage(Storage):
         return ObjectStorage(replace(self.place, root=self.uri(folder)))
 
     def list(self, folder: str, prefix: str = "") -> list[str]:
-        found = self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
+        found = self._listed(folder)
         keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         within = f"{folder}/" if folder else ""  # some stores list an empty folder as an object in itself
         return sorted(key for key in keys if key > within and key.startswith(f"{within}{prefix}"))
+
+    def _listed(self, folder: str) -> Any:
+        return self._ask(folder, lambda: obstore.list_with_delimiter(self._store, folder or None))
 
     def exists(self, key: str) -> bool:
         try:
@@ -120,6 +123,13 @@ class ObjectStorage(Storage):
     def changed_at(self, key: str) -> int | None:
         meta = self._meta(key)
         return None if meta is None else int(meta["last_modified"].timestamp() * 1e6) * 1000
+
+    def tag(self, key: str) -> str | None:
+        meta = self._meta(key)
+        return None if meta is None else _tag(meta)
+
+    def tags(self, folder: str) -> dict[str, str]:
+        return {one["path"]: _tag(one) for one in self._listed(folder)["objects"]}
 
     def _meta(self, key: str) -> Any:
         try:
@@ -324,4 +334,9 @@ class ObjectStorage(Storage):
         return ask(self.uri(key), self.place.endpoint, request)
 
     def _no_bucket(self, key: str) -> Exception:
-        return failed(self.uri(key), f"there is no bucket {self.place.bucket}", self.place.endpoint)
+        return no_bucket(self.uri(key), self.place.endpoint)
+
+
+def _tag(meta: Any) -> str:
+    """The e-tag; where a store gives none, size and time."""
+    return meta["e_tag"] or f"{meta['size']} {meta['last_modified'].isoformat()}"

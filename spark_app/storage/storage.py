@@ -71,6 +71,14 @@ class Storage(ABC):
         """When the file was written last, in nanoseconds since 1970; None if it does not exist."""
 
     @abstractmethod
+    def tag(self, key: str) -> str | None:
+        """A text that changes with the content of a file; None if there is no such file."""
+
+    @abstractmethod
+    def tags(self, folder: str) -> dict[str, str]:
+        """Key -> tag of the files in a folder; empty if there is no such folder."""
+
+    @abstractmethod
     def get(self, key: str) -> bytes:
         """The content of a file.
 

@@ -14,8 +14,17 @@ class StoreError(UnreachableError, OSError):
     """The object store does not answer, or cannot do what it is asked for."""
 
 
+class NoBucket(StoreError):
+    """There is no such bucket, or the store has only just been started."""
+
+
 def failed(uri: str, why: str, endpoint: str) -> StoreError:
     return StoreError(f"{SAID} of {uri} ({why}): check {endpoint or 'the network'}")
+
+
+def no_bucket(uri: str, endpoint: str) -> NoBucket:
+    bucket = uri.partition("://")[2].partition("/")[0]
+    return NoBucket(f"{SAID} of {uri} (there is no bucket {bucket}): check {endpoint or 'the address'}")
 
 
 def denied(uri: str) -> PermissionError:

@@ -13,11 +13,12 @@ from obstore.exceptions import UnauthenticatedError as NoCredentialsError
 
 from spark_app.model.errors import first_message_line
 from spark_app.storage import object_clients as clients
-from spark_app.storage.store_errors import denied, failed
+from spark_app.storage.store_errors import denied, failed, no_bucket
 
 T = TypeVar("T")
 
 AGAIN_S = 0.1  # before a request is repeated that the library does not repeat
+NO_BUCKET, FORBIDDEN = "NoSuchBucket", "403 Forbidden"  # the library has no exceptions of their own for a list
 CUT = "HTTP error"  # so obstore's texts begin about a connection, and otherwise they give the answer's status
 
 
@@ -38,6 +39,10 @@ def ask(uri: str, endpoint: str, request: Callable[[], T]) -> T:
     except (PermissionDeniedError, NoCredentialsError):
         raise denied(uri) from None
     except BaseError as error:
+        if NO_BUCKET in str(error):
+            raise no_bucket(uri, endpoint) from None
+        if FORBIDDEN in str(error):
+            raise denied(uri) from None
         raise failed(uri, first_message_line(error), endpoint) from None
 
 

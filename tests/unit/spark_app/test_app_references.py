@@ -18,21 +18,26 @@ from hypothesis import strategies as st
 
 from spark_app.references import lookup
 from spark_app.references.source_table import ReferenceRefused, SourceTable
+from spark_app.storage.opening import place_of
 
 PLAYERS = pa.table(
     {"player": ["ann", "bob", "cy"], "country": ["FR", None, "IT"], "tier": pa.array([1, 2, 3], pa.int32())}
 )
 
 
+def table_at(path: str, key: str, columns: list[str]) -> SourceTable:
+    return SourceTable(place_of(path), key, columns)
+
+
 def delta(folder: Path, table: pa.Table = PLAYERS) -> SourceTable:
     write_deltalake(str(folder / "players"), table, mode="overwrite", schema_mode="overwrite")
-    return SourceTable(str(folder / "players"), "player", ["country", "tier"])
+    return table_at(str(folder / "players"), "player", ["country", "tier"])
 
 
 def parquet(folder: Path, *tables: pa.Table) -> SourceTable:
     for number, table in enumerate(tables):
         pq.write_table(table, folder / f"{number}.parquet")
-    return SourceTable(str(folder), "player", ["country", "tier"])
+    return table_at(str(folder), "player", ["country", "tier"])
 
 
 def rows(table: pa.Table) -> list[tuple[object, ...]]:
@@ -45,7 +50,7 @@ EXPECTED = [("ann", "FR", 1), ("bob", None, 2), ("cy", "IT", 3)]
 def test_a_delta_table_a_folder_and_a_file_are_read_alike(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     parts = parquet(tmp_path / "parts", PLAYERS.slice(0, 1), PLAYERS.slice(1))
-    one = SourceTable(str(tmp_path / "parts" / "1.parquet"), "player", ["country", "tier"])
+    one = table_at(str(tmp_path / "parts" / "1.parquet"), "player", ["country", "tier"])
     for source in (delta(tmp_path), parts):
         table = source.read()
         assert rows(table) == EXPECTED
@@ -56,10 +61,10 @@ def test_a_delta_table_a_folder_and_a_file_are_read_alike(tmp_path: Path) -> Non
 def test_a_version_changes_with_the_table_alone(tmp_path: Path) -> None:
     source = delta(tmp_path)
     first = source.version()
-    made = DeltaTable(source.path).metadata().id
+    made = DeltaTable(source.place.root).metadata().id
     assert source.version() == first == f"0 of Delta table {made}"
     assert delta(tmp_path).version() == f"1 of Delta table {made}"
-    shutil.rmtree(source.path)
+    shutil.rmtree(source.place.root)
     assert delta(tmp_path).version() != first
     (tmp_path / "parts").mkdir()
     source = parquet(tmp_path / "parts", PLAYERS)
@@ -92,18 +97,18 @@ def test_what_is_refused(tmp_path: Path, table: pa.Table, why: str) -> None:
 
 
 def test_a_table_that_is_gone_damaged_or_too_large(tmp_path: Path) -> None:
-    source = SourceTable(str(tmp_path / "none"), "player", ["tier"])
+    source = table_at(str(tmp_path / "none"), "player", ["tier"])
     for look in (source.version, source.read):
         with pytest.raises(ReferenceRefused, match="there is no Delta table and no Parquet file at"):
             look()
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 is not all")
     with pytest.raises(ReferenceRefused):
-        SourceTable(str(tmp_path / "bad.parquet"), "player", ["tier"]).read()
+        table_at(str(tmp_path / "bad.parquet"), "player", ["tier"]).read()
     with pytest.raises(ReferenceRefused, match="more than 0 MiB"):
         delta(tmp_path).read(most_bytes=20)
     (tmp_path / "players" / "_delta_log" / "00000000000000000000.json").write_text("{}")
     with pytest.raises(ReferenceRefused):
-        SourceTable(str(tmp_path / "players"), "player", ["tier"]).read()
+        table_at(str(tmp_path / "players"), "player", ["tier"]).read()
 
 
 def test_types_become_those_of_silver(tmp_path: Path) -> None:
@@ -122,7 +127,7 @@ def test_types_become_those_of_silver(tmp_path: Path) -> None:
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
-    found = SourceTable(str(tmp_path / "t.parquet"), "player", table.column_names[1:]).read()
+    found = table_at(str(tmp_path / "t.parquet"), "player", table.column_names[1:]).read()
     assert found.to_pylist() == [
         {"player": Decimal(7), "small": 1, "half": 0.5, "kind": "a", "since": moment, "day": moment.date()}
         | {"price": Decimal("1.50"), "ok": True, "raw": b"\x00"},

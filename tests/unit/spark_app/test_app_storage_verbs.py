@@ -21,7 +21,7 @@ from spark_app.model.errors import TakenOver, UnreachableError
 from spark_app.storage import object_clients
 from spark_app.storage.objects import ObjectStorage
 from spark_app.storage.storage import Storage
-from tests.support.stores import Moto, place_in, write_credentials
+from tests.support.stores import SEAWEEDFS, Moto, place_in, write_credentials
 
 NAMES = ["plain", "a b", "100%", "50%25", "ümläut", "日本", "q?x=1&y", "#", "+", "a'b\"c", "=", "x" * 200]
 CLIENTS = 8
@@ -41,6 +41,18 @@ def test_what_was_written_is_read(storage: Storage) -> None:
     assert [storage.exists(key) for key in ("state/a", "state", "state/x", "stat")] == [True, True, False, False]
     assert abs((storage.changed_at("state/a") or 0) / 1e9 - time.time()) < 60
     assert storage.changed_at("state/x") is None
+
+
+def test_a_tag_changes_with_the_content(storage: Storage) -> None:
+    storage.create_folders("state/folder")
+    for name in "ab":
+        storage.replace(f"state/{name}", b"one")
+    before = storage.tags("state")
+    assert before == {f"state/{name}": storage.tag(f"state/{name}") for name in "ab"}
+    storage.replace("state/a", b"two")  # at once, and as long as before
+    after = storage.tags("state")
+    assert [after["state/a"] == before["state/a"], after["state/b"] == before["state/b"]] == [False, True]
+    assert (storage.tag("state/x"), storage.tag("state/folder"), storage.tags("x")) == (None, None, {})
 
 
 def test_missing_files_are_not_found(storage: Storage) -> None:
@@ -161,6 +173,8 @@ def race(attempt: Callable[[int], None], lost: type[Exception]) -> int:
     return won.index(True)
 
 
+# moto sometimes lets two of them succeed
+@pytest.mark.parametrize("storage", ["disk", SEAWEEDFS], indirect=True)
 def test_one_of_many_creates_a_file(storage: Storage) -> None:
     for number in range(ROUNDS):
         clients = [pickle.loads(pickle.dumps(storage)) for _ in range(CLIENTS)]
@@ -176,8 +190,9 @@ def bucket(store: Moto | ObjectStore) -> ObjectStorage:
     return ObjectStorage(place_in(store))
 
 
-def test_one_of_many_replaces_a_file(store: Moto | ObjectStore) -> None:
-    first = bucket(store)
+@pytest.mark.stack
+def test_one_of_many_replaces_a_file(seaweedfs: ObjectStore) -> None:
+    first = bucket(seaweedfs)
     first.replace("lease", b"0")
     for number in range(ROUNDS):
         clients = [ObjectStorage(first.place) for _ in range(CLIENTS)]

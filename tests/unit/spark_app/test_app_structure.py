@@ -191,7 +191,6 @@ NOT_OF_A_LAKE = {
     "process/children.py": "/proc",
     "process/temporary_folders.py": "temporary folders",
     "queries/asking.py": "/proc",
-    "references/source_table.py": "tables of other people",
     "schemas/descriptors.py": "the temporary folder of protoc",
     "schemas/rule_options.py": "the bundled options of protovalidate",
     "schemas/well_known.py": "the installed packages",
