@@ -59,7 +59,8 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check lake, checkpoint and topics, also while the app runs. Exits with 65 if the app would refuse to start."""
+    """Check lake, checkpoint, topics and object store, also while the app runs. Exits with 65 if the app would refuse
+    to start, or if the store lets two processes write the lake."""
     from spark_app.recovery import doctor
 
     loaded = load_to_write(settings, lake)
