@@ -11,7 +11,7 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
@@ -70,6 +70,7 @@ class StoreProxy:
     Attributes:
         requests: all of them, in the order in which they came.
         faults: what is spoilt; the first one that matches counts.
+        one_by_one: the store gets a request when it has answered the one before.
     """
 
     def __init__(self, target: str):
@@ -77,6 +78,7 @@ class StoreProxy:
         self._target = (str(parts.hostname), parts.port or 80)
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
+        self.one_by_one = False
         self.port = 0
         self._running: set[object] = set()
 
@@ -117,6 +119,7 @@ class StoreProxy:
 
     async def _serve(self, ready: threading.Event) -> None:
         self._ended = asyncio.Event()
+        self._turn = asyncio.Lock()
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=HEAD_BYTES)
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
@@ -145,7 +148,8 @@ class StoreProxy:
             answer = _error(fault, with_body=request.verb != "HEAD")
         else:
             seen = _without_conditions(head) if fault and fault.kind == "blind" else head
-            answer = await self._forward(seen, body)
+            async with self._turn if self.one_by_one else nullcontext():
+                answer = await self._forward(seen, body)
         if fault and fault.kind == "lost":
             return writer.transport.abort()
         if fault and fault.kind == "slow":

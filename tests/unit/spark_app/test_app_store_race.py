@@ -40,6 +40,7 @@ def test_two_winners_of_one_race_are_a_finding(moto: Moto, tmp_path: Path, skip:
     """The store does not see the condition of one request in one race: the start's look, a moment ago, was fine."""
     with open_lake(moto, tmp_path) as (lake, proxy):
         lake.prepare()
+        proxy.one_by_one = True  # so that this is the only fault
         proxy.spoil("blind", "PUT", f"race-.*-{ROUNDS - 1}$", skip=skip + 1)
         [finding] = store_checks.examine(lake)
     assert finding.fatal
