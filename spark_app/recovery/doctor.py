@@ -49,6 +49,10 @@ class LakeUnderCheck:
 
 def examine(lake: Lake, settings: Settings) -> list[Finding]:
     """All findings."""
+    return [*_examine_lake(lake, settings), *store_checks.examine(lake)]
+
+
+def _examine_lake(lake: Lake, settings: Settings) -> list[Finding]:
     found = [*_identity(lake, settings), *_manifests(lake), *_rules(lake, settings), *_ledger(lake), *_names(lake)]
     found += [] if any(finding.fatal for finding in found) else _power(lake, settings)
     if any(finding.fatal or finding.repair for finding in found):
@@ -64,7 +68,7 @@ def repair(lake: Lake, settings: Settings) -> Iterator[str]:
     """Make all possible repairs; yields a description of each. The caller holds the lake's lock and ends the Spark
     session, which only a rebuild starts."""
     for _ in range(MOST_ROUNDS):
-        repairs = [finding.repair for finding in examine(lake, settings) if finding.repair]
+        repairs = [finding.repair for finding in _examine_lake(lake, settings) if finding.repair]
         if not repairs:
             return
         for make_repair in repairs:
@@ -282,7 +286,6 @@ CHECKS: list[Callable[[LakeUnderCheck], list[Finding]]] = [
     lambda p: file_checks.orphans(p.lake, p.manifests, p.committer),
     lambda p: statistics.examine(p.lake, p.committer.tables, p.settings.tables.layout, p.committer.synced),
     lambda p: taken_checks.examine(p.lake),
-    lambda p: store_checks.examine(p.lake),
     _scratch,
     _numbering,
     _paused,

@@ -5,6 +5,7 @@ It is on a local disk, or in a bucket of the object store of the settings.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,17 +67,11 @@ class SourceTable:
             ReferenceRefused: there is no such table.
             StoreError: the object store does not answer.
         """
-        try:
+        with _unreadable_refused():
             if self._is_delta():
                 table = self._delta()
                 return f"{table.version()} of Delta table {table.metadata().id}"
             files = sorted((basename(key), tag) for key, tag in self._parquet_files().tags.items())
-        except NoBucket as error:
-            raise ReferenceRefused(str(error)) from None
-        except StoreError:
-            raise
-        except (DeltaError, OSError) as error:
-            raise ReferenceRefused(one_line(str(error))) from None
         return f"Parquet files {hashlib.sha256(repr(files).encode()).hexdigest()[:16]}"
 
     def read(self, most_bytes: int = MOST_BYTES) -> pa.Table:
@@ -88,14 +83,8 @@ class SourceTable:
                 twice.
             StoreError: the object store does not answer.
         """
-        try:
+        with _unreadable_refused():
             batches = list(_up_to(most_bytes, map(_plain_batch, self._batches())))
-        except NoBucket as error:
-            raise ReferenceRefused(str(error)) from None
-        except StoreError:
-            raise
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise ReferenceRefused(one_line(str(error))) from None
         table = pa.Table.from_batches(batches) if batches else None
         if not table:
             raise ReferenceRefused("it has no rows")
@@ -133,6 +122,19 @@ class SourceTable:
                 _check_columns(wanted, fragment.physical_schema, dataset.schema)
         options = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         yield from dataset.to_batches(columns=wanted, **options)
+
+
+@contextlib.contextmanager
+def _unreadable_refused() -> Iterator[None]:
+    """Errors about the table become `ReferenceRefused`; that the store does not answer says nothing about the table."""
+    try:
+        yield
+    except StoreError as error:
+        if not isinstance(error, NoBucket):
+            raise
+        raise ReferenceRefused(str(error)) from None
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise ReferenceRefused(one_line(str(error))) from None
 
 
 def _check_columns(wanted: Sequence[str], own: pa.Schema, first: pa.Schema) -> None:
