@@ -1,17 +1,22 @@
 """Loopback ports: finds a free one, and checks that a given one is free."""
 
+import secrets
 import socket
 
 from scripts.local.errors import LocalError
 
 HOST = "127.0.0.1"
 
+# Below the ports that Linux and macOS give to the client's end of a connection, and drawn at random: a server that
+# starts seconds later still finds its port free, although connections are made and other stacks draw ports meanwhile.
+PORTS = range(20_000, 32_000)
+
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = secrets.choice(PORTS)
+        if _is_free(port):
+            return port
 
 
 def is_listening(port: int) -> bool:
@@ -21,15 +26,17 @@ def is_listening(port: int) -> bool:
 
 
 def require_free(port: int, what: str, option: str) -> None:
-    """A LocalError that names port and option if `what` could not listen on `port`.
-
-    Connecting finds a listener on all addresses, which on BSD systems does not prevent binding; binding finds all
-    others.
-    """
-    if is_listening(port) or not _can_bind(port):
+    """A LocalError that names port and option if `what` could not listen on `port`."""
+    if not _is_free(port):
         raise LocalError(
             f"port {port} for {what} is in use: stop the program that listens on it, or choose another with {option}"
         )
+
+
+def _is_free(port: int) -> bool:
+    # Connecting finds a listener on all addresses, which on BSD systems does not prevent binding; binding finds all
+    # others.
+    return not is_listening(port) and _can_bind(port)
 
 
 def _can_bind(port: int) -> bool:

@@ -4,12 +4,21 @@ import socket
 
 import pytest
 
+from scripts.local import ports
 from scripts.local.errors import CONFIGURATION, LocalError
 from scripts.local.ports import HOST, free_port, require_free
 
 
 def test_a_free_port_is_free() -> None:
     require_free(free_port(), "kafka", "--kafka-port")
+
+
+def test_a_bound_port_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind((HOST, free_port()))
+        taken, free = other.getsockname()[1], free_port()
+        monkeypatch.setattr(ports, "PORTS", [taken, taken, taken, free])
+        assert {free_port() for _ in range(20)} == {free}
 
 
 @pytest.mark.parametrize("address", [HOST, "0.0.0.0"], ids=["loopback", "all addresses"])
