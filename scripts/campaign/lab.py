@@ -13,6 +13,7 @@ from scripts.campaign.stage import Stage
 from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
+from spark_app.model.place import Place
 
 
 class Lab:
@@ -32,6 +33,11 @@ class Lab:
         folder = self.folder / f"stage-{number}"
         folder.mkdir()
         return Stage(folder, self.kafka, self.registry, f"chaos_{number}", self.objects, **settings)
+
+    def place(self, name: str) -> Place:
+        """Where a table of somebody else is, beside the lakes."""
+        folder = self.folder / name
+        return self.objects.place(name, folder) if self.objects else Place(str(folder))
 
 
 @contextlib.contextmanager

@@ -7,9 +7,12 @@ import re
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from scripts.campaign import read_back
 from scripts.campaign.lab import Lab
@@ -19,9 +22,11 @@ from scripts.local.kafka import Kafka
 from scripts.local.objectstore import ObjectStore
 from scripts.local.registry import Registry
 from spark_app.model.errors import ExitCode
+from spark_app.model.place import Place
 from spark_app.page.child import one_query, table_facts
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
+from spark_app.storage.opening import open_storage
 from spark_app.storage.page_files import PageFiles
 from spark_app.storage.store_keys import read_credentials
 
@@ -72,6 +77,39 @@ def test_a_lake_in_a_bucket_lives_through_a_bump_a_replay_and_a_rebuild(stage: S
     assert "[(5000,)]" in shell.stdout
     _check_page(stage)
     _check_secrets(stage)
+
+
+def test_rows_join_a_reference_table_of_the_bucket_and_its_next_version(stage: Stage, seaweedfs: ObjectStore) -> None:
+    studios = seaweedfs.place(f"{stage.topic}_studios", stage.lake.with_name("studios"))
+    section = {"path": studios.root, "key": "game_name", "columns": ["edition"], "refresh_s": 0.2}
+    settings = {"REFERENCE": json.dumps({"studios": section}), "BATCH__INTERVAL_S": "0"}
+    _write_studios(studios, edition=1)
+    stage.produce(1_000, games=GAMES)
+    app = stage.start(**settings)
+    try:
+        wait_until(lambda: stage.unit() > 0, "a unit", 120)
+        _write_studios(studios, edition=2)
+        time.sleep(1)  # the app looks while it ingests
+        stage.produce(500, games=GAMES)
+        wait_until(lambda: set(_editions(stage)) == {1, 2}, "the new version", 60)
+    finally:
+        kill(app)
+    assert stage.drain(**settings) == [0]
+    assert stage.verify(**settings) == {}
+    with_rows = Counter(_editions(stage))
+    assert with_rows.total() == 1_500
+    assert with_rows[1] >= 1_000
+
+
+def _write_studios(place: Place, edition: int) -> None:
+    table = pa.table({"game_name": GAMES.split(","), "edition": [edition] * 3})
+    write_deltalake(place.root, table, mode="overwrite", storage_options=open_storage(place).delta_options)
+
+
+def _editions(stage: Stage) -> list[int | None]:
+    """`edition` of each row of silver."""
+    names = [f"silver_{game}_events" for game in GAMES.split(",")]
+    return [row for name in names for row in read_back.read(stage.place, name, ["edition"])["edition"].to_pylist()]
 
 
 def _check_page(stage: Stage) -> None:

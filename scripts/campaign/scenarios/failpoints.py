@@ -9,21 +9,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 from subprocess import Popen
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from deltalake import write_deltalake
 
 from scripts.campaign.lab import Lab
 from scripts.campaign.outcome import Outcome
 from scripts.campaign.scenarios import Size
 from scripts.campaign.stage import Stage, kill, wait_for, wait_until
+from spark_app.model.place import Place
 from spark_app.recovery import requests
 from spark_app.storage.failpoints import POINTS
 from spark_app.storage.lake import Lake
+from spark_app.storage.opening import open_storage
 
 GAMES = ["euchre", "go_fish", "hearts", "poker", "rummy", "spades", "uno"]
 REFUSED = ["hearts", "poker"]  # at first, so that a replay has records to place
@@ -64,7 +65,7 @@ class Deaths:
 
 def run(lab: Lab, size: Size, dice: Random) -> Outcome:
     """Kill at every step of normal work, in so many rounds, each on its own lake."""
-    return _play(lab, size, dice, _work)
+    return _play(lab, size, dice, partial(_work, lab.place("studios")))
 
 
 def recover(lab: Lab, size: Size, dice: Random) -> Outcome:
@@ -107,7 +108,7 @@ def _stage(lab: Lab) -> Stage:
     key = lab.folder / "hmac.key"
     key.touch(0o600)
     key.write_text(KEY)
-    studios = lab.folder / "studios.parquet"
+    studios = lab.place("studios")
     _change(studios)
     return lab.stage(
         BATCH__INTERVAL_S="0",
@@ -120,30 +121,30 @@ def _stage(lab: Lab) -> Stage:
         EXPECTATIONS=json.dumps(RULES),
         SILVER__COLUMNS=json.dumps(COLUMNS),
         SILVER__HMAC_KEY_FILE=str(key),
-        REFERENCE=json.dumps({"studios": STUDIOS | {"path": str(studios)}}),
+        REFERENCE=json.dumps({"studios": STUDIOS | {"path": studios.root}}),
         FAILPOINTS="on",
     )
 
 
-def _change(studios: Path) -> None:
+def _change(studios: Place) -> None:
     """Write another version of the reference table."""
     edition = time.time_ns()
     table = pa.table({"game_name": GAMES, "studio": [f"the {game} studio" for game in GAMES]})
     table = table.append_column("edition", pa.array([edition] * len(GAMES)))
-    pq.write_table(table, f"{studios}.new")
-    Path(f"{studios}.new").rename(studios)
+    options = open_storage(studios).delta_options
+    write_deltalake(studios.root, table, mode="overwrite", storage_options=options)
 
 
-def _start_with_others(stage: Stage) -> Popen[bytes]:
+def _start_with_others(stage: Stage, studios: Place) -> Popen[bytes]:
     """The app, whose reference table is another one than before."""
-    _change(stage.lake.parents[1] / "studios.parquet")
+    _change(studios)
     return stage.start()
 
 
-def _work(stage: Stage, records: int, deaths: Deaths) -> None:
+def _work(studios: Place, stage: Stage, records: int, deaths: Deaths) -> None:
     bumps = ",".join(f"*={version}@{records * version // 4}r" for version in (2, 3))
     _produce(stage, records, partitions="3", timeline=bumps)
-    start = partial(_start_with_others, stage)
+    start = partial(_start_with_others, stage, studios)
     in_bucket = bool(stage.place.scheme)
     _die_everywhere(stage, _points("ingest", *(OF_BUCKETS if in_bucket else ()), *_others()), start, deaths)
     if not in_bucket:  # an object store tears nothing
