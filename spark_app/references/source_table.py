@@ -67,7 +67,7 @@ class SourceTable:
             ReferenceRefused: there is no such table.
             StoreError: the object store does not answer.
         """
-        with _unreadable_refused():
+        with self._unreadable_refused():
             if self._is_delta():
                 table = self._delta()
                 return f"{table.version()} of Delta table {table.metadata().id}"
@@ -83,7 +83,7 @@ class SourceTable:
                 twice.
             StoreError: the object store does not answer.
         """
-        with _unreadable_refused():
+        with self._unreadable_refused():
             batches = list(_up_to(most_bytes, map(_plain_batch, self._batches())))
         table = pa.Table.from_batches(batches) if batches else None
         if not table:
@@ -123,18 +123,18 @@ class SourceTable:
         options = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         yield from dataset.to_batches(columns=wanted, **options)
 
-
-@contextlib.contextmanager
-def _unreadable_refused() -> Iterator[None]:
-    """Errors about the table become `ReferenceRefused`; that the store does not answer says nothing about the table."""
-    try:
-        yield
-    except StoreError as error:
-        if not isinstance(error, NoBucket):
-            raise
-        raise ReferenceRefused(str(error)) from None
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        raise ReferenceRefused(one_line(str(error))) from None
+    @contextlib.contextmanager
+    def _unreadable_refused(self) -> Iterator[None]:
+        """Errors about the table become `ReferenceRefused`; that the store does not answer says nothing about it."""
+        try:
+            yield
+        except StoreError as error:
+            if not isinstance(error, NoBucket):
+                raise
+            raise ReferenceRefused(str(error)) from None
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            self._is_delta()  # a StoreError if the store is gone, of which these errors do not tell
+            raise ReferenceRefused(one_line(str(error))) from None
 
 
 def _check_columns(wanted: Sequence[str], own: pa.Schema, first: pa.Schema) -> None:

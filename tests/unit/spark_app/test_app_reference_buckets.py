@@ -118,6 +118,24 @@ def test_a_store_that_is_gone_at_the_first_start_is_no_wrong_setting(
         follow(Lake(place), "s3://bucket/players").versions()
 
 
+@pytest.mark.parametrize("key", ["delta", "parts"])
+def test_a_store_that_goes_in_the_middle_of_a_read_is_no_damaged_table(
+    moto: Moto, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_clients, "RETRY_S", 0.2)
+    with StoreProxy(moto.url) as proxy:
+        place = place_in(moto, proxy.url)
+        put_delta(replace(place, root=f"{place.root}/delta"))
+        put(place, "parts/1.parquet")
+        proxy.forget()
+        assert rows(source(place, key).read()) == ROWS
+        first = next(n for n, one in enumerate(proxy.requests) if one.verb == "GET" and one.key.endswith(".parquet"))
+        proxy.forget()
+        proxy.spoil("reset", skip=first, times=1000)
+        with pytest.raises(UnreachableError, match="did not do what was asked"):
+            source(place, key).read()
+
+
 def test_keys_that_may_not_read_the_table_are_named(moto: Moto, tmp_path: Path) -> None:
     with StoreProxy(moto.url) as proxy:
         place = place_in(moto, proxy.url)
