@@ -13,9 +13,8 @@ import typer
 
 from spark_app import __version__
 from spark_app.cli import comparing, examining, expecting, recovering, running
-from spark_app.cli.exits import say
+from spark_app.cli.exits import say, say_unexpected
 from spark_app.model.errors import ExitCode, NoSpaceError, ProtolakeError
-from spark_app.ops.log import log
 from spark_app.storage.disk import is_full
 
 app = typer.Typer(
@@ -64,9 +63,10 @@ def main() -> None:
             sys.exit(ExitCode.USAGE)
         if is_full(error):
             sys.exit(say(NoSpaceError(f"{error}: free some disk space and run the command again")))
-        log.error("bug", type=type(error).__name__, reason=str(error))
-        traceback.print_exc()
-        sys.exit(ExitCode.BUG)
+        code = say_unexpected(error)
+        if code is ExitCode.BUG:
+            traceback.print_exc()
+        sys.exit(code)
     finally:
         if "spark_app.spark.jvm" in sys.modules:  # a JVM must not outlive the command, nor hold the lake
             sys.modules["spark_app.spark.jvm"].end(clean=False)

@@ -7,8 +7,10 @@ import signal
 import sys
 import time
 
-from spark_app.model.errors import ExitCode, ProtolakeError
+from spark_app.model.errors import ExitCode, ProtolakeError, UnreachableError
+from spark_app.ops.log import log
 from spark_app.process import children
+from spark_app.storage.store_errors import is_store_error, reason
 
 HOLD_SAYS_S = 60.0
 
@@ -16,6 +18,14 @@ HOLD_SAYS_S = 60.0
 def say(error: ProtolakeError) -> ExitCode:
     print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
     return error.exit_code
+
+
+def say_unexpected(error: Exception) -> ExitCode:
+    """Of an error of a library: that the object store is not to be had, or a bug."""
+    if is_store_error(error):
+        return say(UnreachableError(reason(error)))
+    log.error("bug", type=type(error).__name__, reason=str(error))
+    return ExitCode.BUG
 
 
 def hold(code: ExitCode, reason: str) -> None:

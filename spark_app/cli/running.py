@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spark_app.cli.exits import hold, leave, say
+from spark_app.cli.exits import hold, leave, say, say_unexpected
 from spark_app.cli.options import LakeFolder, SettingsFile, load_to_write
 from spark_app.model.errors import ExitCode, ProtolakeError, SchemaBump
 from spark_app.ops.log import LEVELS, log
@@ -110,8 +110,7 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
     except ProtolakeError as error:
         code, reason = say(error), str(error)
     except Exception as error:
-        log.error("bug", type=type(error).__name__, reason=str(error))
-        code, reason = ExitCode.BUG, str(error)
+        code, reason = say_unexpected(error), str(error)
     with failpoints.around("leave"):
         pipeline.life.end(code, reason)
     pipeline.lake.lease.give_back()

@@ -8,6 +8,7 @@ from spark_app.driver.open_lake import OpenLake
 from spark_app.model.causes import DROPPED
 from spark_app.model.errors import ContractError
 from spark_app.storage.disk import is_full
+from spark_app.storage.store_errors import is_store_error
 from spark_app.worker.table_rows import count_values
 
 
@@ -45,6 +46,6 @@ def _causes(opened: OpenLake, name: str) -> dict[str, int]:
     try:
         return {} if table is None else count_values(table.to_pyarrow_dataset().to_table(columns=["cause"])["cause"])
     except (OSError, pa.ArrowException) as error:
-        if is_full(error):
+        if is_full(error) or is_store_error(error):
             raise
         raise ContractError(f"table {name} cannot be read ({error}): restore its files from a backup") from None

@@ -16,6 +16,7 @@ from spark_app.ops.log import log
 from spark_app.spark.cluster import cause_of
 from spark_app.storage.lake import Lake
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import StoreError
 
 WAIT_S = 0.3  # that a task takes, so that each core gets one
 Answer = tuple[str, str]  # host of the worker, and what is wrong with it
@@ -62,6 +63,8 @@ def _try(storage: Storage, trial: str, id_key: str, identity: str) -> str:
         storage.probe(trial)
     except FileNotFoundError:
         return "the lake is not there: use a folder that all machines share, or a bucket"
+    except StoreError:
+        raise  # the worker may be right
     except (OSError, UnreachableError, ConfigurationError) as error:
         return f"it cannot use the lake ({first_message_line(error)})"
     return ""

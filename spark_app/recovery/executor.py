@@ -33,6 +33,7 @@ from spark_app.recovery.resume import Resume
 from spark_app.schemas.registry import RegistryUnreachable
 from spark_app.spark import jvm
 from spark_app.storage.disk import is_full
+from spark_app.storage.store_errors import is_store_error
 
 Placed = Callable[[Report, dict[str, int]], None]  # records that a unit added; cause -> replayed records
 
@@ -119,7 +120,7 @@ class RequestExecutor:
             Exception: the error itself, if the request did not cause it.
             BrokenError: the JVM has ended.
         """
-        if is_full(error) or isinstance(error, UnreachableError | RegistryUnreachable):
+        if is_full(error) or is_store_error(error) or isinstance(error, UnreachableError | RegistryUnreachable):
             tries.withdraw()
             raise error
         said = f"{type(error).__name__}: {str(error)[-500:]}"

@@ -25,7 +25,7 @@ from spark_app.model.text import one_line
 from spark_app.projections.time_bounds import bounded
 from spark_app.storage.opening import open_storage
 from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import NoBucket, StoreError
+from spark_app.storage.store_errors import NoBucket, StoreError, is_store_error, store_error
 
 MOST_BYTES = 512 << 20  # in memory
 LONGEST = 4096  # bytes of a value: a task may repeat it in each of its rows
@@ -128,13 +128,13 @@ class SourceTable:
         """Errors about the table become `ReferenceRefused`; that the store does not answer says nothing about it."""
         try:
             yield
-        except StoreError as error:
-            if not isinstance(error, NoBucket):
-                raise
+        except NoBucket as error:
             raise ReferenceRefused(str(error)) from None
         except (DeltaError, OSError, pa.ArrowException) as error:
-            self._is_delta()  # a StoreError if the store is gone, of which these errors do not tell
-            raise ReferenceRefused(one_line(str(error))) from None
+            found = store_error(error, self.place.root, self.place.endpoint) if is_store_error(error) else error
+            if isinstance(found, StoreError):
+                raise found from None
+            raise ReferenceRefused(one_line(str(found))) from None
 
 
 def _check_columns(wanted: Sequence[str], own: pa.Schema, first: pa.Schema) -> None:

@@ -33,7 +33,9 @@ AUTHENTICATION = {
 }
 CIPHER = {"spark.network.crypto.cipher": "AES/GCM/NoPadding"}  # between machines; it also notices changed bytes
 # What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
-UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", "Cannot run program")
+NO_PROCESS = "Cannot run program"
+OUT_OF_RESOURCES = ("Cannot allocate memory", "Resource temporarily unavailable", "Too many open files")  # may pass
+UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", NO_PROCESS)
 BROKEN = (
     "ClassNotFoundException",
     "NoClassDefFoundError",
@@ -132,6 +134,8 @@ def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
     said = str(error)
     if is_store_error(error):
         return UnreachableError(last_message_line(error))
+    if (line := _line_with((NO_PROCESS,), said)) and any(words in line for words in OUT_OF_RESOURCES):
+        return UnreachableError(f"a worker cannot start a process: {line}")
     if line := _line_with(UNUSABLE, said):
         host = re.search(r"\((\S+) executor ", said)
         return ConfigurationError(

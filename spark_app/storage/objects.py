@@ -23,11 +23,11 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import ObjectStore
 
-from spark_app.model.errors import ConfigurationError, TakenOver, first_message_line
+from spark_app.model.errors import ConfigurationError, TakenOver
 from spark_app.model.place import Place
 from spark_app.storage import object_clients as clients
 from spark_app.storage.storage import Storage
-from spark_app.storage.store_errors import denied, failed, no_bucket
+from spark_app.storage.store_errors import NoBucket, failed, no_bucket, store_error
 from spark_app.storage.store_keys import read_credentials
 from spark_app.storage.store_requests import AGAIN_S, ask, missing
 
@@ -76,20 +76,18 @@ class ObjectStorage(Storage):
 
     def probe(self, key: str) -> None:
         key = f"{key}-{secrets.token_hex(8)}"
-        results = []
-        for mode in ("create", "create", {"e_tag": '"0123456789abcdef0123456789abcdef"'}):
-            try:
-                self._put(key, secrets.token_bytes(8), mode)
-                results.append(True)
-            except (AlreadyExistsError, PreconditionError):
-                results.append(False)
-            except FileNotFoundError:
-                raise ConfigurationError(
-                    f"lake.path: {self.place.endpoint or 'the object store'} has no bucket {self.place.bucket}: create "
-                    "it, or correct the setting"
-                ) from None
+        try:
+            results = [self._create(key, secrets.token_bytes(8)), self._create(key, secrets.token_bytes(8))]
+        except NoBucket:
+            raise ConfigurationError(
+                f"lake.path: {self.place.endpoint or 'the object store'} has no bucket {self.place.bucket}: create "
+                "it, or correct the setting"
+            ) from None
+        with contextlib.suppress(AlreadyExistsError, PreconditionError, FileNotFoundError):
+            self._put(key, secrets.token_bytes(8), {"e_tag": '"0123456789abcdef0123456789abcdef"'})
+            results.append(True)
         self.delete(key)
-        if results != [True, False, False]:
+        if results != [True, False]:
             raise ConfigurationError(
                 f"lake.path: the object store of {self.root} does not keep If-None-Match and If-Match, so two "
                 "processes could write one lake: use a store that does"
@@ -157,9 +155,7 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             raise missing(self.uri(key)) from None
         except OSError as error:
-            if "ACCESS_DENIED" in str(error):
-                raise denied(self.uri(key)) from None
-            raise failed(self.uri(key), first_message_line(error), self.place.endpoint) from None
+            raise store_error(error, self.uri(key), self.place.endpoint) from None
 
     def map_input(self, key: str) -> pa.NativeFile:
         import pyarrow as pa

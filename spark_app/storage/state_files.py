@@ -10,6 +10,7 @@ from typing import Any
 from spark_app.model.errors import ContractError
 from spark_app.storage import failpoints
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 
 def write_durably(storage: Storage, key: str, text: str | bytes | memoryview, step: str) -> None:
@@ -40,11 +41,20 @@ def numbers_of(storage: Storage, folder: str) -> list[int]:
 
 
 def read_json(storage: Storage, key: str) -> Any:
-    """The object in a file of `write_quickly`; None if there is no file or its content is damaged."""
-    with contextlib.suppress(OSError, ValueError):
+    """The object in a file of `write_quickly`; None if there is no file or its content is damaged.
+
+    Raises:
+        StoreError, PermissionError: the object store is not to be had, which says nothing about the file.
+    """
+    try:
         value = json.loads(storage.get(key))
-        return value if isinstance(value, dict) else None
-    return None
+    except ValueError:
+        return None
+    except OSError as error:
+        if is_store_error(error):
+            raise
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_durable(storage: Storage, key: str, kind: type = dict) -> Any:

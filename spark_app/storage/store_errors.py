@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import re
 
 from spark_app.model.errors import UnreachableError
 
 SAID = "the object store did not do what was asked"
 DENIED = "the object store refuses access"
+# Arrow and delta-rs give up after seconds, with errors of no class of their own. A missing file is none of these.
+ARROW = re.compile(r"AWS Error (?!NO_SUCH_KEY|RESOURCE_NOT_FOUND)[A-Z_]+")
+DELTA_RS = "Generic S3 error"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class StoreError(UnreachableError, OSError):
@@ -32,5 +37,20 @@ def denied(uri: str) -> PermissionError:
 
 
 def is_store_error(error: BaseException) -> bool:
-    """Whether an error of any library, such as Spark's about a worker, reports one of these."""
-    return any(words in str(error) for words in (SAID, DENIED))
+    """Whether an error of any library, such as Spark's about a worker, reports that the store is not to be had."""
+    said = str(error)
+    return any(words in said for words in (SAID, DENIED, DELTA_RS)) or ARROW.search(said) is not None
+
+
+def store_error(error: BaseException, uri: str, endpoint: str = "") -> StoreError | PermissionError:
+    """The error of this module for one of Arrow's or delta-rs' about the store."""
+    if isinstance(error, StoreError | PermissionError):
+        return error
+    if "ACCESS_DENIED" in str(error):
+        return denied(uri)
+    return failed(uri, reason(error), endpoint)
+
+
+def reason(error: BaseException) -> str:
+    """What a library says, in one line of at most 300 characters."""
+    return " ".join(COLOURS.sub("", str(error)).split())[:300]

@@ -1,0 +1,132 @@
+"""An object store that is gone for a moment: no file is damaged, no setting wrong, and no process pushed aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from scripts.local.objectstore import ObjectStore
+from scripts.local.ports import free_port
+from scripts.local.store_proxy import StoreProxy
+from spark_app.cli.exits import say_unexpected
+from spark_app.driver.initial_counts import count_open_causes
+from spark_app.driver.worker_check import _try
+from spark_app.model.errors import ContractError, ExitCode, UnreachableError
+from spark_app.model.place import Place
+from spark_app.recovery.request_progress import load_progress, save_progress
+from spark_app.recovery.requests import Request
+from spark_app.spark.cluster import cause_of
+from spark_app.storage import object_clients
+from spark_app.storage.lake import Lake
+from spark_app.storage.objects import ObjectStorage
+from spark_app.storage.opening import open_storage
+from spark_app.storage.store_errors import StoreError, is_store_error
+from tests.support.stores import Moto, place_in
+from tests.unit.spark_app.test_app_bucket_lake import lake_at, play
+
+TABLE = pa.table({"cause": ["a", "b"]})
+
+
+@pytest.fixture
+def gone(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A place at which no store answers."""
+    monkeypatch.setattr(object_clients, "RETRY_S", 0.2)
+    return replace(place_in(moto), endpoint=f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_a_trial_whose_answer_is_lost_finds_no_fault(spoilt: ObjectStorage, proxy: StoreProxy, skip: int) -> None:
+    lost = proxy.spoil("lost", "PUT", skip=skip)
+    spoilt.probe("trial")
+    assert lost.done == 1
+    assert spoilt.list("") == []
+
+
+def test_errors_of_libraries_about_the_store_are_told_from_those_about_files(
+    store: Moto | ObjectStore, gone: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = place_in(store)
+    write_deltalake(f"{place.root}/t", TABLE, storage_options=open_storage(place).delta_options)
+    open_storage(place).replace("damaged.parquet", b"PAR1 and no more")
+    for here, is_stores in ((place, False), (gone, True)):
+        storage = open_storage(here)
+        name = "t/no-such-table" if here is place else "t"
+        for read in (
+            lambda: pq.read_table("damaged.parquet", filesystem=storage.arrow()),  # noqa: B023
+            lambda: pq.read_table("no-such.parquet", filesystem=storage.arrow()),  # noqa: B023
+            lambda: DeltaTable(storage.uri(name), storage_options=storage.delta_options),  # noqa: B023
+        ):
+            with pytest.raises(Exception) as caught:  # noqa: PT011
+                read()
+            assert is_store_error(caught.value) is is_stores, caught.value
+            assert (cause_of(caught.value) is not None) is is_stores
+            assert say_unexpected(caught.value) == (ExitCode.UNREACHABLE if is_stores else ExitCode.BUG)
+            said = capsys.readouterr().err
+            assert (said.startswith("protolake: "), len(said.splitlines())) == (is_stores, 1)
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_no_fault_of_the_store(store: Moto | ObjectStore) -> None:
+    storage = open_storage(place_in(store))
+    storage.replace("a", bytes(1 << 20))
+    with storage.open_input("a") as file:
+        storage.delete("a")
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            file.read()
+    assert not is_store_error(caught.value)
+
+
+def test_a_quarantine_that_cannot_be_read_now_is_not_damaged(moto: Moto, tmp_path: Path) -> None:
+    with StoreProxy(moto.url) as proxy:
+        lake = lake_at(place_in(moto, proxy.url), tmp_path)
+        play(lake)
+        assert sum(count_open_causes(lake.opened).values()) > 0
+        proxy.spoil("reset", "GET|HEAD", r"quarantine_events/.*parquet", times=1 << 30)
+        with pytest.raises(OSError, match="Generic S3 error") as caught:
+            count_open_causes(lake.opened)
+        assert is_store_error(caught.value)
+        proxy.forget()
+        [key] = [key for key in lake.lake.storage.list("quarantine_events") if key.endswith(".parquet")]
+        lake.lake.storage.replace(key, b"PAR1 and no more")
+        with pytest.raises(ContractError, match="restore its files"):
+            count_open_causes(lake.opened)
+
+
+def test_a_worker_that_does_not_reach_the_store_is_not_called_wrong(gone: Place) -> None:
+    with pytest.raises(StoreError):
+        _try(open_storage(gone), "trial", Lake.id, "any")
+
+
+def test_a_state_file_that_cannot_be_read_now_is_not_missing(moto: Moto, gone: Place, tmp_path: Path) -> None:
+    lake = lake_at(place_in(moto), tmp_path)
+    request, manifests = Request("replay", {}, "test"), lake.opened.units.manifests
+    save_progress(lake.lake, manifests, request, {"records": 7})
+    assert load_progress(lake.lake, manifests, request) == {"records": 7}
+    with pytest.raises(UnreachableError):
+        load_progress(Lake(replace(lake.lake.place, endpoint=gone.endpoint)), manifests, request)
+
+
+def test_two_processes_that_both_find_no_lease_do_not_both_take_it(
+    store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_in(store)
+    slow, fast = (Lake(replace(place, local=str(tmp_path / name), lease_s=3)) for name in ("slow", "fast"))
+    for lake in (slow, fast):
+        lake.prepare()
+    found_none = slow.lease._await_end  # type: ignore[attr-defined]
+
+    def await_end(deadline: float) -> object:
+        found = found_none(deadline)
+        fast.lease.take()
+        return found
+
+    monkeypatch.setattr(slow.lease, "_await_end", await_end)
+    with pytest.raises(UnreachableError, match="has just taken it: stop that process first"):
+        slow.lease.take()
+    fast.lease.check()
+    assert fast.lease.epoch == 1
+    fast.lease.release()
