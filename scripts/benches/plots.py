@@ -43,7 +43,8 @@ def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
 
 
 def throughput(entries: Iterable[Entry]) -> Lines:
-    """The latest rate of each side and number of tables: whole batches of `tables`, sides of `drain`."""
+    """The latest rate of each side and number of tables: whole batches of `tables`, sides of `drain` but earlier
+    commits of the app."""
     lines: Lines = defaultdict(dict)
     for entry in entries:
         if entry["bench"] == "tables":
@@ -58,6 +59,8 @@ def throughput(entries: Iterable[Entry]) -> Lines:
 def _rates(entry: Entry) -> dict[str, float]:
     rates = defaultdict(list)
     for run in entry["runs"]:
+        if run["side"].startswith("base:"):
+            continue
         label = f"{run['side']}, topic of {entry['topic']['message']} events, {run['batch_records']:,} a batch"
         rates[label].append(run["rate"])
     return {label: median(found) for label, found in rates.items()}
