@@ -17,7 +17,7 @@ from scripts.local.errors import LocalError
 from scripts.local.options import LAKE_VARIABLE, SETTINGS_VARIABLE, lake_of
 
 WITHOUT_LAKE = {"settings"}
-WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell"}
+WITH_SPARK = {"run", "doctor", "replay", "rebuild", "shell", "spark-master", "spark-worker"}
 
 
 def main() -> int:

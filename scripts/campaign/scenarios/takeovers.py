@@ -34,8 +34,8 @@ STARTS_S = 30.0
 LEAVES_S = 60.0
 LEASE_S = "3"
 NEVER = ("replay", "rebuild", "renew", "resume", "deferred", "checkpoint", "mend", "aside", "loss", "leave", "identity")
-OF_BUMPS = ("columns", "descriptors", "ledger")
-OF_NEW_TABLES = ("gold.replace", "field_ids")
+OF_BUMPS = ("columns", "descriptors", "field_ids", "ledger")
+OF_NEW_TABLES = ("gold.replace",)
 BY_CHANCE = ("began", "rules", "statistics", "definitions", "reference", "tables", "settings", "properties")
 
 
