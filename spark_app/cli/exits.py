@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 
-from spark_app.model.errors import ExitCode, ProtolakeError, UnreachableError
+from spark_app.model.errors import ExitCode, ProtolakeError, TakenOver, UnreachableError
 from spark_app.ops.log import log
 from spark_app.process import children
+from spark_app.storage.lease import Lease
 from spark_app.storage.store_errors import is_store_error, reason
 
 HOLD_SAYS_S = 60.0
@@ -18,6 +19,18 @@ HOLD_SAYS_S = 60.0
 def say(error: ProtolakeError) -> ExitCode:
     print(f"protolake: {error}\n", end="", file=sys.stderr, flush=True)
     return error.exit_code
+
+
+def cause_of_end(error: ProtolakeError, lease: Lease) -> ProtolakeError:
+    """The error, or that the lake was taken over: what an old process misses then, the new one may have removed."""
+    if error.exit_code is ExitCode.LOSS and lease.epoch:
+        try:
+            lease.check()
+        except TakenOver as taken:
+            return taken
+        except OSError:
+            return error
+    return error
 
 
 def say_unexpected(error: Exception) -> ExitCode:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spark_app.cli.exits import hold, leave, say, say_unexpected
+from spark_app.cli.exits import cause_of_end, hold, leave, say, say_unexpected
 from spark_app.cli.options import LakeFolder, SettingsFile, load_to_write
 from spark_app.model.errors import ExitCode, ProtolakeError, SchemaBump
 from spark_app.ops.log import LEVELS, log
@@ -108,7 +108,8 @@ def _run(settings: Settings, *how: bool) -> tuple[ExitCode, str]:
         log.info("schema bump", reason=str(bump), exit_code=int(ExitCode.BUMP))
         code, reason = ExitCode.BUMP, str(bump)
     except ProtolakeError as error:
-        code, reason = say(error), str(error)
+        cause = cause_of_end(error, pipeline.lake.lease)
+        code, reason = say(cause), str(cause)
     except Exception as error:
         code, reason = say_unexpected(error), str(error)
     with failpoints.around("leave"):

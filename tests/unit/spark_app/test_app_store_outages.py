@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
-from spark_app.cli.exits import say_unexpected
+from spark_app.cli.exits import cause_of_end, say_unexpected
 from spark_app.driver.initial_counts import count_open_causes
 from spark_app.driver.worker_check import _try
-from spark_app.model.errors import ContractError, ExitCode, UnreachableError
+from spark_app.model.errors import ConfigurationError, ContractError, ExitCode, TakenOver, UnreachableError
 from spark_app.model.place import Place
 from spark_app.recovery.request_progress import load_progress, save_progress
 from spark_app.recovery.requests import Request
@@ -130,3 +130,25 @@ def test_two_processes_that_both_find_no_lease_do_not_both_take_it(
     fast.lease.check()
     assert fast.lease.epoch == 1
     fast.lease.release()
+
+
+def test_what_an_old_process_misses_after_a_takeover_is_no_loss(
+    store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new process removes manifests and files; the old one must not be held, or it would never start again."""
+    place = place_in(store)
+    old, new = (Lake(replace(place, local=str(tmp_path / name), lease_s=0.5)) for name in ("old", "new"))
+    for lake in (old, new):
+        lake.prepare()
+    missing = ContractError("manifest 7 is missing")
+    assert cause_of_end(missing, old.lease) is missing  # nobody has taken the lease yet
+    old.lease.take()
+    assert cause_of_end(missing, old.lease) is missing
+    monkeypatch.setattr(old.lease, "_renew_once", lambda ended: None)  # as of a paused process
+    new.lease.take()
+    assert isinstance(cause_of_end(missing, old.lease), TakenOver)
+    wrong = ConfigurationError("a setting")
+    assert cause_of_end(wrong, old.lease) is wrong
+    assert cause_of_end(missing, new.lease) is missing
+    assert cause_of_end(missing, Lake(Place(str(tmp_path))).lease) is missing
+    new.lease.release()
