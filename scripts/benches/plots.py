@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from scripts.benches.sides import BASE
 from scripts.benches.targets import AGE_P50, AGE_P99, STEADY_GAMES
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def throughput(entries: Iterable[Entry]) -> Lines:
 def _rates(entry: Entry) -> dict[str, float]:
     rates = defaultdict(list)
     for run in entry["runs"]:
-        if run["side"].startswith("base:"):
+        if run["side"].startswith(f"{BASE}:"):
             continue
         label = f"{run['side']}, topic of {entry['topic']['message']} events, {run['batch_records']:,} a batch"
         rates[label].append(run["rate"])

@@ -32,9 +32,9 @@ AUTHENTICATION = {
     "spark.network.crypto.saslFallback": "false",
 }
 CIPHER = {"spark.network.crypto.cipher": "AES/GCM/NoPadding"}  # between machines; it also notices changed bytes
-# What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
 NO_PROCESS = "Cannot run program"
 OUT_OF_RESOURCES = ("Cannot allocate memory", "Resource temporarily unavailable", "Too many open files")  # may pass
+# What the errors of Spark and of workers say if an executor cannot work for the app: no record is the cause.
 UNUSABLE = (OTHER_VERSIONS, "PYTHON_VERSION_MISMATCH", "No module named", "ModuleNotFoundError", NO_PROCESS)
 BROKEN = (
     "ClassNotFoundException",

@@ -143,7 +143,7 @@ class ObjectLease(Lease):
             self.took_over = self._open = bool(found) and (found["until"] > 0 or found.get("open", False))
             self.epoch = found.get("epoch", 0) + 1
             self._ended = threading.Event()
-            self._begin(is_first=not found)
+            self._write(time.time() + self._lasts_s, is_first=not found)
         except BaseException:
             self._own.release()
             raise
@@ -168,7 +168,7 @@ class ObjectLease(Lease):
                 return found
             time.sleep(POLL_S * 5)
 
-    def _begin(self, is_first: bool) -> None:
+    def _write(self, until: float, is_first: bool = False) -> None:
         """
         Args:
             is_first: there was no lease. One that is there now belongs to another process.
@@ -176,23 +176,16 @@ class ObjectLease(Lease):
         Raises:
             UnreachableError, TakenOver: another process has taken the lease.
         """
+        write = self._storage.put_if_absent if is_first else self._storage.swap
+        value = {"epoch": self.epoch, "owner": self._owner, "until": until} | ({"open": True} if self._open else {})
         try:
-            self._write(time.time() + self._lasts_s, self._storage.put_if_absent if is_first else self._storage.swap)
+            with self._asking:
+                write(self._key, json.dumps(value).encode())
         except FileExistsError:
             raise UnreachableError(
                 f"lake {self._storage.root} is in use by another process, which has just taken it: stop that process "
                 "first"
             ) from None
-
-    def _write(self, until: float, write: Callable[[str, bytes], None] | None = None) -> None:
-        """
-        Raises:
-            TakenOver: another process has taken the lease.
-        """
-        write = write or self._storage.swap
-        value = {"epoch": self.epoch, "owner": self._owner, "until": until} | ({"open": True} if self._open else {})
-        with self._asking:
-            write(self._key, json.dumps(value).encode())
 
     def _renew(self, ended: threading.Event) -> None:
         while not ended.wait(self._lasts_s / 3):

@@ -96,9 +96,9 @@ def test_rows_join_a_reference_table_of_the_bucket_and_its_next_version(stage: S
         kill(app)
     assert stage.drain(**settings) == [0]
     assert stage.verify(**settings) == {}
-    with_rows = Counter(_editions(stage))
-    assert with_rows.total() == 1_500
-    assert with_rows[1] >= 1_000
+    rows = Counter(_editions(stage))
+    assert rows.total() == 1_500
+    assert rows[1] >= 1_000
 
 
 def _write_studios(place: Place, edition: int) -> None:

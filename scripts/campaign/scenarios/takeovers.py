@@ -83,7 +83,8 @@ def play(lab: Lab, points: list[str]) -> Outcome:
     stage.drain()
     for point in points:
         version += point.startswith(OF_BUMPS)
-        games += [f"game_{len(games)}"] if point.startswith(OF_NEW_TABLES) else []
+        if point.startswith(OF_NEW_TABLES):
+            games.append(f"game_{len(games)}")
         _pause(stage, point, partial(_produce, stage, version, games), pauses)
     stage.drain(BATCH__MAX_RECORDS="100000")
     figures = {"points": len(points), "met": len(pauses.met), "left": pauses.left}

@@ -104,10 +104,7 @@ def test_one_master_of_several_is_enough() -> None:
         (f"Error from python worker: {OTHER_VERSIONS}: protolake 1", ConfigurationError),
         ('Cannot run program "python3": error=2, No such file or directory', ConfigurationError),
         ('Cannot run program "python3": error=12, Cannot allocate memory', UnreachableError),
-        (
-            "OSError: When reading for key 'x': AWS Error NETWORK_CONNECTION during HeadObject",
-            UnreachableError,
-        ),
+        ("OSError: When reading for key 'x': AWS Error NETWORK_CONNECTION during HeadObject", UnreachableError),
         ("OSError: When reading information for key 'x': AWS Error NO_SUCH_KEY during GetObject", type(None)),
         ("Python worker exited unexpectedly (crashed)", type(None)),
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", type(None)),

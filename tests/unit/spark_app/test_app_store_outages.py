@@ -39,6 +39,15 @@ def gone(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Place:
     return replace(place_in(moto), endpoint=f"http://127.0.0.1:{free_port()}")
 
 
+def on_two_machines(store: Moto | ObjectStore, folder: Path, lease_s: float) -> tuple[Lake, Lake]:
+    """One lake, as it is seen from two machines."""
+    place = place_in(store)
+    lakes = [Lake(replace(place, local=str(folder / name), lease_s=lease_s)) for name in ("one", "other")]
+    for lake in lakes:
+        lake.prepare()
+    return lakes[0], lakes[1]
+
+
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_a_trial_whose_answer_is_lost_finds_no_fault(spoilt: ObjectStorage, proxy: StoreProxy, skip: int) -> None:
     lost = proxy.spoil("lost", "PUT", skip=skip)
@@ -113,10 +122,7 @@ def test_a_state_file_that_cannot_be_read_now_is_not_missing(moto: Moto, gone: P
 def test_two_processes_that_both_find_no_lease_do_not_both_take_it(
     store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = place_in(store)
-    slow, fast = (Lake(replace(place, local=str(tmp_path / name), lease_s=3)) for name in ("slow", "fast"))
-    for lake in (slow, fast):
-        lake.prepare()
+    slow, fast = on_two_machines(store, tmp_path, lease_s=3)
     found_none = slow.lease._await_end  # type: ignore[attr-defined]
 
     def await_end(deadline: float) -> object:
@@ -136,10 +142,7 @@ def test_what_an_old_process_misses_after_a_takeover_is_no_loss(
     store: Moto | ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new process removes manifests and files; the old one must not be held, or it would never start again."""
-    place = place_in(store)
-    old, new = (Lake(replace(place, local=str(tmp_path / name), lease_s=0.5)) for name in ("old", "new"))
-    for lake in (old, new):
-        lake.prepare()
+    old, new = on_two_machines(store, tmp_path, lease_s=0.5)
     missing = ContractError("manifest 7 is missing")
     assert cause_of_end(missing, old.lease) is missing  # nobody has taken the lease yet
     old.lease.take()
