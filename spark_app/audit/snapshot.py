@@ -24,6 +24,7 @@ from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, read_json
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 FAR = 2**62  # beyond every offset
 COORDINATES = ("topic", "topic_id", "partition", "offset")
@@ -131,6 +132,8 @@ class Table:
         try:
             return read()
         except (OSError, pa.ArrowException) as error:
+            if is_store_error(error):
+                raise
             if self._is_outdated():
                 raise UnreachableError(
                     f"files of table {self.name} were removed while the audit read it, because no newer version needs "

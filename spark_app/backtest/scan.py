@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 
 from spark_app.model.errors import ContractError, UnreachableError, first_message_line
 from spark_app.storage.storage import Storage
+from spark_app.storage.store_errors import is_store_error
 
 BATCH_RECORDS = 1 << 17
 BATCH_BYTES = 64 << 20  # of all columns of the rows
@@ -49,6 +50,8 @@ def scan(
                 "run the command again, or keep such files longer (lake.log_retention_hours)"
             ) from None
         except (OSError, pa.ArrowException) as error:
+            if is_store_error(error):
+                raise
             words = first_message_line(error)
             raise ContractError(
                 f"{storage.uri(key)} cannot be read ({words})", "run `doctor`, which says how to restore it"

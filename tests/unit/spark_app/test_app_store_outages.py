@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from scripts.local.objectstore import ObjectStore
 from scripts.local.ports import free_port
 from scripts.local.store_proxy import StoreProxy
+from spark_app.backtest.scan import scan
 from spark_app.cli.exits import cause_of_end, say_unexpected
 from spark_app.driver.initial_counts import count_open_causes
 from spark_app.driver.worker_check import _try
@@ -98,11 +99,19 @@ def test_a_quarantine_that_cannot_be_read_now_is_not_damaged(moto: Moto, tmp_pat
         with pytest.raises(OSError, match="Generic S3 error") as caught:
             count_open_causes(lake.opened)
         assert is_store_error(caught.value)
+        with pytest.raises(OSError, match="AWS Error"):
+            lake.audit()
         proxy.forget()
         [key] = [key for key in lake.lake.storage.list("quarantine_events") if key.endswith(".parquet")]
         lake.lake.storage.replace(key, b"PAR1 and no more")
         with pytest.raises(ContractError, match="restore its files"):
             count_open_causes(lake.opened)
+
+
+def test_a_backtest_that_cannot_read_a_file_now_calls_none_damaged(gone: Place) -> None:
+    with pytest.raises(OSError, match="AWS Error") as caught:
+        list(scan(open_storage(gone), ["t/1.parquet"], TABLE.schema, ["cause"]))
+    assert not isinstance(caught.value, ContractError)
 
 
 def test_a_worker_that_does_not_reach_the_store_is_not_called_wrong(gone: Place) -> None:
