@@ -30,18 +30,19 @@ def without_proxy(user: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def for_app(options: Options, java: Java, jars: Path, brokers: str, registry: str) -> dict[str, str]:
+def for_app(options: Options, java: Java, jars: Path, brokers: str | None, registry: str) -> dict[str, str]:
     """The Spark app's settings."""
     archive = class_archive(java, jars)
     found = {
         "JAVA_HOME": str(java.spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "PROTOLAKE_KAFKA__BROKERS": brokers,
         "PROTOLAKE_REGISTRY__URL": registry,
         "PROTOLAKE_LAKE__PATH": options.lake,
         "PROTOLAKE_SPARK__JARS": str(jars),
     }
+    if brokers:
+        found["PROTOLAKE_KAFKA__BROKERS"] = brokers
     if options.starts_store:
         found |= variables(options.place)
     if options.topic:

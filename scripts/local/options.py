@@ -28,6 +28,7 @@ ABOUT = """\
 Runs Kafka, a schema registry, the demo producer and the Spark app on this machine, supervised, until Ctrl-C.
 
 With --brokers and --registry (or a settings file that names both) it uses your own servers and starts none.
+With a source of files (source.kind in the settings) it starts only the app and the page; the registry is your own.
 With --lake s3://BUCKET/PREFIX the lake is in a bucket of the store that the settings name (store.endpoint, store.region
 or store.credentials_file). If they name none, an object store is started too, with its data in ./local/objects.
 PRODUCER_* and PROTOLAKE_* variables are passed to the producer and the app. While a stack runs, a second
@@ -40,9 +41,10 @@ CODES = "Exit codes: 0 stopped or drained, 64 usage, 65 loss, 69 something unrea
 
 @dataclass(frozen=True)
 class Options:
-    """The command line options. `brokers` and `registry` are None for the embedded servers. `demo`: the app has the
-    rules of the demo, and the producer breaks them. `page_port`: None = that of the settings. `starts_store`: the lake
-    is in a bucket of a store that the stack starts. `cluster`: workers of a Spark cluster that runs the executors."""
+    """The command line options. `brokers` and `registry` are None for the embedded servers, and `brokers` also for a
+    source of files. `demo`: the app has the rules of the demo, and the producer breaks them. `page_port`: None = that
+    of the settings. `starts_store`: the lake is in a bucket of a store that the stack starts. `cluster`: workers of a
+    Spark cluster that runs the executors."""
 
     place: Place
     state: Path
@@ -71,7 +73,7 @@ class Options:
 
     @property
     def is_embedded(self) -> bool:
-        return self.brokers is None
+        return self.registry is None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -82,13 +84,9 @@ def parse(arguments: Sequence[str]) -> Options:
     lake = given.lake or lake_of(named, os.environ)
     starts_store = lake.startswith("s3://") and not lakes.names_store(settings.store)
     place = _place(lake, given, settings, starts_store)
-    brokers = given.brokers or named.get("kafka", {}).get("brokers")
-    registry = given.registry or named.get("registry", {}).get("url")
-    if bool(brokers) != bool(registry):
-        missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
-        raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
-    _check_ports(given, not brokers, starts_store)
-    producer = given.producer if given.producer is not None else brokers is None
+    brokers, registry = _servers(given, named, settings)
+    _check_ports(given, registry is None, starts_store)
+    producer = given.producer if given.producer is not None else registry is None
     if given.records and not producer:
         raise LocalError("--records needs the producer: add --producer, or leave out --no-producer", USAGE)
     return Options(
@@ -104,7 +102,7 @@ def parse(arguments: Sequence[str]) -> Options:
         records=given.records,
         fresh=given.fresh,
         accept_loss=given.accept_loss,
-        demo=producer and not (brokers or given.settings or os.environ.get(SETTINGS_VARIABLE)),
+        demo=producer and not (registry or given.settings or os.environ.get(SETTINGS_VARIABLE)),
         yes=given.yes,
         page=given.page,
         page_port=given.page_port,
@@ -112,6 +110,36 @@ def parse(arguments: Sequence[str]) -> Options:
         starts_store=starts_store,
         cluster=given.cluster,
     )
+
+
+def _servers(
+    given: argparse.Namespace, named: Mapping[str, Any], settings: "Settings"
+) -> tuple[str | None, str | None]:
+    """The addresses of the user's own brokers and registry; both None for the embedded servers."""
+    brokers = given.brokers or named.get("kafka", {}).get("brokers")
+    registry = given.registry or named.get("registry", {}).get("url")
+    if settings.source.kind == "files":
+        return None, _registry_of_files(given, registry)
+    if bool(brokers) != bool(registry):
+        missing, key = ("--registry", "registry.url") if brokers else ("--brokers", "kafka.brokers")
+        raise LocalError(f"your own servers need both addresses: give {missing}, or {key} in a settings file", USAGE)
+    return brokers, registry
+
+
+def _registry_of_files(given: argparse.Namespace, registry: str | None) -> str:
+    """The registry's address, if nothing that is given concerns Kafka."""
+    for name in ("brokers", "topic", "producer", "records"):
+        if getattr(given, name):
+            raise LocalError(
+                f"--{name} is for a topic of Kafka, and the source is files: leave it out (source.kind)", USAGE
+            )
+    if not registry:
+        raise LocalError(
+            "a source of files needs the registry that has its schemas: give --registry, or registry.url in a settings"
+            " file",
+            USAGE,
+        )
+    return registry
 
 
 def lake_of(named: Mapping[str, Any], user: Mapping[str, str]) -> str:

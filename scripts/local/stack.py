@@ -73,7 +73,7 @@ class Stack:
         brokers, registry = self._addresses()
         app = environment.for_app(self.options, found, jars, brokers, registry)
         train(app)
-        producer = environment.for_producer(self.options, os.environ, brokers, registry)
+        producer = environment.for_producer(self.options, os.environ, brokers, registry) if brokers else {}
         servers = "".join(f"{server.name}, " for server in reversed(self._all_servers()))
         _tell(f"starting {servers}and Spark; the first rows appear after 10 to 30 s ...")
         programs, shared = self._programs(app, producer), environment.shared(os.environ)
@@ -168,8 +168,9 @@ class Stack:
         """Programs that are not started at once."""
         return ["producer", "page", *(["spark"] if self._stores else [])]
 
-    def _addresses(self) -> tuple[str, str]:
-        if self.options.brokers and self.options.registry:
+    def _addresses(self) -> tuple[str | None, str]:
+        """Of the brokers, None for a source of files, and of the registry."""
+        if self.options.registry:
             return self.options.brokers, self.options.registry
         port = self.options.registry_port
         return f"127.0.0.1:{self.options.kafka_port}", Registry(self.options.state, port).url

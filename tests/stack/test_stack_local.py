@@ -1,17 +1,23 @@
-"""./scripts/run as a user starts it, with everything that may run on other machines: an object store and a cluster."""
+"""./scripts/run as a user starts it: with everything that may run on other machines, and with a source of files."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from scripts.campaign import read_back
+from scripts.campaign.stage import Stage, wait_until
 from scripts.local.artifacts import ROOT
 from scripts.local.objectstore import ObjectStore
 from scripts.local.options import parse
 from scripts.local.ports import free_port
+from scripts.local.registry import Registry
+from spark_app.model.errors import ExitCode
 from spark_app.model.place import Place
 from spark_app.storage.lake import Lake
 
@@ -41,6 +47,54 @@ def test_a_stack_with_a_bucket_and_a_cluster_takes_each_record_once(tmp_path: Pa
     ran = [path.read_text() for path in (tmp_path / "state").glob("worker-*/app-*/*/stderr")]
     assert sum("Finished task" in text for text in ran) >= 1
     assert not (tmp_path / "lake").exists()
+
+
+def test_files_are_taken_without_kafka_and_a_new_schema_restarts_the_app(
+    new_stage: Callable[..., Stage], registry: Registry, tmp_path: Path
+) -> None:
+    archived, folder, lake, state = new_stage(), tmp_path / "files", tmp_path / "of-files", tmp_path / "state"
+    settings, said, log = tmp_path / "settings.toml", tmp_path / "said", state / "logs" / "spark.log"
+    folder.mkdir()
+    settings.write_text(
+        f'[lake]\npath = "{lake}"\n[registry]\nurl = "{registry.url}"\nsubject = "{archived.topic}-value"\n'
+        f'[source]\nkind = "files"\npath = "{folder}"\nname = "plays"\nsettle_s = 0.1\n[batch]\ninterval_s = 0.5\n'
+    )
+    _archive(archived, folder / "a.parquet", before=0)
+    command = [sys.executable, "-m", "scripts.local", "--settings", str(settings), "--state", str(state)]
+    with said.open("wb") as file:
+        stack = subprocess.Popen([*command, "--page-port", "0"], cwd=ROOT, stdout=file, stderr=file)
+    try:
+        wait_until(lambda: _bronze(lake) == RECORDS, "the first file")
+        _archive(archived, folder / "b.parquet", before=RECORDS, schema_version="3")
+        wait_until(lambda: _bronze(lake) == 2 * RECORDS, "the second file")
+    finally:
+        stack.send_signal(signal.SIGINT)
+        code = stack.wait(60)
+    assert code == ExitCode.DONE, said.read_text()
+    assert (state / "run" / "order").read_text().split() == ["spark", "page"]
+    assert sum("exit_code=75" in line for line in log.read_text().splitlines()) == 1
+    for table in read_back.tables(archived.lake, "silver_"):
+        assert _events(lake, table) == _events(archived.lake, table) != []
+
+
+def _archive(stage: Stage, path: Path, before: int, **options: str) -> None:
+    """Write the next records of the stage's topic to a file: the bronze rows after the first `before` ones."""
+    stage.produce(RECORDS, **options)
+    assert stage.drain() in ([ExitCode.DONE], [ExitCode.BUMP, ExitCode.DONE])
+    rows = read_back.read(stage.lake, "bronze_events").sort_by([("landed_at", "ascending")])
+    hidden = path.with_name(f".{path.name}")
+    pq.write_table(rows.slice(before), hidden)
+    hidden.rename(path)
+
+
+def _bronze(lake: Path) -> int:
+    return len(read_back.read(lake, "bronze_events", ["offset"])) if (lake / "bronze_events/_delta_log").exists() else 0
+
+
+def _events(lake: Path, table: str) -> list[str]:
+    """The decoded fields of each row."""
+    rows = read_back.read(lake, table)
+    return sorted(map(str, rows.select([name for name in rows.column_names if not name.startswith("_")]).to_pylist()))
 
 
 def _coordinates(place: Place, table: str, columns: tuple[str, str]) -> list[tuple[int, int]]:

@@ -68,6 +68,23 @@ def test_a_settings_file_without_servers_goes_with_the_embedded_ones(tmp_path: P
     assert parse(["--settings", str(file)]).is_embedded
 
 
+def test_a_source_of_files_needs_a_registry_and_no_brokers(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    source = '[source]\nkind = "files"\npath = "/data"\nname = "plays"\n'
+    file.write_text(source + '[registry]\nurl = "http://r"\n[kafka]\nbrokers = "k:1"\n')
+    options = parse(["--settings", str(file)])
+    assert (options.brokers, options.registry) == (None, "http://r")
+    assert (options.is_embedded, options.producer, options.demo) == (False, False, False)
+    assert parse(["--settings", str(file), "--registry", "http://other"]).registry == "http://other"
+    for unused in (["--brokers", "k:1"], ["--topic", "t"], ["--producer"], ["--records", "5"]):
+        with pytest.raises(LocalError, match=f"{unused[0]} is for a topic of Kafka, and the source is files"):
+            parse(["--settings", str(file), *unused])
+    file.write_text(source)
+    with pytest.raises(LocalError, match=r"needs the registry .* give --registry, or registry\.url") as caught:
+        parse(["--settings", str(file)])
+    assert caught.value.code == USAGE
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
