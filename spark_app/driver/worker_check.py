@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from spark_app.model.errors import ConfigurationError, UnreachableError, first_message_line, last_message_line
 from spark_app.ops.log import log
 from spark_app.spark.cluster import cause_of
+from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.storage.lake import Lake
 from spark_app.storage.storage import Storage
 from spark_app.storage.store_errors import StoreError
@@ -22,14 +23,18 @@ WAIT_S = 0.3  # that a task takes, so that each core gets one
 Answer = tuple[str, str]  # host of the worker, and what is wrong with it
 
 
-def check_workers(session: SparkSession, lake: Lake) -> None:
-    """Let each executor that is there try to read and write the lake. Workers with other versions do not begin.
+def check_workers(session: SparkSession, lake: Lake, hmac_key_file: str = "") -> None:
+    """Let each executor that is there try to read and write the lake, and compare its key of `hmac()` with the app's.
+    Workers with other versions do not begin.
+
+    Args:
+        hmac_key_file: the file of the key; "" = there is none.
 
     Raises:
         ConfigurationError: a worker cannot be used; the message names its host.
         UnreachableError: the cluster ended the job.
     """
-    context, ask = session.sparkContext, _question(lake)
+    context, ask = session.sparkContext, _question(lake, hmac_key_file)
     try:
         context.parallelize([0], 1).mapPartitions(ask).collect()  # waits for the first executor
         tasks = max(2, context.defaultParallelism)
@@ -44,12 +49,14 @@ def check_workers(session: SparkSession, lake: Lake) -> None:
     log.info("the workers are right", hosts=len({host for host, _ in answers}), cores=tasks)
 
 
-def _question(lake: Lake) -> Callable[[Iterable[int]], Iterator[Answer]]:
-    storage, trial, id_key, identity = lake.storage, lake.trial(uuid.uuid4().hex), lake.id, lake.known_identity()
+def _question(lake: Lake, hmac_key_file: str) -> Callable[[Iterable[int]], Iterator[Answer]]:
+    storage, trial, id_key, identity = lake.storage, lake.trial(uuid.uuid4().hex), lake.id, lake.identity()
+    fingerprint = fingerprint_of(read_key(hmac_key_file)) if hmac_key_file else ""
 
     def ask(numbers: Iterable[int]) -> Iterator[Answer]:
         for number in numbers:
-            yield socket.gethostname(), _try(storage, f"{trial}-{number}", id_key, identity)
+            wrong = _try(storage, f"{trial}-{number}", id_key, identity) or _try_key(hmac_key_file, fingerprint)
+            yield socket.gethostname(), wrong
             time.sleep(WAIT_S)
 
     return ask
@@ -68,6 +75,16 @@ def _try(storage: Storage, trial: str, id_key: str, identity: str) -> str:
     except (OSError, UnreachableError, ConfigurationError) as error:
         return f"it cannot use the lake ({first_message_line(error)})"
     return ""
+
+
+def _try_key(path: str, fingerprint: str) -> str:
+    """What is wrong with the key of `hmac()` on the worker's machine."""
+    try:
+        if not path or fingerprint_of(read_key(path)) == fingerprint:
+            return ""
+    except ConfigurationError as error:
+        return str(error)
+    return f"{SETTING}: {path} there is another key than on the machine of the app"
 
 
 def _explained(error: Exception) -> Exception:

@@ -101,7 +101,7 @@ def secret_for_jvm(spark: SparkSettings) -> Iterator[None]:
         return
     secret = read_secret(spark.auth_secret_file)
     with tempfile.NamedTemporaryFile("w", prefix="spark-", suffix=".conf") as file:  # open to its owner alone
-        file.write(f"spark.authenticate.secret {secret}\n")
+        file.write(f"spark.authenticate.secret={secret}\n")
         file.flush()
         os.environ[SUBMIT] = f"--properties-file {shlex.quote(file.name)} --load-spark-defaults pyspark-shell"
         try:
@@ -134,17 +134,33 @@ def cause_of(error: Exception) -> ConfigurationError | UnreachableError | None:
     said = str(error)
     if is_store_error(error):
         return UnreachableError(last_message_line(error))
+    if own := _own_error(said):
+        return own
     if (line := _line_with((NO_PROCESS,), said)) and any(words in line for words in OUT_OF_RESOURCES):
         return UnreachableError(f"a worker cannot start a process: {line}")
     if line := _line_with(UNUSABLE, said):
-        host = re.search(r"\((\S+) executor ", said)
         return ConfigurationError(
-            f"a worker{f' on {host[1]}' if host else ''} cannot be used ({line}): install the same wheel and the same "
+            f"a worker{_host(said)} cannot be used ({line}): install the same wheel and the same "
             "requirements.lock there, and name its Python with spark.executor_python"
         )
     if line := _line_with(BROKEN, said):
         return UnreachableError(f"the cluster does not run the app's jobs: {line}")
     return None
+
+
+def _own_error(said: str) -> ConfigurationError | UnreachableError | None:
+    """The error of the app's own code in a task, which found what it needs besides the records missing or wrong."""
+    for kind in (ConfigurationError, UnreachableError):
+        begin = f"{kind.__module__}.{kind.__name__}: "
+        for line in said.splitlines():
+            if line.startswith(begin):
+                return kind(f"a worker{_host(said)}: {line.removeprefix(begin)[:300]}")
+    return None
+
+
+def _host(said: str) -> str:
+    host = re.search(r"\((\S+) executor ", said)
+    return f" on {host[1]}" if host else ""
 
 
 def _line_with(words: Sequence[str], said: str) -> str:

@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from scripts.local.artifacts import ROOT
 from spark_app.app import shell
 from spark_app.kafka import spark_source
-from spark_app.model.errors import UsageError
+from spark_app.model.errors import ConfigurationError, UsageError
 from spark_app.settings.connections import KafkaSettings
 from spark_app.settings.models import Settings
 from spark_app.spark import jvm
+from spark_app.spark.cluster import cause_of
 from tests.spark.parts import Parts, events
 from tests.support.answers import Answers
 from tests.support.games import Game
@@ -87,6 +88,20 @@ def test_workers_of_frames_and_of_rdds_come_from_one_process(spark: SparkSession
     by_frame = spark.range(0, 1, 1, 1).mapInArrow(parent, "pid long").collect()
     by_rdd = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
     assert [row["pid"] for row in by_frame] == by_rdd
+
+
+def test_what_a_task_lacks_besides_records_is_told_from_what_they_do(spark: SparkSession) -> None:
+    for raised, known in ((ConfigurationError("silver.hmac_key_file: no key"), True), (ValueError("no key"), False)):
+
+        def fail(batches: Iterator[pa.RecordBatch], error: Exception = raised) -> Iterator[pa.RecordBatch]:
+            raise error
+            yield from batches
+
+        with pytest.raises(PySparkException) as caught:
+            spark.range(0, 1, 1, 1).mapInArrow(fail, "id long").collect()
+        cause = cause_of(caught.value)
+        assert isinstance(cause, ConfigurationError) is known
+        assert ("silver.hmac_key_file: no key" in str(cause)) is known
 
 
 def test_tables_are_read_only_views_that_follow_the_lake(spark: SparkSession, new_parts: NewParts) -> None:

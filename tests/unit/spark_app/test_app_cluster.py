@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from spark_app.driver import worker_check
 from spark_app.model.errors import ConfigurationError, UnreachableError
+from spark_app.model.place import Place
 from spark_app.model.versions import OTHER_VERSIONS, PACKAGES, differences, own_versions
 from spark_app.settings import config
 from spark_app.spark import cluster
+from spark_app.storage.lake import Lake
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ def test_a_secret_is_given_in_a_file_that_is_gone_afterwards(secret: Path, tmp_p
     with cluster.secret_for_jvm(spark):
         arguments = os.environ[cluster.SUBMIT].split()
         given = Path(arguments[1])
-        assert given.read_text() == "spark.authenticate.secret 0123456789abcdef\n"
+        assert given.read_text() == "spark.authenticate.secret=0123456789abcdef\n"
         assert given.stat().st_mode & 0o077 == 0
     assert not given.exists()
     assert cluster.SUBMIT not in os.environ
@@ -94,6 +97,9 @@ def test_one_master_of_several_is_enough() -> None:
         cluster.look_for_master(f"spark://127.0.0.1:{port}")
 
 
+OWN = "spark_app.model.errors"
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
@@ -106,6 +112,9 @@ def test_one_master_of_several_is_enough() -> None:
         ('Cannot run program "python3": error=12, Cannot allocate memory', UnreachableError),
         ("OSError: When reading for key 'x': AWS Error NETWORK_CONNECTION during HeadObject", UnreachableError),
         ("OSError: When reading information for key 'x': AWS Error NO_SUCH_KEY during GetObject", type(None)),
+        (f"Traceback:\n  File x\n{OWN}.ConfigurationError: silver.hmac_key_file: cannot read /k", ConfigurationError),
+        (f"Traceback:\n  File x\n{OWN}.UnreachableError: the key was changed", UnreachableError),
+        (f"Traceback:\n  File x\n{OWN}.ContractError: no", type(None)),
         ("Python worker exited unexpectedly (crashed)", type(None)),
         ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks)", type(None)),
     ],
@@ -130,3 +139,20 @@ def test_differences_name_what_is_other() -> None:
     assert "pyarrow none instead of" in differences(own, {name: own[name] for name in own if name != "pyarrow"})
     other = own | {"pyarrow": "1.0"}
     assert differences(own, other) == f"pyarrow 1.0 instead of {own['pyarrow']}"
+
+
+def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
+    key, lake = tmp_path / "hmac.key", Lake(Place(str(tmp_path / "lake")))
+    lake.identity()
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    ask = worker_check._question(lake, str(key))
+    assert [wrong for _, wrong in ask([1])] == [""]
+    key.write_bytes(b"l" * 32)
+    assert [wrong for _, wrong in ask([1])] == [
+        f"silver.hmac_key_file: {key} there is another key than on the machine of the app"
+    ]
+    key.unlink()
+    [(_, wrong)] = ask([1])
+    assert wrong.startswith(f"silver.hmac_key_file: cannot read {key}")
+    assert [wrong for _, wrong in worker_check._question(lake, "")([1])] == [""]
