@@ -35,8 +35,9 @@ LEAVES_S = 60.0
 LEASE_S = "3"
 NEVER = ("replay", "rebuild", "renew", "resume", "deferred", "checkpoint", "mend", "aside", "loss", "leave", "identity")
 OF_BUMPS = ("columns", "descriptors", "field_ids", "ledger")
-LATE = ("round", "forget", "vacuum", "clean_log")
-OF_NEW_TABLES = ("gold.replace",)
+LATE = ("forget", "vacuum", "clean_log")
+OF_NEW_TABLES = ("gold.replace", "gold.state")
+OF_TAKERS = ("round",)  # an app that takes a lake over completes the deletes of the one before
 BY_CHANCE = ("began", "rules", "statistics", "definitions", "reference", "tables", "settings", "properties")
 
 
@@ -85,6 +86,8 @@ def play(lab: Lab, points: list[str]) -> Outcome:
         version += point.startswith(OF_BUMPS)
         if point.startswith(OF_NEW_TABLES):
             games.append(f"game_{len(games)}")
+        if point.startswith(OF_TAKERS):
+            kill(_start(stage))  # it leaves its lease behind
         _pause(stage, point, partial(_produce, stage, version, games), pauses)
     stage.drain(BATCH__MAX_RECORDS="100000")
     figures = {"points": len(points), "met": len(pauses.met), "left": pauses.left}
