@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import gzip
 import hashlib
@@ -31,6 +32,9 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 LATEST_MS = 2**63 // 1000 - 1
 CHUNK = 1 << 20
+MOST_LOOKS = 3
+RESTORE = "restore it from a backup"
+FACTORS = {"ms": 1000, "us": 1}  # microseconds; Parquet has no other units but nanoseconds
 
 GONE = "files were taken and are gone or replaced since: their records were compared with bronze instead"
 
@@ -60,7 +64,7 @@ class Files:
     def __init__(self, settings: Settings):
         """
         Raises:
-            ContractError: the ledger is damaged.
+            ContractError: the ledger is damaged, or a part of it is missing.
         """
         self._source = settings.source
         self._folder = open_storage(settings.source_place)
@@ -71,6 +75,7 @@ class Files:
             if entry["done"] >= found.get(entry["key"], entry)["done"]:
                 found[entry["key"]] = entry
         ordered = sorted(found.values(), key=lambda entry: int(entry["first"]))
+        _check_numbers(ordered)
         self._files = [_File(e["key"], e["digest"], e["first"], e["done"], e["time"] // 1000) for e in ordered]
         self._firsts = [file.first for file in self._files]
         self._open: tuple[_File, int, Iterator[_Row]] | None = None  # with the row that comes next
@@ -163,18 +168,23 @@ class Files:
     def _rows(self, file: _File) -> Iterator[_Row]:
         if file.key.lower().endswith(".parquet"):
             with self._folder.open_input(file.key) as opened, pq.ParquetFile(opened) as parquet:
-                for batch in parquet.iter_batches(1000, use_threads=False):
-                    for values in batch.to_pylist():
-                        yield self._of_parquet(values, parquet.schema_arrow)
+                source, schema = self._source, parquet.schema_arrow
+                own = [
+                    name
+                    for name in (source.key, source.value, source.headers, source.timestamp)
+                    if name in schema.names
+                ]
+                for batch in parquet.iter_batches(1000, columns=own, use_threads=False):
+                    for values in _with_times(batch, source.timestamp).to_pylist():
+                        yield self._of_parquet(values)
         else:
             with self._folder.open_input(file.key) as opened:
                 for line in _uncompressed(opened, file.key):
                     yield self._of_line(line.removesuffix(b"\n"))
 
-    def _of_parquet(self, values: dict[str, Any], schema: pa.Schema) -> _Row:
+    def _of_parquet(self, values: dict[str, Any]) -> _Row:
         source = self._source
-        moment = values.get(source.timestamp)
-        time = None if moment is None else _limited(moment) if isinstance(moment, int) else _micros(moment)
+        time = values.get(source.timestamp)
         given = values.get(source.headers)
         headers: Sequence[Header] | None = ()
         if isinstance(given, str):
@@ -200,18 +210,39 @@ class Files:
             return _Row(None, line, (), None)
 
 
-def _ledger(lake: Lake) -> Iterator[dict[str, Any]]:
-    """The entries of taken files; of a split file there may be several."""
+def _check_numbers(ordered: Sequence[dict[str, Any]]) -> None:
+    """The rows of taken files are numbered without a gap."""
+    at = 0
+    for entry in ordered:
+        if entry["first"] != at:
+            raise ContractError(f"the ledger of taken files lacks the rows {at:,} to {entry['first'] - 1:,}", RESTORE)
+        at += entry["done"]
+
+
+def _ledger(lake: Lake) -> list[dict[str, Any]]:
+    """The entries of taken files; of a split file there may be several. The app may merge segments meanwhile."""
+    for _ in range(MOST_LOOKS - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return list(_entries(lake))
+    try:
+        return list(_entries(lake))
+    except FileNotFoundError as error:
+        raise ContractError(f"a segment of {lake.storage.uri(lake.taken)} is missing ({error})", RESTORE) from None
+
+
+def _entries(lake: Lake) -> Iterator[dict[str, Any]]:
     names = [key for key in lake.storage.list(lake.taken) if key.endswith(".parquet")]
     spans = [tuple(map(int, key.rsplit("/", 1)[-1].removesuffix(".parquet").split("-"))) for key in names]
     for key in names:
         try:
             with lake.storage.open_input(key) as file:
                 yield from pq.read_table(file).to_pylist()
+        except FileNotFoundError:
+            raise
         except (OSError, pa.ArrowException) as error:
             if is_store_error(error):
                 raise
-            raise ContractError(f"{lake.storage.uri(key)} is damaged ({error}): restore it from a backup") from None
+            raise ContractError(f"{lake.storage.uri(key)} is damaged ({error})", RESTORE) from None
     newest = max((last for _, last in spans), default=0)
     for number in lake.units():
         if number > newest:
@@ -251,6 +282,24 @@ def _time_of(value: Any) -> int | None:
     if type(value) is not int:
         raise TypeError
     return _limited(value)
+
+
+def _with_times(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """The batch with microseconds for the timestamps, which may be later than Python's last year."""
+    place = batch.schema.get_field_index(name)
+    if place < 0 or pa.types.is_null(batch.schema.types[place]):
+        return batch
+    kind, counts = batch.schema.types[place], batch.column(place).cast(pa.int64()).to_pylist()
+    unit = kind.unit if pa.types.is_timestamp(kind) else "ms"
+    times = [None if count is None else _micros_of(count, unit) for count in counts]
+    return batch.set_column(place, name, pa.array(times, pa.int64()))
+
+
+def _micros_of(count: int, unit: str) -> int:
+    if unit == "ns":
+        return count // 1000 if count >= 0 else -(-count // 1000)
+    most = 2**63 // FACTORS[unit] - 1
+    return max(min(count, most), -most) * FACTORS[unit]
 
 
 def _limited(millis: int) -> int:

@@ -21,6 +21,7 @@ from spark_app.settings.sources import Source
 TIME = SOURCE_SCHEMA.field("timestamp").type
 CREATED, NO_TYPE = 0, -1  # Kafka's types of a timestamp: the record's own time, and none
 LATEST_MS = 2**63 // 1000 - 1
+FACTORS = {"s": 1_000_000, "ms": 1000}  # microseconds, of units that reach further than those
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _microseconds(value: Any) -> int | None:
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        return round((moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) / datetime.timedelta(microseconds=1))
+        return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError
     return max(min(value, LATEST_MS), -LATEST_MS) * 1000
@@ -234,14 +235,19 @@ def _of_list(name: str) -> Callable[[Any], str | None]:
     return read
 
 
+def _limited(column: pa.Array, factor: int) -> pa.Array:
+    """Counts of so many microseconds as timestamps; those too far away become the last or the first one."""
+    most = 2**63 // factor - 1
+    counts = pc.min_element_wise(column.cast(pa.int64()), most, skip_nulls=False)
+    return pc.multiply(pc.max_element_wise(counts, -most, skip_nulls=False), factor).cast(TIME)
+
+
 def _times(column: pa.Array) -> pa.Array:
     """Timestamps of any unit, or integers in milliseconds, as microseconds; a time without a zone is UTC."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), TIME)
     if pa.types.is_integer(column.type):
-        millis = column.cast(pa.int64())
-        limited = pc.max_element_wise(
-            pc.min_element_wise(millis, LATEST_MS, skip_nulls=False), -LATEST_MS, skip_nulls=False
-        )
-        return pc.multiply(limited, 1000).cast(TIME)
+        return _limited(column, 1000)
+    if (factor := FACTORS.get(column.type.unit)) is not None:
+        return _limited(column, factor)
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(TIME)

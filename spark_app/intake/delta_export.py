@@ -127,6 +127,10 @@ class DeltaListing:
             self.version = done
             write_quickly(self._storage, self._seen, {"version": done}, None, owned=True)
 
+    def without_rows(self, key: str) -> None:
+        """The cursor may pass the file, which never enters the ledger."""
+        self._due.pop(key, None)
+
     def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]:
         """The files that the log added since, in its order.
 
@@ -152,6 +156,7 @@ class DeltaListing:
         return found
 
     def _new_versions(self) -> list[int]:
+        """The next versions, up to one that the list lacks: a list beside a writer may have a later one without it."""
         names = self._folder.names(LOG, _entry(self._read) if self._read >= 0 else "")
         new = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()]
         if new and new[0] != self._read + 1:
@@ -160,7 +165,7 @@ class DeltaListing:
                 f"files were added before version {new[0]}",
                 REMEDY,
             )
-        return new
+        return [version for number, version in enumerate(new, self._read + 1) if version == number]
 
     def _read_version(self, version: int) -> None:
         for line in self._folder.get(f"{LOG}/{_entry(version)}").splitlines():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spark_app.intake.columns_of_source import SourceColumns, leave_out
-from spark_app.intake.scanning import CHUNK_BYTES, JSON, Piece, codec_of, lines_in
+from spark_app.intake.scanning import CHUNK_BYTES, JSON, Piece, codec_of, lines_in, may_pass
 from spark_app.intake.source_folder import Changed, Listed, SourceFolder
 from spark_app.kafka.consumer.read_failed import ReadFailed, ReadFailure
 from spark_app.model.errors import first_message_line
@@ -127,7 +127,8 @@ class FileShare:
                 if is_store_error(error):
                     raise
                 self._check(part)  # a change explains it
-                raise _failed(part, f"cannot be read ({first_message_line(error)})", True) from None
+                what = f"cannot be read ({first_message_line(error)})"
+                raise _failed(part, what, unreadable=not may_pass(error)) from None
 
     def _check(self, part: Part) -> None:
         try:

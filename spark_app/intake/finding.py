@@ -56,6 +56,9 @@ class FolderListing:
         if len(self._near) > 2 * self._source.late_keys:
             self._move_cursor()
 
+    def without_rows(self, key: str) -> None:
+        """The cursor is moved by taken files only."""
+
     def _move_cursor(self) -> None:
         if len(self._near) >= self._source.late_keys:
             keys = sorted(self._near)

@@ -39,6 +39,8 @@ class Listing(Protocol):
 
     def taken(self, files: Iterable[TakenFile]) -> None: ...
 
+    def without_rows(self, key: str) -> None: ...
+
     def find(self, again: Iterable[str], skip: Callable[[Listed], bool]) -> list[Due]: ...
 
 
@@ -197,6 +199,7 @@ class Planner:
             return None
         if not found.rows and entry is None:
             self._kept_out[listed.key] = (listed, None)
+            self._listing.without_rows(listed.key)
             return None
         self._kept_out.pop(listed.key, None)
         self._scans[listed.key] = (listed, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ ENDINGS = {".parquet": PARQUET, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
 CODECS = {".gz": "gzip", ".zst": "zstd"}
 MOST_RATIO = 1000  # lines to their compressed size: gzip reaches no more, and zstd only with what is almost empty
 LEAST_BYTES = 64 << 20  # of lines, which no ratio refuses
-LONGEST_LINE = 256 << 20  # of compressed lines, because a task holds it in memory
+LONGEST_LINE = 256 << 20  # because a task holds it in memory
+# What a file server or a machine without resources answers for a time; it says nothing about the file.
+MAY_PASS = {
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+}
 
 
 class Unreadable(Exception):
@@ -83,6 +89,7 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
         Unreadable: the file is not whole.
         Changed: it is not the listed file any more.
         StoreError, PermissionError: the object store does not do what is asked.
+        OSError: the file server does not answer, or this machine has no resources left.
     """
     try:
         digest, pieces = _read_through(folder, listed, kind)
@@ -91,11 +98,16 @@ def scan(folder: SourceFolder, listed: Listed, kind: str, columns: SourceColumns
     except FileNotFoundError:
         raise Changed("is gone") from None
     except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        if is_store_error(error):
+        if is_store_error(error) or may_pass(error):
             raise
         raise Unreadable(first_message_line(error)) from None
     folder.check(listed)
     return Scan(kind, digest, sum(piece.rows for piece in pieces), tuple(pieces))
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same file may be read a moment later."""
+    return isinstance(error, OSError) and error.errno in MAY_PASS
 
 
 class _Digesting(io.RawIOBase):
@@ -129,7 +141,7 @@ def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
     """Cut lines into pieces; of compressed ones, at most about a piece and a line are in memory at once.
 
     Raises:
-        Unreadable: the last line is not whole, or what is compressed is far too large.
+        Unreadable: the last line is not whole, a line is too long, or what is compressed is far too large.
     """
     pieces, last = list[Piece](), b""
     start = at = ended = row = count = 0
@@ -141,7 +153,7 @@ def _pieces(lines: pa.NativeFile, listed: Listed) -> list[Piece]:
             ended = begun + cut
         if most is not None and at > most:
             raise Unreadable(f"its lines have more than {MOST_RATIO:,} times its size")
-        if most is not None and at - ended > LONGEST_LINE:
+        if at - ended > LONGEST_LINE:
             raise Unreadable(f"it has a line of more than {LONGEST_LINE >> 20} MiB")
         if cut and ended - start >= PIECE_BYTES:
             count += chunk.count(b"\n", 0, cut)

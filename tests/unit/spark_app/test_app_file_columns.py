@@ -55,12 +55,19 @@ def test_a_text_that_is_not_base64_stays_as_it_is() -> None:
         (pa.array([1_700_000_000_000_000], pa.timestamp("us")), 1_700_000_000_000_000),
         (pa.array([1_700_000_000_000_000_999], pa.timestamp("ns", "Europe/Berlin")), 1_700_000_000_000_000),
         (pa.array([1_700_000_000], pa.timestamp("s", "UTC")), 1_700_000_000_000_000),
+        (pa.array([2**62], pa.timestamp("ms")), (2**63 // 1000 - 1) * 1000),
+        (pa.array([-(2**63)], pa.timestamp("s")), -(2**63 // 10**6 - 1) * 10**6),
     ],
 )
 def test_timestamps_of_any_unit(times: pa.Array, expected: int) -> None:
     batch = COLUMNS.from_parquet(pa.record_batch({"value": pa.array([b""]), "timestamp": times}), "t", 0, FILE_US)
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [expected]
     assert batch.column("timestamp_type").to_pylist() == [0]
+
+
+def test_the_last_microsecond_of_a_text_is_exact() -> None:
+    [row] = lines('{"value": "YQ==", "timestamp": "9999-12-31T23:59:59.999999Z"}')
+    assert row["timestamp"].isoformat() == "9999-12-31T23:59:59.999999+00:00"
 
 
 def test_a_record_without_a_timestamp_has_that_of_its_file() -> None:

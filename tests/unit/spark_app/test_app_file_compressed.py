@@ -83,10 +83,16 @@ def test_what_is_not_whole_is_named(tmp_path: Path, ending: str) -> None:
             scan(folder, listed, JSON, COLUMNS)
 
 
-@pytest.mark.parametrize("ending", [".gz", ".zst"])
+LINE = (b"x", 10**9, "a line of more than 8 MiB")
+
+
 @pytest.mark.parametrize(
-    ("text", "ratio", "why"),
-    [(b"\n", 100, "more than 100 times its size"), (b"x", 10**9, "a line of more than 8 MiB")],
+    ("ending", "text", "ratio", "why"),
+    [
+        (".gz", b"\n", 100, "more than 100 times its size"),
+        (".zst", b"\n", 100, "more than 100 times its size"),
+        *((ending, *LINE) for ending in ("", ".gz", ".zst")),
+    ],
 )
 def test_a_bomb_is_named_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, text: bytes, ratio: int, why: str
@@ -95,7 +101,8 @@ def test_a_bomb_is_named_before_it_is_unpacked(
     monkeypatch.setattr(scanning, "MOST_RATIO", ratio)
     monkeypatch.setattr(scanning, "LONGEST_LINE", 8 << 20)
     exports = DiskExports(tmp_path / "in")
-    exports.write(f"a.json{ending}", packed(text * (64 << 20), ending))
+    unpacked = text * (64 << 20)
+    exports.write(f"a.json{ending}", packed(unpacked, ending) if ending else unpacked)
     folder = open_folder(exports.place)
     (listed,) = folder.files()
     with pytest.raises(Unreadable, match=why):

@@ -8,13 +8,17 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.delta_export import DeltaListing
+from spark_app.intake.planning import Planner
 from spark_app.intake.source_folder import DiskFolder
 from spark_app.intake.taken_files import TakenFiles
 from spark_app.model.errors import ContractError
+from spark_app.settings.models import Batch
 from spark_app.storage.local import LocalStorage
 from tests.support.file_sources import framed, parquet_table
 
@@ -90,6 +94,34 @@ def test_marks_that_cannot_be_read_are_refused(table: Path, tmp_path: Path) -> N
 def test_a_table_that_may_mark_rows_and_does_not_is_taken(table: Path, tmp_path: Path) -> None:
     commit(table, 1, allow_marks(table))
     assert len(listing(tmp_path).find([], lambda listed: False)) == 1
+
+
+def test_a_list_that_lacks_a_version_ends_before_it(table: Path, tmp_path: Path) -> None:
+    followed = listing(tmp_path)
+    for version in (1, 3):
+        commit(table, version, {"add": {**added(table), "path": f"{version}.parquet"}})
+        (table / f"{version}.parquet").write_bytes(b"")
+    assert len(followed.find([], lambda listed: False)) == 2
+    commit(table, 2, {"add": {**added(table), "path": "2.parquet"}})
+    (table / "2.parquet").write_bytes(b"")
+    assert [due[0].key for due in followed.find([], lambda listed: False)][1:] == [f"{n}.parquet" for n in (1, 2, 3)]
+
+
+def test_a_file_without_rows_does_not_hold_the_cursor(table: Path, tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "lake")
+    ledger, folder = TakenFiles(storage, "taken"), DiskFolder(str(table))
+    followed = DeltaListing(folder, ledger, storage, "taken", -1)
+    planner = Planner(folder, followed, SourceColumns("value", "key", "headers", "timestamp"), Batch(), None)
+    pq.write_table(parquet_table(framed(1)).slice(0, 0), table / "none.parquet")
+    commit(table, 1, {"add": {**added(table), "path": "none.parquet"}})
+    write_deltalake(table, parquet_table(framed(2)), mode="append")
+    end = 0
+    while (plan := planner.plan(end)) is not None:
+        ledger.add(ledger.unit + 1, plan.files)
+        planner.committed(plan)
+        end = plan.end
+    assert (end, planner.waiting, planner.broken, followed.version) == (5, 0, {}, 2)
+    assert DeltaListing(folder, ledger, storage, "taken", -1).version == 2
 
 
 def test_a_name_that_is_no_text_is_named(table: Path, tmp_path: Path) -> None:

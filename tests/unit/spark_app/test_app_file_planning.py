@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import random
@@ -17,7 +18,7 @@ from spark_app.intake.columns_of_source import SourceColumns
 from spark_app.intake.file_input import FileFailed, FileShare
 from spark_app.intake.finding import FolderListing
 from spark_app.intake.planning import Plan, Planner
-from spark_app.intake.source_folder import Listed, open_folder
+from spark_app.intake.source_folder import DiskFolder, Listed, open_folder
 from spark_app.intake.taken_files import TakenFiles
 from spark_app.model.errors import ContractError
 from spark_app.settings.models import Batch
@@ -204,6 +205,29 @@ def test_a_file_that_is_gone_before_it_is_planned_is_no_loss(tmp_path: Path, exp
     assert taking.take() == ["a.json"]
     exports.remove("b.json")
     assert taking.take() == ["c.json"]
+
+
+def test_a_file_server_that_does_not_answer_is_no_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports = DiskExports(tmp_path / "in")
+    taking = Taking(tmp_path, exports)
+    exports.write("a.json", LINES)
+    opened, codes = DiskFolder.open_input, [errno.ESTALE]
+
+    def fail(folder: DiskFolder, listed: Listed) -> Any:
+        if codes:
+            raise OSError(codes.pop(), "no answer")
+        return opened(folder, listed)
+
+    monkeypatch.setattr(DiskFolder, "open_input", fail)
+    with pytest.raises(OSError, match="no answer"):
+        taking.plan()
+    plan = taking.plan()
+    assert plan is not None
+    codes.append(errno.EMFILE)
+    with pytest.raises(FileFailed) as failed:
+        taking.read(plan)
+    taking.planner.failed(failed.value)
+    assert (taking.planner.broken, taking.take(), taking.values) == ({}, ["a.json"], VALUES)
 
 
 def test_a_file_without_rows_is_not_named(tmp_path: Path, exports: Exports) -> None:
