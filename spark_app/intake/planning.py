@@ -129,9 +129,11 @@ class Planner:
         plan, full = self._fill(start)
         if not full:  # otherwise what is listed is enough
             queued = {one.key for one, _ in self._queue}
-            self._queue = self._listing.find(queued | self._kept_out.keys(), self._is_kept_out)
-            there = self._folder.look_at_all(self._kept_out)
-            self._kept_out = {key: kept for key, kept in self._kept_out.items() if key in there}
+            named = {key for key, (_, why) in self._kept_out.items() if why is not None}
+            self._queue = self._listing.find(queued | named, self._is_kept_out)
+            there = self._folder.look_at_all(named)
+            # A list finds those without rows if they change: there may be many, and a look may be a request.
+            self._kept_out = {key: kept for key, kept in self._kept_out.items() if kept[1] is None or key in there}
             plan, _ = self._fill(start)
         return plan if plan.parts else None
 

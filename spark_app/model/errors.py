@@ -92,7 +92,7 @@ def first_message_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
-def last_message_line(error: Exception) -> str:
+def last_message_line(error: BaseException) -> str:
     """The last line before Java's stack trace, at most 450 characters: the message of the Python or Java error."""
     lines = [line for line in str(error).split("\n\tat ", 1)[0].splitlines() if line.strip()]
     return lines[-1][:450] if lines else type(error).__name__

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from spark_app.model.errors import last_message_line
 from spark_app.ops.status import Status
 from spark_app.storage.disk import is_full, shortage
 from spark_app.storage.lake import Lake
@@ -71,7 +72,7 @@ class DiskSpaceGuard:
         Raises:
             StopRequested: the app was asked to stop meanwhile.
         """
-        short = self.shortage() or (error and f"no space left for {self._lake.address}: {str(error)[-200:]}")
+        short = self.shortage() or (error and f"no space left for {self._lake.address}: {last_message_line(error)}")
         while short:
             self._status.waiting(str(short))
             if self._stop.wait(WAIT_S):

@@ -230,11 +230,19 @@ def test_a_file_server_that_does_not_answer_is_no_broken_file(tmp_path: Path, mo
     assert (taking.planner.broken, taking.take(), taking.values) == ({}, ["a.json"], VALUES)
 
 
-def test_a_file_without_rows_is_not_named(tmp_path: Path, exports: Exports) -> None:
+def test_a_file_without_rows_is_neither_named_nor_looked_at_again(
+    tmp_path: Path, exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taking = Taking(tmp_path, exports)
     exports.write("a.parquet", parquet_bytes([]))
     assert taking.take() == []
     assert (taking.planner.broken, taking.planner.waiting) == ({}, 0)
+    folder, looked = type(taking.listing._folder), list[str]()
+    look = folder.look_at_all
+    monkeypatch.setattr(folder, "look_at_all", lambda own, keys: looked.extend(keys) or look(own, keys))
+    assert (taking.take(), looked) == ([], [])
+    exports.write("a.parquet", parquet_bytes(VALUES))
+    assert (taking.take(), taking.values) == (["a.parquet"], VALUES)
 
 
 def test_lines_are_cut_into_pieces_at_their_ends(
