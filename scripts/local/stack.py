@@ -169,7 +169,7 @@ class Stack:
         return ["producer", "page", *(["spark"] if self._stores else [])]
 
     def _addresses(self) -> tuple[str | None, str]:
-        """Of the brokers, None for a source of files, and of the registry."""
+        """The addresses of the brokers, None for a source of files, and of the registry."""
         if self.options.registry:
             return self.options.brokers, self.options.registry
         port = self.options.registry_port

@@ -3,7 +3,6 @@ for ever; and how many the load needs."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -74,11 +73,10 @@ class ExecutorWatch:
             StopRequested: the app is stopped before there are executors.
         """
         checked: Future[None] = Future()
-        key = self._settings.silver.hmac_key_file and os.path.abspath(self._settings.silver.hmac_key_file)
 
         def run() -> None:
             try:
-                check_workers(self._session, lake, key)
+                check_workers(self._session, lake, self._settings.silver.hmac_key_path)
             except BaseException as error:
                 checked.set_exception(error)
             else:

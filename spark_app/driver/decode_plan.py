@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from spark_app.model.catalog import DecodeOptions
@@ -39,7 +38,7 @@ def make_plan(storage: Storage, prefix: str, settings: Settings, ledger: Ledger,
         framed_keys=decode.framed_keys,
         options=DecodeOptions(decode.strict, decode.defaults),
         wrapper=wrapper_of(settings),
-        hmac_key_file=settings.silver.hmac_key_file and os.path.abspath(settings.silver.hmac_key_file),
+        hmac_key_file=settings.silver.hmac_key_path,
         buffer_bytes=batch.buffer_bytes,
         own_file_bytes=batch.max_arrow_bytes,
         max_record_bytes=batch.max_record_bytes,

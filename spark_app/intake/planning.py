@@ -102,8 +102,10 @@ class Planner:
     @property
     def broken(self) -> dict[str, str]:
         """Key -> why a file at rest cannot be taken."""
-        known = {key: why for key, (_, why) in self._kept_out.items() if why is not None}
-        return dict(sorted((known | self._listing.gone).items()))
+        return dict(sorted((self._named() | self._listing.gone).items()))
+
+    def _named(self) -> dict[str, str]:
+        return {key: why for key, (_, why) in self._kept_out.items() if why is not None}
 
     @property
     def waiting(self) -> int:
@@ -129,8 +131,8 @@ class Planner:
         plan, full = self._fill(start)
         if not full:  # otherwise what is listed is enough
             queued = {one.key for one, _ in self._queue}
-            named = {key for key, (_, why) in self._kept_out.items() if why is not None}
-            self._queue = self._listing.find(queued | named, self._is_kept_out)
+            named = self._named()
+            self._queue = self._listing.find(queued | named.keys(), self._is_kept_out)
             there = self._folder.look_at_all(named)
             # A list finds those without rows if they change: there may be many, and a look may be a request.
             self._kept_out = {key: kept for key, kept in self._kept_out.items() if kept[1] is None or key in there}

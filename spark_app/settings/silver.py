@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
@@ -44,6 +45,11 @@ class Silver(SilverTable):
         {}, description="routing name -> {columns, drop} of one table, over those of all tables"
     )
     hmac_key_file: str = Field("", description="file with the key of hmac(), which only its owner may read")
+
+    @property
+    def hmac_key_path(self) -> str:
+        """The key's file for processes that run in another folder; "" = there is none."""
+        return self.hmac_key_file and os.path.abspath(self.hmac_key_file)
 
     @property
     def is_empty(self) -> bool:
