@@ -34,7 +34,6 @@ LATEST_MS = 2**63 // 1000 - 1
 CHUNK = 1 << 20
 MOST_LOOKS = 3
 RESTORE = "restore it from a backup"
-FACTORS = {"ms": 1000, "us": 1}  # microseconds; Parquet has no other units but nanoseconds
 
 GONE = "files were taken and are gone or replaced since: their records were compared with bronze instead"
 
@@ -296,10 +295,10 @@ def _with_times(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
 
 
 def _micros_of(count: int, unit: str) -> int:
+    """Parquet has no other units than these three."""
     if unit == "ns":
         return count // 1000 if count >= 0 else -(-count // 1000)
-    most = 2**63 // FACTORS[unit] - 1
-    return max(min(count, most), -most) * FACTORS[unit]
+    return _limited(count) if unit == "ms" else count
 
 
 def _limited(millis: int) -> int:

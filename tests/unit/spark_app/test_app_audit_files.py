@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_app.audit.source_files import Files
@@ -38,6 +38,8 @@ def ledger_of(folder: Path, files: int) -> Lake:
     return lake
 
 
+@example(kind=pa.timestamp("us"), counts=[-(2**63), 2**63 - 1])
+@example(kind=pa.timestamp("ms"), counts=[-(2**63), 2**63 - 1])
 @given(kind=st.sampled_from(KINDS), counts=st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), min_size=1))
 def test_the_audit_reads_the_times_that_the_app_reads(
     tmp_path_factory: pytest.TempPathFactory, kind: pa.DataType, counts: list[int | None]
