@@ -1,12 +1,17 @@
 """How the offsets of a unit are shared out."""
 
 from itertools import pairwise
+from unittest.mock import Mock
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from spark_app.app.feeds import SINGLE
+from spark_app.driver.reader import read_kafka
 from spark_app.kafka.consumer.spans import UNEVEN, SpanSplitter, spans_between
-from spark_app.model.offsets import Span
+from spark_app.model.offsets import Offsets, Span
+from spark_app.settings.models import Settings
 
 PARTITIONS = st.dictionaries(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 30)),
@@ -82,3 +87,18 @@ def test_divisions_with_one_task_in_a_row_are_counted() -> None:
         splitter.split([Span("t", number, start, start + 100) for number in (0, 1)], tasks)
         found.append(splitter.single)
     assert found == [1, 2, 0, 1, 2]
+
+
+def test_a_backlog_of_a_few_units_of_one_task_starts_no_second_daemon() -> None:
+    splitter, session = SpanSplitter(), Mock(spec=SparkSession)
+
+    def own_workers(unit: int, tasks: int = 1) -> bool:
+        start: Offsets = {"t": {"0": 100 * unit, "1": 100 * unit}}
+        end: Offsets = {"t": {"0": 100 * unit + 100, "1": 100 * unit + 100}}
+        return read_kafka(session, Settings(), splitter, SINGLE, start, end, tasks).own_workers
+
+    assert SINGLE >= 50
+    assert not any(own_workers(unit) for unit in range(SINGLE))
+    assert own_workers(SINGLE)
+    assert not own_workers(SINGLE + 1, tasks=2)
+    assert not own_workers(SINGLE + 2)
