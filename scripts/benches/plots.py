@@ -1,14 +1,14 @@
-"""Plots of the published results: throughput by the number of tables, and freshness over time."""
+"""Plots of the published results: throughput against other programs, freshness over time, and cost by stage."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from scripts.benches.sides import BASE
+from scripts.benches.sides import APP, BASE
 from scripts.benches.targets import AGE_P50, AGE_P99, STEADY_GAMES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ BEFORE = {
 # The measurement separates these stages, but the difference of two long runs is imprecise for a short stage.
 NOW = {"routing and files": ("routing, and silver's files", "bronze's files")}
 Entry = Mapping[str, Any]
-Lines = dict[str, dict[int, float]]  # label -> number of tables -> records per second
+Lines = dict[str, dict[int, float]]  # label -> number of tables -> records/s of the app / those of the other side
 
 
 def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
@@ -44,27 +44,24 @@ def draw(entries: Sequence[Entry], folder: Path) -> list[str]:
 
 
 def throughput(entries: Iterable[Entry]) -> Lines:
-    """The latest rate of each side and number of tables: whole batches of `tables`, sides of `drain` but earlier
-    commits of the app."""
+    """The latest ratio for each other side of `drain`, earlier commits of the app left out, and number of tables. Rates
+    of several runs are not compared: the same machine is several times slower on some days."""
     lines: Lines = defaultdict(dict)
     for entry in entries:
-        if entry["bench"] == "tables":
-            for case in entry.get("cases", ()):  # none if there are pairs, with a bucket
-                lines[f"app, a batch of {entry['records']:,}"][case["tables"]] = entry["records"] / case["median"]
-        elif entry["bench"] == "drain" and entry["topic"].items() >= EVEN.items():
-            for label, rate in _rates(entry).items():
-                lines[label][entry["topic"]["games"]] = rate
+        if entry["bench"] == "drain" and entry["topic"].items() >= EVEN.items():
+            for label, ratio in _ratios(entry):
+                lines[label][entry["topic"]["games"]] = ratio
     return dict(lines)
 
 
-def _rates(entry: Entry) -> dict[str, float]:
+def _ratios(entry: Entry) -> Iterator[tuple[str, float]]:
     rates = defaultdict(list)
     for run in entry["runs"]:
-        if run["side"].startswith(f"{BASE}:"):
-            continue
-        label = f"{run['side']}, topic of {entry['topic']['message']} events, {run['batch_records']:,} a batch"
-        rates[label].append(run["rate"])
-    return {label: median(found) for label, found in rates.items()}
+        rates[run["side"], run["batch_records"]].append(run["rate"])
+    for (side, records), found in rates.items():
+        if side != APP and not side.startswith(f"{BASE}:"):
+            label = f"{side}, {entry['topic']['message']} events, {records:,} a batch"
+            yield label, median(own / other for own, other in zip(rates[APP, records], found, strict=True))
 
 
 def _draw_throughput(axes: Axes, lines: Lines) -> None:
@@ -74,12 +71,13 @@ def _draw_throughput(axes: Axes, lines: Lines) -> None:
     axes.set_prop_cycle(color=colormaps["tab20"](range(20)))
     for label, rates in sorted(lines.items()):
         axes.plot(*zip(*sorted(rates.items()), strict=True), marker="o", label=label)
-    axes.set(xscale="log", yscale="log", xlabel="silver tables", ylabel="records per second")
+    axes.axhline(1, linestyle=":", color="gray")
+    axes.set(xscale="log", yscale="log", xlabel="silver tables", ylabel="records per second of the app / of the other")
     tables = sorted({number for rates in lines.values() for number in rates})
     axes.set_xticks(tables, [f"{number:,}" for number in tables])
     axes.xaxis.minorticks_off()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,g}")
     axes.yaxis.minorticks_off()
 
 

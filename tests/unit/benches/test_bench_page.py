@@ -27,11 +27,6 @@ def _entry(bench: str, command: str, *figures: Figure, **details: Any) -> dict[s
     return read
 
 
-def _tables(*medians: tuple[int, float], records: int = 1000) -> dict[str, Any]:
-    cases = [{"tables": tables, "median": seconds} for tables, seconds in medians]
-    return _entry("tables", "./scripts/bench tables", records=records, cases=cases)
-
-
 def _drain(shape: Shape, *runs: tuple[str, int]) -> dict[str, Any]:
     found = [{"side": side, "rate": rate, "batch_records": 200} for side, rate in runs]
     return _entry("drain", f"./scripts/bench drain --games {shape.games}", topic=shape.found(), runs=found)
@@ -93,7 +88,7 @@ def test_each_result_is_published_with_page_and_pictures(tmp_path: Path, monkeyp
     monkeypatch.setattr(page, "PAGE", tmp_path / "RESULTS.md")
     page.publish(_entry("decode", "x", Figure("a", 1.0)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["RESULTS.md", "results.jsonl"]
-    page.publish(_tables((7, 0.4), (50, 0.5)))
+    page.publish(_drain(Shape(games=7), ("app", 3), ("floor", 2)))
     page.publish(_freshness())
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
     text = (tmp_path / "RESULTS.md").read_text()
@@ -122,19 +117,14 @@ def test_stages_are_drawn_beside_what_they_cost_before(tmp_path: Path) -> None:
     assert (tmp_path / plots.STAGES).read_bytes().startswith(PNG)
 
 
-def test_throughput_is_by_number_of_tables_of_topics_that_differ_in_nothing_else() -> None:
+def test_throughput_is_compared_within_a_run_of_topics_that_differ_in_nothing_else() -> None:
     entries = [
-        _tables((7, 0.5), (50, 1.0)),
-        _tables((7, 0.25)),
-        _drain(Shape(games=7), ("app", 100), ("floor", 80), ("app", 120)),
-        _drain(Shape(games=50), ("app", 90)),
-        _drain(Shape(games=200, bad=0.1), ("app", 1)),
+        _drain(Shape(games=7), ("app", 10), ("floor", 1)),
+        _drain(Shape(games=7), *[("app", 100), ("floor", 80), ("base:1234567", 9)] * 2, ("app", 9), ("floor", 1)),
+        _drain(Shape(games=50), ("app", 9), ("floor", 18)),
+        _drain(Shape(games=200, bad=0.1), ("app", 1), ("floor", 2)),
     ]
-    assert plots.throughput(entries) == {
-        "app, a batch of 1,000": {7: 4000.0, 50: 1000.0},
-        "app, topic of flat events, 200 a batch": {7: 110.0, 50: 90},
-        "floor, topic of flat events, 200 a batch": {7: 80},
-    }
+    assert plots.throughput(entries) == {"floor, flat events, 200 a batch": {7: 1.25, 50: 0.5}}
 
 
 def test_published_lines_of_before_stay_readable() -> None:
