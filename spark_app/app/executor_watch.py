@@ -76,7 +76,7 @@ class ExecutorWatch:
 
         def run() -> None:
             try:
-                check_workers(self._session, lake, self._settings.silver.hmac_key_path)
+                check_workers(self._session, lake, self._settings)
             except BaseException as error:
                 checked.set_exception(error)
             else:

@@ -151,8 +151,8 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
         return
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
         raise ContractError(describe(gaps))
-    if opened.lake.storage.exists(opened.lake.checkpoint):
-        opened.lake.set_aside(opened.lake.checkpoint)
+    if opened.lake.here.exists(opened.lake.checkpoint):
+        opened.lake.set_aside(opened.lake.checkpoint, here=True)
     lost = opened.settings.tables.lost
     rows = _rows(gaps, opened.units.manifests.last + 1)
     opened.commit(Report(files={lost: [opened.units.write(lost, rows)]}), "loss", _source(last, gaps, now))

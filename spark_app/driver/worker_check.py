@@ -11,8 +11,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_app.kafka.consumer import kafka_input
 from spark_app.model.errors import ConfigurationError, UnreachableError, first_message_line, last_message_line
 from spark_app.ops.log import log
+from spark_app.settings.connections import KafkaSettings
+from spark_app.settings.models import Settings
 from spark_app.spark.cluster import cause_of
 from spark_app.storage.hmac_key import SETTING, fingerprint_of, read_key
 from spark_app.storage.lake import Lake
@@ -23,18 +26,16 @@ WAIT_S = 0.3  # that a task takes, so that each core gets one
 Answer = tuple[str, str]  # host of the worker, and what is wrong with it
 
 
-def check_workers(session: SparkSession, lake: Lake, hmac_key_file: str = "") -> None:
-    """Let each executor that is there try to read and write the lake, and compare its key of `hmac()` with the app's.
-    Workers with other versions do not begin.
-
-    Args:
-        hmac_key_file: the file of the key; "" = there is none.
+def check_workers(session: SparkSession, lake: Lake, settings: Settings) -> None:
+    """Let each executor that is there try to read and write the lake and to create a consumer of Kafka, and compare its
+    key of `hmac()` with the app's. Workers with other versions do not begin.
 
     Raises:
         ConfigurationError: a worker cannot be used; the message names its host.
         UnreachableError: the cluster ended the job.
     """
-    context, ask = session.sparkContext, _question(lake, hmac_key_file)
+    kafka = settings.kafka if settings.source.kind == "kafka" else None
+    context, ask = session.sparkContext, _question(lake, settings.silver.hmac_key_path, kafka)
     try:
         context.parallelize([0], 1).mapPartitions(ask).collect()  # waits for the first executor
         tasks = max(2, context.defaultParallelism)
@@ -49,13 +50,21 @@ def check_workers(session: SparkSession, lake: Lake, hmac_key_file: str = "") ->
     log.info("the workers are right", hosts=len({host for host, _ in answers}), cores=tasks)
 
 
-def _question(lake: Lake, hmac_key_file: str) -> Callable[[Iterable[int]], Iterator[Answer]]:
+def _question(
+    lake: Lake, hmac_key_file: str, kafka: KafkaSettings | None
+) -> Callable[[Iterable[int]], Iterator[Answer]]:
+    """
+    Args:
+        hmac_key_file: the file of the key; "" = there is none.
+        kafka: None = the source is no Kafka.
+    """
     storage, trial, id_key, identity = lake.storage, lake.trial(uuid.uuid4().hex), lake.id, lake.identity()
     fingerprint = fingerprint_of(read_key(hmac_key_file)) if hmac_key_file else ""
 
     def ask(numbers: Iterable[int]) -> Iterator[Answer]:
         for number in numbers:
-            wrong = _try(storage, f"{trial}-{number}", id_key, identity) or _try_key(hmac_key_file, fingerprint)
+            wrong = _try(storage, f"{trial}-{number}", id_key, identity)
+            wrong = wrong or _try_key(hmac_key_file, fingerprint) or _try_kafka(kafka)
             yield socket.gethostname(), wrong
             time.sleep(WAIT_S)
 
@@ -85,6 +94,16 @@ def _try_key(path: str, fingerprint: str) -> str:
     except ConfigurationError as error:
         return str(error)
     return f"{SETTING}: {path} there is another key than on the machine of the app"
+
+
+def _try_kafka(kafka: KafkaSettings | None) -> str:
+    """What keeps a consumer from being created on the worker's machine, such as a file that is not there."""
+    try:
+        if kafka is not None:
+            kafka_input.try_consumer(kafka)
+    except (ValueError, ConfigurationError) as error:
+        return f"no consumer of Kafka can be created there ({first_message_line(error)})"
+    return ""
 
 
 def _explained(error: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""What a worker must have in common with the driver: both must read a record alike."""
+"""What a worker must have in common with the driver: versions, because both must read a record alike, and the umask."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from spark_app import __version__
 
-VERSIONS = "PROTOLAKE_VERSIONS"  # of the app, as JSON, in the environment of workers
+# Variables in the environment of a cluster's workers.
+VERSIONS = "PROTOLAKE_VERSIONS"  # of the app, as JSON
+UMASK = "PROTOLAKE_UMASK"  # `lake.umask`, in octal digits
 OTHER_VERSIONS = "this worker has other versions than the app"
 PACKAGES = ("confluent-kafka", "duckdb", "obstore", "protobuf", "ptars", "pyarrow", "pyspark")
 

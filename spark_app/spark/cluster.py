@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spark_app.model.errors import ConfigurationError, UnreachableError, last_message_line
-from spark_app.model.versions import OTHER_VERSIONS, VERSIONS, own_versions
+from spark_app.model.versions import OTHER_VERSIONS, UMASK, VERSIONS, own_versions
 from spark_app.settings import config
 from spark_app.settings.models import Settings
 from spark_app.settings.spark_cluster import SparkSettings
@@ -66,6 +66,7 @@ def options(settings: Settings, package: Path) -> dict[str, str]:
         "spark.executor.extraJavaOptions": EXECUTOR_JAVA,
         "spark.locality.wait": "0s",  # a task prefers the executor that has fetched its records, but never waits for it
         f"spark.executorEnv.{VERSIONS}": json.dumps(own_versions()),
+        f"spark.executorEnv.{UMASK}": settings.lake.umask,
         # With Unix sockets a job starts 40 ms sooner, but they would be open to other users of a worker's machine.
         "spark.python.unix.domain.socket.enabled": "false",
     }

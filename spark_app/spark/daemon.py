@@ -23,7 +23,7 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from spark_app.kafka.consumer import consumer, kafka_input  # noqa: F401
-from spark_app.model.versions import OTHER_VERSIONS, VERSIONS, differences, own_versions
+from spark_app.model.versions import OTHER_VERSIONS, UMASK, VERSIONS, differences, own_versions
 from spark_app.worker import task  # noqa: F401
 
 _work = daemon.worker
@@ -45,8 +45,15 @@ def compare_versions() -> None:
         sys.exit(f"{OTHER_VERSIONS}: {wrong}")
 
 
+def take_umask() -> None:
+    """Make files as the app does: an executor of a cluster has the umask of who started its machine's worker."""
+    if umask := os.environ.get(UMASK):
+        os.umask(int(umask, 8))
+
+
 if __name__ == "__main__":
     compare_versions()
+    take_umask()
     gc.freeze()  # the garbage collection after each task then skips the preloaded modules
     daemon.worker = work
     daemon.manager()

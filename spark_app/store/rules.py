@@ -16,7 +16,7 @@ from spark_app.storage.lake import Lake
 from spark_app.storage.state_files import read_durable, write_durably
 
 KEPT = {
-    "tables": ("bronze", "silver", "gold", "quarantine", "deferred", "resolved", "lost"),
+    "tables": ("bronze", "silver", "gold", "quarantine", "deferred", "resolved", "lost", "dropped", "events"),
     "event": ("routing", "route_by"),
     "wrapper": ("payload", "schema_id"),
 }

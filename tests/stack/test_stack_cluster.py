@@ -105,6 +105,16 @@ def _check_secret(cluster: Cluster, stage: Stage, executors: list[str]) -> None:
     assert not [text for text in [*servers, *executors, stage.log.read_text()] if secret in text]
 
 
+def test_files_that_executors_make_have_the_modes_of_the_settings(new_stage: NewStage, cluster: Cluster) -> None:
+    stage = new_stage(**settings_of(cluster, LAKE__UMASK="022"))
+    stage.produce(2_000, games=GAMES)
+    assert stage.drain() == [ExitCode.DONE]
+    paths = [path for table in ("bronze_events", "silver_uno_events") for path in (stage.lake / table).rglob("*")]
+    assert len([path for path in paths if path.suffix == ".parquet"]) > 1
+    assert {oct(path.stat().st_mode & 0o777) for path in paths if path.is_file()} == {"0o644"}
+    assert {oct(path.stat().st_mode & 0o777) for path in paths if path.is_dir()} == {"0o755"}
+
+
 @pytest.mark.nightly
 def test_no_record_is_lost_or_doubled_when_parts_of_the_cluster_die(new_stage: NewStage, cluster: Cluster) -> None:
     master, one, two = cluster

@@ -96,6 +96,16 @@ def _open(kafka: KafkaSettings, partitions: int) -> Consumer:
     return _kept[key]
 
 
+def try_consumer(kafka: KafkaSettings) -> None:
+    """
+    Raises:
+        ValueError, ConfigurationError: no consumer can be created in this process, such as for want of a file.
+    """
+    from spark_app.kafka.consumer.consumer import Consumer
+
+    Consumer(options_for(kafka, 1)).close()
+
+
 def continued(spans: Iterable[Span]) -> int:
     """The offsets of those spans that this process fetches already, because they follow what it has read."""
     return sum(consumer.continued(spans) for consumer in _kept.values())

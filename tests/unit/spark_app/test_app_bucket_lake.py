@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from scripts.local.store_proxy import Fault, Request, StoreProxy
+from spark_app.driver import loss
+from spark_app.kafka.topics import Topic
 from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.settings.models import Settings
 from spark_app.storage.lake import Lake
-from spark_app.store import inventory
+from spark_app.store import checkpoint, inventory
+from tests.support.checkpoints import write_checkpoint
 from tests.support.frames import batch_of
-from tests.support.lakes import SmallLake
+from tests.support.lakes import TOPIC, TOPIC_ID, SmallLake
 from tests.support.stores import Moto, place_in
 from tests.unit.spark_app import test_app_pass as kinds
 
@@ -68,6 +71,19 @@ def test_a_lake_is_audited_compacted_and_opened_again(place: Place, tmp_path: Pa
     assert lake.opened.units.redone_units == 0
     play(lake)
     check(lake)
+
+
+def test_accepting_a_loss_moves_the_checkpoint_of_this_machine_aside(place: Place, tmp_path: Path) -> None:
+    lake = lake_at(place, tmp_path)
+    play(lake)
+    end = lake.ends[0]
+    write_checkpoint(lake.lake.path(lake.lake.checkpoint), {TOPIC: {"0": 0}}, [{TOPIC: {"0": end}}])
+    assert checkpoint.is_there(lake.lake)
+    now = {TOPIC: Topic(TOPIC_ID, {"0": end + 5}, {"0": end + 9})}
+    loss.accept(lake.opened, loss.find_gaps(lake.opened.units.manifests.last_ingest, now), now)
+    assert not checkpoint.is_there(lake.lake)
+    assert list(lake.lake.path(lake.lake.aside).glob("checkpoint-*/offsets/0"))
+    assert loss.count(lake.opened) == {"ranges": 1, "offsets": 5}
 
 
 @dataclass

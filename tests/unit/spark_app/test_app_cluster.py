@@ -11,8 +11,10 @@ from spark_app.model.errors import ConfigurationError, UnreachableError
 from spark_app.model.place import Place
 from spark_app.model.versions import OTHER_VERSIONS, PACKAGES, differences, own_versions
 from spark_app.settings import config
+from spark_app.settings.connections import KafkaSettings
 from spark_app.spark import cluster
 from spark_app.storage.lake import Lake
+from tests.support.secure import Authority
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
     lake.identity()
     key.write_bytes(b"k" * 32)
     key.chmod(0o600)
-    ask = worker_check._question(lake, str(key))
+    ask = worker_check._question(lake, str(key), None)
     assert [wrong for _, wrong in ask([1])] == [""]
     key.write_bytes(b"l" * 32)
     assert [wrong for _, wrong in ask([1])] == [
@@ -155,4 +157,30 @@ def test_a_worker_with_another_key_of_hmac_is_named(tmp_path: Path) -> None:
     key.unlink()
     [(_, wrong)] = ask([1])
     assert wrong.startswith(f"silver.hmac_key_file: cannot read {key}")
-    assert [wrong for _, wrong in worker_check._question(lake, "")([1])] == [""]
+    assert [wrong for _, wrong in worker_check._question(lake, "", None)([1])] == [""]
+
+
+def test_a_worker_without_the_files_of_kafka_is_named(tmp_path: Path) -> None:
+    lake, authority, password = Lake(Place(str(tmp_path / "lake"))), tmp_path / "ca.pem", tmp_path / "password"
+    lake.identity()
+    kafka = KafkaSettings(
+        brokers="127.0.0.1:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="app",
+        sasl_password_file=str(password),
+        ca_file=str(authority),
+    )
+    ask = worker_check._question(lake, "", kafka)
+
+    def said() -> str:
+        [(host, wrong)] = ask([1])
+        assert host == socket.gethostname()
+        return wrong
+
+    assert "kafka.sasl_password_file: cannot read" in said()
+    password.write_text("secret")
+    assert "ssl.ca.location failed" in said()
+    assert "secret" not in said()
+    authority.write_bytes(Path(Authority(tmp_path / "tls").ca_file).read_bytes())
+    assert said() == ""

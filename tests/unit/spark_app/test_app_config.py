@@ -288,6 +288,8 @@ def test_allowed_value_is_allowed_as_it_is_written(tmp_path: Path) -> None:
     "changed",
     [
         {"tables": {"silver": "silver_{name}_orders"}},
+        {"tables": {"dropped": "left_out"}},
+        {"tables": {"events": "done"}},
         {"event": {"route_by": "message"}},
         {"wrapper": {"payload": "body"}},
     ],

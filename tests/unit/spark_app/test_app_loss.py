@@ -157,7 +157,7 @@ def test_a_crash_while_accepting_accepts_nothing(tmp_path: Path, stop: str, monk
 
     target: type = {"set_aside": type(opened.lake), "write": UnitLog}[stop]
     real: Callable[..., object] = getattr(target, stop)
-    monkeypatch.setattr(target, stop, lambda *a: (real(*a), crash())[0])
+    monkeypatch.setattr(target, stop, lambda *a, **k: (real(*a, **k), crash())[0])
     with pytest.raises(KeyboardInterrupt):
         accept(opened, topic([6], [9]))
     monkeypatch.undo()
