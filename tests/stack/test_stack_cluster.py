@@ -1,5 +1,6 @@
 """The app on a real Spark cluster of a master and two workers: each record once whatever dies, and only it gets in."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -71,18 +73,12 @@ def test_executors_with_the_wheel_ingest_into_a_bucket(
 def _check_others(cluster: Cluster, app: int) -> None:
     """While all of it runs: other users see no secret on a command line, and reach nothing that serves them."""
     running = [one for root in (app, *(server.pid or 0 for server in cluster)) for one in _family(root)]
-    commands = [" ".join(one.cmdline()) for one in running if one.status() != psutil.STATUS_ZOMBIE]
+    commands = [_command(one) for one in running]
     parts = ("SparkSubmit", "deploy.master.Master", "deploy.worker.Worker", "CoarseGrainedExecutorBackend")
     assert [part for part in parts if not any(part in command for command in commands)] == []
     secret = cluster[0].secret_file.read_text()
     assert not [command for command in commands if secret in command or "secretKey" in command]
-    listening = [
-        c.laddr
-        for one in running
-        if one.is_running()
-        for c in one.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN
-    ]
+    listening = [place for one in running for place in _listened(one)]
     assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
     assert 6066 not in {place.port for place in listening}
     logs = "".join(server.log.read_text() for server in cluster)
@@ -96,6 +92,19 @@ def _check_others(cluster: Cluster, app: int) -> None:
 def _family(root: int) -> list[psutil.Process]:
     process = psutil.Process(root)
     return [process, *process.children(recursive=True)]
+
+
+def _command(process: psutil.Process) -> str:
+    """Its command line; empty if it has ended, as the short-lived processes of a JVM do."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _listened(process: psutil.Process) -> list[Any]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return []
 
 
 def _check_secret(cluster: Cluster, stage: Stage, executors: list[str]) -> None:
