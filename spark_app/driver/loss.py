@@ -20,6 +20,7 @@ from spark_app.model.offsets import Offsets
 from spark_app.model.reports import Report
 from spark_app.ops.log import log
 from spark_app.settings.connections import KafkaSettings
+from spark_app.store import checkpoint
 from spark_app.store.manifest import Manifest
 from spark_app.worker.table_rows import TIMESTAMP
 
@@ -151,8 +152,8 @@ def accept(opened: OpenLake, gaps: list[Gap], now: Mapping[str, Topic]) -> None:
         return
     if any(gap.reason == Reason.TRUNCATED for gap in gaps):
         raise ContractError(describe(gaps))
-    if opened.lake.here.exists(opened.lake.checkpoint):
-        opened.lake.set_aside(opened.lake.checkpoint, here=True)
+    if checkpoint.is_there(opened.lake):
+        checkpoint.set_aside(opened.lake)
     lost = opened.settings.tables.lost
     rows = _rows(gaps, opened.units.manifests.last + 1)
     opened.commit(Report(files={lost: [opened.units.write(lost, rows)]}), "loss", _source(last, gaps, now))

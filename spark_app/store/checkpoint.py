@@ -44,7 +44,7 @@ def examine(lake: Lake, last: Manifest | None) -> list[Finding]:
         fault = _fault(lake.path(lake.checkpoint), last)
     except (ContractError, OSError) as error:
         fault = str(error)
-    return [Finding(fault, REMEDY, repair=lambda: lake.set_aside(lake.checkpoint, here=True))] if fault else []
+    return [Finding(fault, REMEDY, repair=lambda: set_aside(lake))] if fault else []
 
 
 def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
@@ -67,6 +67,11 @@ def check(lake: Lake, last: Manifest | None, rebooted: bool) -> None:
             log.warning(finding.what, done=finding.repair())
             found = examine(lake, last)
     refuse(found)
+
+
+def set_aside(lake: Lake) -> str:
+    """Keep the checkpoint under another name, on this machine as it is; returns what was done."""
+    return lake.set_aside(lake.checkpoint, here=True)
 
 
 def forget(lake: Lake, why: str) -> None:
